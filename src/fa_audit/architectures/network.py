@@ -1,0 +1,56 @@
+"""What every architecture offers: an embedding, a list of blocks, a head, and how a block's output is used.
+
+Shapes: B batch, d width, T tokens, H x W positions, C classes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+Skip = Literal["outside", "inside", "none"]
+
+
+class Network(nn.Module):
+    """A chain ``h_0 = embed(x)``, ``h_{l+1} = advance(l, h_l)``, ``logits = head(h_L)``.
+
+    Attributes:
+        skip: what `blocks[l]` returns. ``"outside"``: the residual ``f_l``, to be added to ``h_l``;
+            ``"inside"``: the new state, its own skip included; ``"none"``: the new state, no skip at all.
+        width: ``d``, the length of the vector that the protocol sees of a state.
+        classes: ``C``, the number of logits.
+    """
+
+    embed: nn.Module
+    blocks: nn.ModuleList
+    head: nn.Module
+    skip: Skip = "outside"
+    width: int
+    classes: int
+
+    def split(self, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Residual ``f_l(h_l)`` and next state ``h_{l+1}`` of block `layer`, both shaped like `h`."""
+        out = self.blocks[layer](h)
+        if self.skip == "outside":
+            return out, h + out
+        return (out - h if self.skip == "inside" else out), out
+
+    def read(self, h: Tensor) -> Tensor:
+        """The vector ``(B, d)`` of a state: the state itself, its cls token, or its spatial mean."""
+        return h if h.dim() == 2 else h[:, 0] if h.dim() == 3 else h.mean(dim=(2, 3))
+
+    def read_gradient(self, g: Tensor) -> Tensor:
+        """The gradient ``(B, d)`` by the vector of a state, from the gradient `g` by the whole state.
+
+        Moving a spatial mean by delta moves every position by delta, hence the sum over positions.
+        """
+        return g if g.dim() == 2 else g[:, 0] if g.dim() == 3 else g.sum(dim=(2, 3))
+
+    def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
+        """Logits ``(B, C)``; with `return_hidden` also the states ``[h_0..h_L]``."""
+        states = [self.embed(x)]
+        for layer in range(len(self.blocks)):
+            states.append(self.split(layer, states[-1])[1])
+        logits = self.head(states[-1])
+        return (logits, states) if return_hidden else logits

@@ -1,0 +1,139 @@
+"""Tensors in safetensors, everything else in JSON: nothing in these files can execute."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fa_audit.errors import AuditError
+from fa_audit.files import write_atomically
+from fa_audit.learner import Learner, build
+from fa_audit.spec import RunSpec
+
+log = logging.getLogger(__name__)
+FORMAT = "fa-audit checkpoint 1"
+RESUME_FORMAT = "fa-audit resume 1"
+
+
+def learner_tensors(learner: Learner) -> dict[str, Tensor]:
+    """Every tensor of a learner, named ``network.*`` and ``state.*``."""
+    parts = {"network": learner.network, "state": learner.state}
+    return {f"{part}.{name}": tensor for part, module in parts.items() for name, tensor in module.state_dict().items()}
+
+
+def load_learner_tensors(learner: Learner, tensors: dict[str, Tensor]) -> None:
+    """Copy what `learner_tensors` named into a learner built from the same specification.
+
+    Raises:
+        RuntimeError: a name or a shape does not fit.
+    """
+    for part, module in {"network": learner.network, "state": learner.state}.items():
+        module.load_state_dict(_under(part, tensors))
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{prefix}."): value for name, value in tensors.items() if name.startswith(f"{prefix}.")}
+
+
+def save_checkpoint(learner: Learner, path: str | Path) -> None:
+    """Write a trained learner; the same learner always gives the same bytes."""
+    about = {
+        "spec": learner.spec.to_dict(),
+        "image_shape": list(learner.image_shape),
+        "classes": learner.network.classes,
+    }
+    _save(path, FORMAT, learner_tensors(learner), about)
+
+
+def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Learner:
+    """Rebuild the learner that `save_checkpoint` wrote.
+
+    Raises:
+        AuditError: the file is missing, truncated, foreign, executable, or does not fit its specification.
+    """
+    tensors, about = _load(path, FORMAT)
+    try:
+        learner = build(RunSpec.from_dict(about["spec"]), tuple(about["image_shape"]), about["classes"])
+        load_learner_tensors(learner, tensors)
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise AuditError(f"{path}: the tensors do not fit the specification stored with them: {error}") from error
+    return learner.to(device)
+
+
+@dataclass(frozen=True)
+class Resume:
+    """The file from which an interrupted training goes on.
+
+    Attributes:
+        path: where it lies.
+        fingerprint: names everything that decides the bits of the run. A file with another fingerprint is
+            another run's past and is not used.
+    """
+
+    path: Path
+    fingerprint: str
+
+    def save(self, learner: Learner, optimiser: torch.optim.Optimizer, progress: dict[str, Any]) -> None:
+        """Replace the file by the present state; `progress` must be plain JSON."""
+        moments = {
+            f"optimiser.{index}.{name}": value
+            for index, entry in optimiser.state_dict()["state"].items()
+            for name, value in entry.items()
+        }
+        about = {"fingerprint": self.fingerprint, "progress": progress}
+        _save(self.path, RESUME_FORMAT, learner_tensors(learner) | moments, about)
+
+    def load(self, learner: Learner, optimiser: torch.optim.Optimizer) -> dict[str, Any] | None:
+        """Restore the state and return `progress`; None where there is nothing to go on from."""
+        if not self.path.exists():
+            return None
+        try:
+            tensors, about = _load(self.path, RESUME_FORMAT)
+        except AuditError as error:
+            log.warning("starting over: %s", error)
+            return None
+        if about["fingerprint"] != self.fingerprint:
+            log.info("starting over: %s belongs to another version of this run", self.path)
+            return None
+        load_learner_tensors(learner, tensors)
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name, value in _under("optimiser", tensors).items():
+            index, key = name.split(".")
+            moments.setdefault(int(index), {})[key] = value
+        optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
+        return about["progress"]
+
+    def clear(self) -> None:
+        """Remove the file once the run's results are safe."""
+        self.path.unlink(missing_ok=True)
+
+
+def _save(path: str | Path, kind: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    # One metadata key only: safetensors writes several in an arbitrary order, and equal runs must be equal bytes.
+    metadata = {"fa_audit": json.dumps({"format": kind} | about, sort_keys=True)}
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, lambda part: save_file(contiguous, part, metadata))
+
+
+def _load(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    try:
+        with safe_open(path, framework="pt") as stream:
+            about = json.loads((stream.metadata() or {})["fa_audit"])
+            tensors = {name: stream.get_tensor(name) for name in stream.keys()}
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        found = "no such file" if not Path(path).exists() else "truncated, foreign or executable file"
+        raise AuditError(
+            f"{path}: {found} ({type(error).__name__}: {error}). Expected safetensors written by fa-audit;"
+            " train the run again or name another file."
+        ) from error
+    if about.get("format") != kind:
+        raise AuditError(f"{path}: holds '{about.get('format')}', expected '{kind}'.")
+    return tensors, about

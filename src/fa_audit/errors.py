@@ -1,0 +1,26 @@
+"""The one exception that users are meant to read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AuditError(ValueError):
+    """Bad input. The message says what, where, what was found, what was expected and what to do."""
+
+
+def unknown(kind: str, found: object, known: Iterable[str], *, where: str = "") -> AuditError:
+    """An `AuditError` for a name that is not in a list, with the nearest known name.
+
+    Args:
+        kind: what the name names, e.g. ``"method"``.
+        found: the name as the user wrote it.
+        known: every valid name.
+        where: the place of the mistake, e.g. ``"settings.demo.runs"``.
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(str(found), names, n=1)
+    place = f"{where}: " if where else ""
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return AuditError(f"{place}unknown {kind} '{found}'; known: {', '.join(names)}.{hint}")

@@ -1,0 +1,85 @@
+"""Files appear whole or not at all, and one process at a time works on a run."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+
+def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, then rename it into place.
+
+    The content is flushed to the disk before the rename, so that neither a kill nor a power cut
+    leaves half a file under the final name.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=f".part{path.suffix}")
+    os.close(handle)
+    part = Path(name)
+    try:
+        write(part)
+        _flush(part)
+        part.chmod(0o666 & ~_umask())
+        part.replace(path)
+        _flush(path.parent)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write UTF-8 text whole or not at all."""
+    write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write indented JSON; NaN and infinities must have been turned into flags before.
+
+    Raises:
+        ValueError: a value is NaN or infinite.
+    """
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def sha256_of(paths: Iterable[str | Path]) -> str:
+    """One digest over the contents (not the names) of several files, in the given order."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def exclusive(path: str | Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the advisory lock `path`; the system releases it when the holder dies, however it dies.
+
+    Raises:
+        BlockingIOError: somebody else holds it and `wait` is false.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield

@@ -1,0 +1,125 @@
+"""A network, the method that trains it, and what one step of learning minimises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fa_audit.architectures import ARCHITECTURES
+from fa_audit.architectures.network import Network
+from fa_audit.methods import METHODS
+from fa_audit.methods.method import Method
+from fa_audit.randomness import generator, seeded
+from fa_audit.registry import load
+from fa_audit.spec import RunSpec
+from fa_audit.trace import trace
+
+RMS_FLOOR = 1e-6
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A run in the making or finished.
+
+    Attributes:
+        spec: what it is.
+        image_shape: ``(C, H, W)`` of its images.
+        network: the network.
+        method: the method's constants and functions.
+        state: what the method keeps beside the network.
+    """
+
+    spec: RunSpec
+    image_shape: tuple[int, ...]
+    network: Network
+    method: Method
+    state: nn.Module
+
+    def to(self, device: torch.device | str) -> Learner:
+        """Move network and state (in place) to `device`."""
+        self.network.to(device)
+        self.state.to(device)
+        return self
+
+    def train_mode(self) -> None:
+        """Training mode for all but the frozen blocks, whose normalisation statistics stay as they are."""
+        self.network.train()
+        for block in self.network.blocks[: self.spec.frozen_blocks]:
+            block.eval()
+
+    def trainable(self) -> list[nn.Parameter]:
+        """Parameters for the optimiser; frozen ones are left out because AdamW would decay them."""
+        return [p for module in (self.network, self.state) for p in module.parameters() if p.requires_grad]
+
+
+def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int) -> Learner:
+    """The untrained learner of a specification, on the CPU; the same bits for the same seed.
+
+    Raises:
+        AuditError: unknown architecture or method.
+    """
+    options = dict(spec.architecture_options)
+    if spec.shallow:
+        options["depth"] = 0
+    with seeded(spec.seed, "initialisation"):
+        network = load("architecture", ARCHITECTURES, spec.architecture)(
+            image_shape=image_shape, classes=classes, **options
+        )
+    method = load("method", METHODS, spec.method)()
+    state = method.init_state(network, generator(spec.seed, "feedback"))
+    network.blocks[: spec.frozen_blocks].requires_grad_(False)
+    return Learner(spec, image_shape, network, method, state)
+
+
+def learn(learner: Learner, x: Tensor, labels: Tensor) -> Tensor:
+    """Accumulate every parameter's gradient for one minibatch; returns the cross-entropy, a scalar.
+
+    One forward and one backward pass serve everybody. A local method's loss is a sum of terms that each
+    reach one part of the network only: the head's cross-entropy, ``mean_B <f_l, r(a_l)>`` for every block
+    and ``mean_B <h_0, r(a_embed)>``, all with credits from before the update. Their gradients by ``f_l``
+    and ``h_0`` are the credits themselves, so the backward pass starts from those.
+    """
+    method, first = learner.method, learner.spec.frozen_blocks
+    run = trace(learner.network, x, local=not method.end_to_end)
+    cross_entropy = F.cross_entropy(run.logits, labels)
+    energy = residual_energy(run.residuals[first:]) if learner.spec.penalty else 0.0
+    outputs, signals = [cross_entropy + learner.spec.penalty * energy], [None]
+    if not method.end_to_end:
+        credits = method.credits(learner.network, run, labels, learner.state)
+        outputs += [run.states[0], *run.residuals[first:]]
+        targets = [credits.embedding, *credits.blocks[first:]]
+        signals += [teaching_signal(h, a, credits.normalise) for h, a in zip(outputs[1:], targets, strict=True)]
+    torch.autograd.backward(outputs, signals)
+    return cross_entropy.detach()
+
+
+def teaching_signal(output: Tensor, credit: Tensor, normalise: bool) -> Tensor:
+    """The gradient of ``mean <output, r(credit)>`` by `output`, shaped like `output`.
+
+    The mean is over samples and, where a state has tokens or positions, over those: each gets the credit.
+
+    Args:
+        output: ``(B, d)``, ``(B, T, d)`` or ``(B, d, H, W)``.
+        credit: ``(B, d)``.
+        normalise: apply ``r``.
+    """
+    signal = (normalised(credit) if normalise else credit) * (credit.numel() / output.numel() / len(credit))
+    if output.dim() == 3:
+        signal = signal[:, None]
+    if output.dim() == 4:
+        signal = signal[:, :, None, None]
+    return signal.expand_as(output)
+
+
+def residual_energy(residuals: tuple[Tensor, ...]) -> Tensor | float:
+    """``sum_l mean ||f_l||^2``, a scalar; the mean is over samples and tokens or positions."""
+    return sum(f.square().sum(1 if f.dim() == 4 else -1).mean() for f in residuals)
+
+
+def normalised(credit: Tensor) -> Tensor:
+    """``r(a) = a / (rms(a) + 1e-6)`` with the root mean square over features, per sample: ``(B, d) -> (B, d)``."""
+    rms = credit.square().mean(dim=-1, keepdim=True).sqrt()
+    return credit / (rms + RMS_FLOOR)

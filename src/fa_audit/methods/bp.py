@@ -1,0 +1,27 @@
+"""Backpropagation: every parameter follows the gradient of the global cross-entropy.
+
+    a_l = dCE/dh_{l+1}          (exact; used by audits only, since the engine runs ordinary autograd)
+
+Source: Rumelhart, Hinton, Williams 1986. Constants: none. Cost: 1 by definition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from fa_audit.architectures.network import Network
+from fa_audit.methods.method import Credits, Method, loss_gradients
+from fa_audit.trace import Trace
+
+
+@dataclass(frozen=True)
+class BP(Method):
+    summary: ClassVar[str] = "backpropagation: the exact gradient of the global loss"
+    end_to_end: ClassVar[bool] = True
+
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+        embedding, *blocks = map(network.read_gradient, loss_gradients(trace, labels, trace.states))
+        return Credits(tuple(blocks), embedding, normalise=False)

@@ -1,0 +1,40 @@
+"""Feedback alignment at block granularity: the exact output gradient travels down through random matrices.
+
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l B_l,    embedding: a_0 B_0,    B_l in R^{d x d}, entries N(0, 1/d)
+
+CE is the batch mean, as in the paper's code: once ||g_L|| nears 1e-6 the floor in r(a) damps the credit, which
+is why FA's residual stream stops growing where DFA's goes on.
+
+Source: Lillicrap, Cownden, Tweed, Akerman 2016; block granularity as in Hao, Wan, Zhai 2026.
+Constants: none. Cost: one forward, one backward, as BP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fa_audit.architectures.network import Network
+from fa_audit.methods.method import Credits, Feedback, Method, loss_gradients
+from fa_audit.trace import Trace
+
+
+@dataclass(frozen=True)
+class FA(Method):
+    summary: ClassVar[str] = "feedback alignment: a fixed random matrix per block carries the credit down"
+
+    def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
+        width = network.width
+        return Feedback(len(network.blocks), (width, width), width**-0.5, generator)
+
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+        credit = network.read_gradient(*loss_gradients(trace, labels, (trace.top,))) / len(labels)
+        descending = [credit]
+        for layer in reversed(range(len(network.blocks))):
+            credit = credit @ state[layer]
+            descending.append(credit)
+        embedding, *blocks = reversed(descending)
+        return Credits(tuple(blocks), embedding)

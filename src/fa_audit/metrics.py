@@ -1,0 +1,91 @@
+"""Pure functions of states, gradients and credits. Vectors are rows ``(B, d)``; results are per sample or per layer.
+
+What cannot be measured is marked, never 0, 1 or NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number with its evidence.
+
+    Attributes:
+        value: the number, or None where it cannot be measured.
+        n: samples that were offered.
+        n_valid: samples that could be used.
+        reason: why `value` is None; empty otherwise.
+    """
+
+    value: float | None
+    n: int
+    n_valid: int
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form; the reason appears only where there is no value."""
+        entry: dict[str, Any] = {"value": self.value, "n": self.n, "n_valid": self.n_valid}
+        return entry | ({"reason": self.reason} if self.reason else {})
+
+
+def median_norm(rows: Tensor) -> float:
+    """Median over samples of the L2 norm along features, in float64, of ``(B, d)``; NaN and Inf pass through."""
+    return torch.linalg.vector_norm(rows.double(), dim=-1).median().item()
+
+
+def growth(hidden_norms: list[float]) -> list[float]:
+    """``median||h_{l+1}|| / median||h_l||`` per block; infinite where a state vanishes before a block."""
+    return [after / before if before else float("inf") for before, after in zip(hidden_norms, hidden_norms[1:])]
+
+
+def unit(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of unit length in float64 and a mask ``(B,)`` of the rows that have a direction.
+
+    Dividing by the largest entry first keeps squares from under- and overflowing.
+    """
+    rows = rows.double()
+    largest = rows.abs().amax(dim=-1, keepdim=True)
+    valid = (largest > 0) & largest.isfinite()
+    scaled = rows / largest.where(valid, torch.ones_like(largest))
+    length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    return scaled / length.where(valid, torch.ones_like(length)), valid.squeeze(-1)
+
+
+def cosine(a: Tensor, b: Tensor) -> Measured:
+    """Mean over samples of ``<a, b> / (||a|| ||b||)``, without any epsilon, in float64.
+
+    Rows where either vector is zero or not finite have no angle and are left out.
+    """
+    unit_a, valid_a = unit(a)
+    unit_b, valid_b = unit(b)
+    valid = valid_a & valid_b
+    n, n_valid = len(valid), int(valid.sum())
+    if not n_valid:
+        return Measured(None, n, 0, "no sample where both vectors are finite and non-zero")
+    return Measured((unit_a * unit_b).sum(dim=-1)[valid].mean().item(), n, n_valid)
+
+
+def clamped_cosine(a: Tensor, b: Tensor) -> Measured:
+    """torch's ``F.cosine_similarity`` (each norm clamped at 1e-8, float32): where published cosines come from."""
+    value = F.cosine_similarity(a.float(), b.float(), dim=-1).mean()
+    if not value.isfinite():
+        return Measured(None, len(a), 0, "torch's cosine is not finite")
+    return Measured(value.item(), len(a), len(a))
+
+
+def mean_pairwise_cosine(directions: list[Tensor]) -> Measured:
+    """Mean cosine over all pairs of vectors ``(d,)``, in float64: 1 if all agree, near 0 if unrelated."""
+    rows, valid = unit(torch.stack(directions)) if directions else (torch.empty(0, 1), torch.empty(0, dtype=bool))
+    usable = rows[valid]
+    count, total = len(usable), len(directions)
+    if count < 2:
+        return Measured(None, total, count, f"needs two batches with a finite, non-zero mean gradient; found {count}")
+    cosines = usable @ usable.T
+    return Measured(((cosines.sum() - cosines.trace()) / (count * (count - 1))).item(), total, count)

@@ -1,0 +1,30 @@
+"""How torch computes: float32 without shortcuts, deterministic kernels, a fixed number of threads."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+
+def set_numerics(threads: int) -> None:
+    """Configure the process for training and audits; call it before the first CUDA operation.
+
+    The thread count changes the order of sums and with it the bits, so it belongs to a run and is never
+    taken from the machine.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.backends.fp32_precision = "ieee"  # no TF32, neither in matrix products nor in convolutions
+
+
+def describe_numerics() -> dict[str, Any]:
+    """The settings in force, for provenance."""
+    return {
+        "threads": torch.get_num_threads(),
+        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+        "fp32_precision": torch.backends.fp32_precision,
+    }

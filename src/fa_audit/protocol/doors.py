@@ -1,0 +1,124 @@
+"""Two doors to one audit: `diagnose` (four checks) and `FAProtocol` (three checks, dictionary summary)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fa_audit.adopt import adopt
+from fa_audit.errors import AuditError
+from fa_audit.protocol.diagnostics import Batch, measure
+from fa_audit.protocol.report import DiagnosticReport, summary
+from fa_audit.protocol.thresholds import Thresholds
+from fa_audit.protocol.verdicts import Baselines
+
+BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
+
+
+def diagnose(
+    model: nn.Module,
+    eval_batches: Iterable[Batch],
+    headline_acc: float | None,
+    frozen_baseline_acc: float | None = None,
+    method_name: str = "method",
+    notes: str = "",
+    layer_for_stability: int | None = None,
+    thresholds: Thresholds | None = None,
+    *,
+    bp_frozen_acc: float | None = None,
+    frozen_baseline_name: str = "own frozen baseline",
+) -> DiagnosticReport:
+    """Audit a network.
+
+    Args:
+        model: one of this package's networks or any network of the reference contract (see `fa_audit.adopt`).
+        eval_batches: disjoint, unshuffled ``(x, labels)`` test batches; the first 10 are used.
+        headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if unknown.
+        frozen_baseline_acc: accuracy of the same network with its blocks frozen at initialisation and its embedding
+            trained by the method's own credit. Without it depth utility is not evaluated.
+        layer_for_stability: state for the cross-batch stability; default ``max(1, (L + 1) // 2)``.
+        thresholds: limits of the checks; default the paper's.
+        bp_frozen_acc: accuracy of the frozen network whose embedding is trained by backpropagation.
+        frozen_baseline_name: how verdicts name the frozen baseline.
+
+    Raises:
+        AuditError: no batches, an accuracy outside 0..1, a layer that does not exist, or a network that
+            does not follow the contract.
+    """
+    accuracies = {"headline_acc": headline_acc, "frozen_baseline_acc": frozen_baseline_acc}
+    for name, value in (accuracies | {"bp_frozen_acc": bp_frozen_acc}).items():
+        if value is not None and not 0 <= value <= 1:
+            raise AuditError(f"{name}: found {value}; expected a fraction between 0 and 1 (divide percentages by 100).")
+    network, batches = _prepared(model, eval_batches)
+    if layer_for_stability is not None and not 0 <= layer_for_stability <= len(network.blocks):
+        raise AuditError(f"layer_for_stability: found {layer_for_stability}; expected 0..{len(network.blocks)}.")
+    return DiagnosticReport(
+        method_name=method_name,
+        evidence=measure(network, batches, layer_for_stability),
+        headline_acc=headline_acc,
+        baselines=Baselines(frozen_baseline_acc, frozen_baseline_name, bp_frozen_acc),
+        thresholds=thresholds or Thresholds(),
+        notes=notes,
+    )
+
+
+def _prepared(model: nn.Module, eval_batches: Iterable[Batch]) -> tuple[Any, list[Batch]]:
+    """The network as the protocol sees it, and its batches on its device."""
+    tensor = next((t for t in (*model.parameters(), *model.buffers())), torch.empty(0))
+    batches = [(x.to(tensor.device), labels.to(tensor.device)) for x, labels in islice(eval_batches, BATCHES)]
+    if not batches or not len(batches[0][1]):
+        raise AuditError("eval_batches: found no samples; expected at least one (x, labels) batch.")
+    return adopt(model, batches[0][0]), batches
+
+
+class FAProtocol:
+    """The paper's package door: hold a network and evaluation data, `run` the audit, `summary` it.
+
+    Args:
+        model: as in `diagnose`.
+        x_eval: ``(N, ...)`` inputs, unshuffled; the first 10 batches are used.
+        y_eval: ``(N,)`` labels.
+        method_name, notes, layer_for_stability, thresholds: as in `diagnose`.
+        batch_size: samples per evaluation batch; the paper's floor of 1e-7 means 128.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        x_eval: Tensor,
+        y_eval: Tensor,
+        *,
+        method_name: str = "method",
+        notes: str = "",
+        layer_for_stability: int | None = None,
+        thresholds: Thresholds | None = None,
+        batch_size: int = BATCH_SIZE,
+    ) -> None:
+        if len(x_eval) != len(y_eval):
+            raise AuditError(f"x_eval and y_eval: found {len(x_eval)} inputs and {len(y_eval)} labels; expected pairs.")
+        self.model = model
+        self.batches = list(zip(x_eval.split(batch_size), y_eval.split(batch_size)))
+        self.options = {
+            "method_name": method_name,
+            "notes": notes,
+            "layer_for_stability": layer_for_stability,
+            "thresholds": thresholds,
+        }
+
+    def run(self, *, frozen_baseline_acc: float | None = None, test_acc: float | None = None) -> DiagnosticReport:
+        """Audit the network.
+
+        Args:
+            frozen_baseline_acc: as in `diagnose`.
+            test_acc: accuracy on the whole test set. It is never guessed from the evaluation data: without it
+                D3 is not evaluated.
+        """
+        return diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **self.options)
+
+    def summary(self, report: DiagnosticReport) -> dict[str, Any]:
+        """The report as the dictionary of the submitted package."""
+        return summary(report)

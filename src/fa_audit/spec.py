@@ -1,0 +1,159 @@
+"""What a training run is: the name people write (`dfa+penalty1e-2`) and the full specification behind it.
+
+Imports no torch: the workflow builds its whole plan from these objects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from decimal import Decimal
+from typing import Any
+
+from fa_audit.errors import AuditError, unknown
+
+OPTIONS = ("penalty<number>", "frozen", "frozen<k>", "shallow", "random_targets")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A method and its options, e.g. ``Run(method="dfa", penalty=0.01)`` for ``dfa+penalty1e-2``.
+
+    Attributes:
+        method: name of the training method.
+        penalty: residual penalty ``lambda`` >= 0.
+        frozen: number of leading blocks kept at initialisation; ``-1`` means all of them.
+        shallow: drop the blocks altogether.
+        random_targets: train on fresh uniform labels.
+    """
+
+    method: str
+    penalty: float = 0.0
+    frozen: int = 0
+    shallow: bool = False
+    random_targets: bool = False
+
+    def __str__(self) -> str:
+        frozen = "" if not self.frozen else "frozen" if self.frozen < 0 else f"frozen{self.frozen}"
+        penalty = f"penalty{short_number(self.penalty)}" if self.penalty else ""
+        flags = [name for name in ("shallow", "random_targets") if getattr(self, name)]
+        return "+".join(part for part in (self.method, penalty, frozen, *flags) if part)
+
+    @property
+    def is_baseline(self) -> bool:
+        """True for networks whose blocks are all frozen or absent: what others are compared with."""
+        return self.frozen < 0 or self.shallow
+
+
+def short_number(value: float) -> str:
+    """The shortest scientific spelling of a positive number: 0.01 -> ``1e-2``, 0.025 -> ``2.5e-2``."""
+    digits, exponent = f"{Decimal(repr(value)).normalize():e}".split("e")
+    return f"{digits}e{int(exponent)}"
+
+
+def parse_run(text: str, *, where: str = "run") -> Run:
+    """Read a run name; the inverse of ``str(run)``, and tolerant of other spellings of a number.
+
+    Raises:
+        AuditError: an unknown, repeated or contradictory option, or a negative penalty.
+    """
+    method, *options = text.split("+")
+    chosen: dict[str, Any] = {}
+    for option in options:
+        name, value = _parse_option(option, text, where)
+        if name in chosen:
+            raise AuditError(f"{where}: option '{name}' stands twice in '{text}'; keep one of them.")
+        chosen[name] = value
+    run = Run(method=method, **chosen)
+    if run.shallow and (run.frozen or run.penalty):
+        raise AuditError(f"{where}: '{text}' has no blocks to freeze or penalise; drop that option or 'shallow'.")
+    return run
+
+
+def _parse_option(option: str, text: str, where: str) -> tuple[str, Any]:
+    if option in ("shallow", "random_targets"):
+        return option, True
+    if option == "frozen":
+        return "frozen", -1
+    if re.fullmatch(r"frozen[1-9]\d*", option):
+        return "frozen", int(option.removeprefix("frozen"))
+    if option.startswith("penalty"):
+        return "penalty", _parse_penalty(option.removeprefix("penalty"), text, where)
+    raise unknown("option", option, OPTIONS, where=f"{where} '{text}'")
+
+
+def _parse_penalty(number: str, text: str, where: str) -> float:
+    try:
+        value = float(number)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0 and number == number.strip()):
+        raise AuditError(
+            f"{where}: penalty '{number}' in '{text}' is not a finite number >= 0; write it like penalty1e-2."
+        )
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """Everything that decides the bits of a trained network. Defaults are the paper's (section 'Training').
+
+    Attributes:
+        dataset: name of the data set.
+        architecture: name of the architecture.
+        architecture_options: its options, as sorted ``(name, value)`` pairs.
+        method: name of the training method.
+        penalty: ``lambda`` of ``lambda * mean_B ||f_l||^2``.
+        frozen_blocks: the first ``k`` blocks stay at initialisation.
+        shallow: no blocks at all.
+        random_targets: fresh uniform labels in every minibatch.
+        epochs: passes over the training set.
+        batch_size: images per step; the last batch of an epoch may be smaller.
+        lr: AdamW's learning rate before the cosine decay to 0.
+        weight_decay: AdamW's decoupled weight decay.
+        seed: fixes initialisation, feedback matrices, shuffling, augmentation and noise.
+    """
+
+    dataset: str
+    architecture: str
+    architecture_options: tuple[tuple[str, Any], ...] = ()
+    method: str
+    penalty: float = 0.0
+    frozen_blocks: int = 0
+    shallow: bool = False
+    random_targets: bool = False
+    epochs: int = 100
+    batch_size: int = 128
+    lr: float = 1e-3
+    weight_decay: float = 0.01
+    seed: int = 42
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types; ``RunSpec.from_dict`` inverts it."""
+        return asdict(self) | {"architecture_options": dict(self.architecture_options)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RunSpec:
+        """Rebuild a specification from its dictionary.
+
+        Raises:
+            AuditError: a field is missing or unknown.
+        """
+        names = {field.name for field in fields(cls)}
+        if set(values) != names:
+            odd = ", ".join(sorted(set(values) ^ names))
+            raise AuditError(
+                f"run specification: missing or unknown fields: {odd}; expected {', '.join(sorted(names))}."
+            )
+        options = tuple(sorted(values["architecture_options"].items()))
+        return cls(**{**values, "architecture_options": options})
+
+    @property
+    def digest(self) -> str:
+        """Eight hexadecimal digits that name this specification in provenance."""
+        canonical = json.dumps(self.to_dict(), sort_keys=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:8]

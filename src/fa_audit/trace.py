@@ -1,0 +1,106 @@
+"""The one place that runs a network and yields its states, residuals and reference gradients.
+
+Shapes: B batch, d width, L blocks, C classes. A state is ``(B, d)``, ``(B, T, d)`` or ``(B, d, H, W)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fa_audit.architectures.network import Network
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One forward pass.
+
+    Attributes:
+        states: ``h_0..h_L``, as the network makes them.
+        residuals: ``f_0..f_{L-1}``; ``f_l`` reaches only block l's parameters if the trace is local.
+        top: what the head read: ``h_L`` itself, or a leaf equal to it if the trace is local.
+        logits: ``(B, C)``.
+    """
+
+    states: tuple[Tensor, ...]
+    residuals: tuple[Tensor, ...]
+    top: Tensor
+    logits: Tensor
+
+
+def trace(network: Network, x: Tensor, *, local: bool) -> Trace:
+    """Run `network` once on `x`.
+
+    Args:
+        local: cut the graph before every block and before the head, so that one backward pass of a sum
+            of local losses gives each part its own gradient only. Otherwise the graph is the network's own.
+    """
+    states, residuals = [network.embed(x)], []
+    for layer in range(len(network.blocks)):
+        h = states[-1].detach() if local else states[-1]
+        residual, following = network.split(layer, h)
+        residuals.append(residual)
+        states.append(following)
+    top = states[-1].detach().requires_grad_() if local else states[-1]
+    return Trace(tuple(states), tuple(residuals), top, network.head(top))
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Backpropagation's view of a batch: what credits are compared with.
+
+    Attributes:
+        states: vectors of ``h_0..h_L``, each ``(B, d)``.
+        gradients: ``g_l = dCE/dh_l`` of the batch-mean cross-entropy, each ``(B, d)``.
+        logits: ``(B, C)``.
+    """
+
+    states: tuple[Tensor, ...]
+    gradients: tuple[Tensor, ...]
+    logits: Tensor
+
+
+def reference(network: Network, x: Tensor, labels: Tensor) -> Reference:
+    """States and true gradients at every state boundary, from the network's own forward pass.
+
+    Touches no ``.grad``. Works with frozen parameters and inside ``torch.no_grad()``.
+    """
+    with torch.enable_grad():
+        h0 = network.embed(x).detach().requires_grad_()
+        states = [h0]
+        for layer in range(len(network.blocks)):
+            states.append(network.split(layer, states[-1])[1])
+        logits = network.head(states[-1])
+        gradients = torch.autograd.grad(F.cross_entropy(logits, labels), states)
+    return Reference(
+        tuple(network.read(h.detach()) for h in states),
+        tuple(network.read_gradient(g) for g in gradients),
+        logits.detach(),
+    )
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    """Evaluate `model` (eval mode) and leave it exactly as it was found.
+
+    Restores every module's train/eval flag, buffers that a forward pass changed in place, and the global
+    random streams.
+    """
+    modes = {module: module.training for module in model.modules()}
+    buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    try:
+        with torch.random.fork_rng(devices=devices):
+            model.eval()
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                buffer.copy_(buffers[name])
