@@ -127,7 +127,7 @@ def _load(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any
     try:
         with safe_open(path, framework="pt") as stream:
             about = json.loads((stream.metadata() or {})["fa_audit"])
-            tensors = {name: stream.get_tensor(name) for name in stream.keys()}
+            tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         found = "no such file" if not Path(path).exists() else "truncated, foreign or executable file"
         raise AuditError(

@@ -34,6 +34,13 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
         part.unlink(missing_ok=True)
 
 
+def remove_leftovers(*paths: str | Path) -> None:
+    """Delete the temporary files that a killed process left beside `paths`; nobody may be writing them now."""
+    for path in map(Path, paths):
+        for part in path.parent.glob(f".{path.name}.*.part*"):
+            part.unlink(missing_ok=True)
+
+
 def _flush(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:

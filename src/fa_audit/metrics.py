@@ -6,6 +6,7 @@ What cannot be measured is marked, never 0, 1 or NaN.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ def median_norm(rows: Tensor) -> float:
 
 def growth(hidden_norms: list[float]) -> list[float]:
     """``median||h_{l+1}|| / median||h_l||`` per block; infinite where a state vanishes before a block."""
-    return [after / before if before else float("inf") for before, after in zip(hidden_norms, hidden_norms[1:])]
+    return [after / before if before else float("inf") for before, after in pairwise(hidden_norms)]
 
 
 def unit(rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""The loop: batch -> trace -> credits -> one backward -> one optimiser step; per epoch a history row and a resume file."""
+"""The loop: batch -> trace -> credits -> one backward -> one optimiser step; after each epoch, history and resume."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -152,3 +153,13 @@ def trajectory_csv(history: list[Row]) -> str:
     writer.writeheader()
     writer.writerows(history)
     return text.getvalue()
+
+
+def read_trajectory(path: str | Path) -> list[Row]:
+    """The history that `trajectory_csv` wrote."""
+    whole = ("epoch", "layer")
+    with open(path, encoding="utf-8", newline="") as stream:
+        return [
+            {name: None if text == "" else int(text) if name in whole else float(text) for name, text in row.items()}
+            for row in csv.DictReader(stream)
+        ]

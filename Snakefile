@@ -1,0 +1,85 @@
+"""fa-audit: train, audit, compare with frozen baselines, render. Start reading here; rules/ has one file a stage."""
+
+from snakemake.utils import min_version
+
+min_version("9.19")
+
+if "settings" not in config:
+
+    configfile: "config.yaml"
+
+
+wildcard_constraints:
+    dataset="[a-z0-9_]+",
+    setting="[a-z][a-z0-9_]*",
+    run=r"[^/\s]+",
+    seed=r"\d+",
+    figure="[a-z0-9_]+",
+    table="[a-z0-9_]+",
+
+
+include: "rules/common.smk"
+include: "rules/data.smk"
+include: "rules/train.smk"
+include: "rules/baselines.smk"
+include: "rules/audit.smk"
+include: "rules/aggregate.smk"
+include: "rules/figures.smk"
+include: "rules/tables.smk"
+
+
+onstart:
+    start_work()
+
+
+onsuccess:
+    say_results()
+
+
+onerror:
+    say_how_to_go_on(log)
+
+
+rule all:
+    """Everything: figures, tables and the tidy results behind them (the default)."""
+    default_target: True
+    input:
+        figures=figure_files(),
+        tables=table_files(),
+        tidy=expand("results/tidy/{name}.csv", name=TIDY),
+    localrule: True
+
+
+rule train:
+    input:
+        checkpoints=checkpoint_files("runs"),
+    """Every audited network's checkpoint and trajectory."""
+    localrule: True
+
+
+rule baselines:
+    input:
+        baselines=baseline_files(),
+    """Every frozen and shallow baseline."""
+    localrule: True
+
+
+rule audit:
+    input:
+        audits=audit_files(),
+    """Every audit, one JSON file per run and seed."""
+    localrule: True
+
+
+rule figures:
+    input:
+        figures=figure_files(),
+    """Every figure, PDF and PNG."""
+    localrule: True
+
+
+rule tables:
+    input:
+        tables=table_files(),
+    """Every table, csv, markdown and LaTeX."""
+    localrule: True

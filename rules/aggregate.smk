@@ -1,0 +1,51 @@
+rule tidy_setting:
+    input:
+        audits=audits_of,
+        trajectories=trajectories_of,
+        code=code_files("workflow_scripts/tidy_setting.py"),
+    output:
+        runs="results/tidy/{setting}/runs.csv",
+        layers="results/tidy/{setting}/layers.csv",
+        trajectories="results/tidy/{setting}/trajectories.csv",
+    log:
+        "results/logs/tidy_setting/{setting}.log",
+    benchmark:
+        "results/benchmarks/tidy_setting/{setting}.tsv"
+    """The audits and trajectories of one setting as three tidy tables."""
+    localrule: True
+    conda:
+        "../envs/fa-audit.yaml"
+    threads: 1
+    resources:
+        gpu=0,
+        mem_mb=1000,
+        runtime=15,
+    params:
+        cells=cells_of,
+    script:
+        "../workflow_scripts/tidy_setting.py"
+
+
+rule tidy:
+    input:
+        parts=tidy_parts,
+        code=code_files("workflow_scripts/tidy.py"),
+    output:
+        table="results/tidy/{name}.csv",
+    log:
+        "results/logs/tidy/{name}.log",
+    benchmark:
+        "results/benchmarks/tidy/{name}.tsv"
+    wildcard_constraints:
+        name="|".join(TIDY),
+    """One tidy table over all settings."""
+    localrule: True
+    conda:
+        "../envs/fa-audit.yaml"
+    threads: 1
+    resources:
+        gpu=0,
+        mem_mb=1000,
+        runtime=15,
+    script:
+        "../workflow_scripts/tidy.py"

@@ -1,0 +1,28 @@
+rule audit_network:
+    """Every diagnostic of one trained network, per layer, and both verdicts."""
+    input:
+        checkpoint="results/checkpoints/{setting}/{run}/seed{seed}.safetensors",
+        sidecar="results/checkpoints/{setting}/{run}/seed{seed}.json",
+        trajectory="results/trajectories/{setting}/{run}/seed{seed}.csv",
+        data=data_of,
+        baselines=baseline_inputs,
+        code=audit_code,
+    output:
+        audit="results/audits/{setting}/{run}/seed{seed}.json",
+    log:
+        "results/logs/audit_network/{setting}/{run}/seed{seed}.log",
+    benchmark:
+        "results/benchmarks/audit_network/{setting}/{run}/seed{seed}.tsv"
+    conda:
+        "../envs/fa-audit.yaml"
+    threads: THREADS
+    resources:
+        gpu=gpus,
+        mem_mb=2000,
+        runtime=15,
+    params:
+        roles=baseline_roles,
+        thresholds=config.get("thresholds", {}),
+        torch_threads=THREADS,
+    script:
+        "../workflow_scripts/audit.py"

@@ -1,0 +1,21 @@
+rule collect_baseline:
+    input:
+        sidecar="results/checkpoints/{setting}/{run}/seed{seed}.json",
+        code=code_files("workflow_scripts/collect_baseline.py"),
+    output:
+        baseline="results/baselines/{setting}/{run}/seed{seed}.json",
+    log:
+        "results/logs/collect_baseline/{setting}/{run}/seed{seed}.log",
+    benchmark:
+        "results/benchmarks/collect_baseline/{setting}/{run}/seed{seed}.tsv"
+    """The accuracy of one frozen or shallow network, with what it is, for the audits of its cell."""
+    localrule: True
+    conda:
+        "../envs/fa-audit.yaml"
+    threads: 1
+    resources:
+        gpu=0,
+        mem_mb=200,
+        runtime=5,
+    script:
+        "../workflow_scripts/collect_baseline.py"

@@ -1,0 +1,220 @@
+# Helpers of the rules: the grid, paths, resources, messages. No rules here, no rules' helpers elsewhere.
+
+import sys
+from pathlib import Path
+
+import yaml
+from snakemake.exceptions import WorkflowError
+
+sys.path[:0] = [str(Path(workflow.basedir) / folder) for folder in ("src", "workflow_scripts")]
+
+from _code import code_files
+from _machine import gpu_here
+from _messages import claim_folder, plan, results, way_on
+from fa_audit.architectures import ARCHITECTURES
+from fa_audit.datasets import DATASETS
+from fa_audit.errors import AuditError
+from fa_audit.figures import FIGURES
+from fa_audit.grid import read_grid
+from fa_audit.methods import METHODS
+from fa_audit.tables import TABLES
+
+TIDY = ("runs", "layers", "trajectories")
+THREADS = (
+    1  # per run: the count decides the bits, and side by side one-thread runs are fastest on a CPU
+)
+
+
+def readable(function):
+    """Let bad input end in its one message instead of a traceback."""
+
+    def wrapped(*args):
+        try:
+            return function(*args)
+        except AuditError as error:
+            raise WorkflowError(str(error)) from None
+
+    return wrapped
+
+
+@readable
+def load_grid():
+    schema = yaml.safe_load((Path(workflow.basedir) / "schemas/config.schema.yaml").read_text())
+    return read_grid(config, schema)
+
+
+GRID = load_grid()
+
+
+# ---- the run behind a set of wildcards
+
+
+@readable
+def spec_of(wildcards):
+    return GRID.setting(wildcards.setting).spec(wildcards.run, int(wildcards.seed))
+
+
+def spec_values(wildcards):
+    return spec_of(wildcards).to_dict()
+
+
+def data_of(wildcards):
+    return f"results/data/{spec_of(wildcards).dataset}.safetensors"
+
+
+def modules_of(wildcards):
+    spec = spec_of(wildcards)
+    named = (METHODS[spec.method], ARCHITECTURES[spec.architecture])
+    return [entry.partition(":")[0] for entry in named]
+
+
+def train_code(wildcards):
+    return code_files("workflow_scripts/train.py", *modules_of(wildcards))
+
+
+def audit_code(wildcards):
+    return code_files("workflow_scripts/audit.py", *modules_of(wildcards))
+
+
+@readable
+def data_code(wildcards):
+    if wildcards.dataset not in DATASETS:
+        raise AuditError(
+            f"unknown dataset '{wildcards.dataset}'; known: {', '.join(sorted(DATASETS))}."
+        )
+    return code_files(
+        "workflow_scripts/prepare_data.py", DATASETS[wildcards.dataset].partition(":")[0]
+    )
+
+
+def baselines_of(wildcards):
+    spec_of(wildcards)
+    names = GRID.setting(wildcards.setting).baselines_of(wildcards.run)
+    return {
+        role: f"results/baselines/{wildcards.setting}/{run}/seed{wildcards.seed}.json"
+        for role, run in names.items()
+    }
+
+
+def baseline_inputs(wildcards):
+    return list(baselines_of(wildcards).values())
+
+
+def baseline_roles(wildcards):
+    return list(baselines_of(wildcards))
+
+
+# ---- files by kind
+
+
+def checkpoint_files(kind):
+    return [f"results/checkpoints/{s}/{r}/seed{n}.safetensors" for s, r, n in GRID.cells(kind)]
+
+
+def baseline_files():
+    return [f"results/baselines/{s}/{r}/seed{n}.json" for s, r, n in GRID.cells("baselines")]
+
+
+def audit_files():
+    return [f"results/audits/{s}/{r}/seed{n}.json" for s, r, n in GRID.cells("runs")]
+
+
+def figure_files():
+    return [
+        f"results/figures/{name}.{kind}"
+        for name in sorted(config.get("figures", {}))
+        for kind in ("pdf", "png")
+    ]
+
+
+def table_files():
+    return [
+        f"results/tables/{name}.{kind}"
+        for name in sorted(config.get("tables", {}))
+        for kind in ("csv", "md", "tex")
+    ]
+
+
+@readable
+def cells_of(wildcards):
+    setting = GRID.setting(wildcards.setting)
+    return [
+        (setting.name, run, seed) for run in sorted(setting.runs) for seed in sorted(setting.seeds)
+    ]
+
+
+def audits_of(wildcards):
+    return [f"results/audits/{s}/{r}/seed{n}.json" for s, r, n in cells_of(wildcards)]
+
+
+def trajectories_of(wildcards):
+    return [f"results/trajectories/{s}/{r}/seed{n}.csv" for s, r, n in cells_of(wildcards)]
+
+
+def tidy_parts(wildcards):
+    return [f"results/tidy/{setting}/{wildcards.name}.csv" for setting in sorted(GRID.settings)]
+
+
+@readable
+def artefact(kind, name):
+    if name not in config.get(kind, {}):
+        known = ", ".join(sorted(config.get(kind, {}))) or "none"
+        raise AuditError(f"the config has no {kind} '{name}'; it has: {known}.")
+    return config[kind][name]
+
+
+def figure_settings(wildcards):
+    return artefact("figures", wildcards.figure) | {"labels": config.get("labels", {})}
+
+
+def table_settings(wildcards):
+    return artefact("tables", wildcards.table) | {"labels": config.get("labels", {})}
+
+
+def figure_tidy(wildcards):
+    setting = artefact("figures", wildcards.figure)["setting"]
+    return [f"results/tidy/{setting}/{name}.csv" for name in ("runs", "trajectories")]
+
+
+def table_tidy(wildcards):
+    return f"results/tidy/{artefact('tables', wildcards.table)['setting']}/runs.csv"
+
+
+def figure_code(wildcards):
+    return code_files(
+        "workflow_scripts/draw_figure.py", FIGURES[wildcards.figure].partition(":")[0]
+    )
+
+
+def table_code(wildcards):
+    return code_files("workflow_scripts/build_table.py", TABLES[wildcards.table].partition(":")[0])
+
+
+# ---- resources
+
+
+def gpus(wildcards):
+    """One GPU per job, on a cluster always; on a machine without any, none, so that jobs fill its cores instead."""
+    return 1 if not workflow.local_exec or gpu_here() else 0
+
+
+def training_minutes(wildcards):
+    return 30 + 2 * spec_of(wildcards).epochs
+
+
+# ---- what a person sees
+
+
+def start_work():
+    claim_folder()
+    limit = workflow.global_resources.get("gpu")
+    device = "CPU" if limit == 0 or not gpus(None) else f"GPU, {limit} at a time"
+    print(plan(GRID, device), file=sys.stderr)
+
+
+def say_results():
+    print(results(GRID, [*figure_files(), *table_files()]), file=sys.stderr)
+
+
+def say_how_to_go_on(log_files):
+    print(way_on(log_files[0]), file=sys.stderr)

@@ -1,0 +1,22 @@
+rule prepare_data:
+    input:
+        code=data_code,
+    output:
+        data="results/data/{dataset}.safetensors",
+    log:
+        "results/logs/prepare_data/{dataset}.log",
+    benchmark:
+        "results/benchmarks/prepare_data/{dataset}.tsv"
+    """One data set as arrays with checksums, downloaded or taken from data_root and checked."""
+    localrule: True
+    conda:
+        "../envs/fa-audit.yaml"
+    threads: 1
+    resources:
+        gpu=0,
+        mem_mb=2000,
+        runtime=60,
+    params:
+        data_root=config.get("data_root", "data"),
+    script:
+        "../workflow_scripts/prepare_data.py"

@@ -1,0 +1,162 @@
+"""`fa-audit`: train and audit a single run without the workflow, and list what there is."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from fa_audit import __version__
+from fa_audit.architectures import ARCHITECTURES
+from fa_audit.architectures import OPTIONS as ARCHITECTURE_OPTIONS
+from fa_audit.datasets import DATASETS
+from fa_audit.errors import AuditError, unknown
+from fa_audit.grid import Setting
+from fa_audit.methods import METHODS
+from fa_audit.registry import load
+from fa_audit.spec import RunSpec, parse_run
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status: 0 done, 1 bad input."""
+    options = _parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        return options.command(options)
+    except (AuditError, FileNotFoundError, PermissionError) as error:
+        print(f"fa-audit: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fa-audit", description=__doc__)
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _audit_parser(commands.add_parser("audit", help="audit a checkpoint"))
+    _train_parser(commands.add_parser("train", help="train one network and write its checkpoint"))
+    for name, command in (("methods", _methods), ("architectures", _architectures), ("datasets", _datasets)):
+        commands.add_parser(name, help=f"list the {name}").set_defaults(command=command)
+    return parser
+
+
+def _audit_parser(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=_audit)
+    parser.add_argument("checkpoint", type=Path, help="a .safetensors file with its .json beside it")
+    parser.add_argument("--data", type=Path, help="data file; default results/data/DATASET.safetensors")
+    parser.add_argument("--frozen", type=Path, metavar="JSON", help="the method's own frozen baseline")
+    parser.add_argument("--bp-frozen", type=Path, metavar="JSON", help="backpropagation's frozen baseline")
+    parser.add_argument("--format", choices=("text", "json", "markdown"), default="text")
+
+
+def _train_parser(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=_train)
+    parser.add_argument("run", help="method and options, e.g. dfa+penalty1e-2 or dfa+frozen")
+    parser.add_argument("output", type=Path, help="the .safetensors file to write")
+    parser.add_argument("--data", type=Path, required=True, help="a data file of the workflow")
+    parser.add_argument("--architecture", default="resmlp")
+    parser.add_argument("--width", type=int, default=256)
+    parser.add_argument("--depth", type=int, default=4)
+    parser.add_argument("--epochs", type=int, default=100)
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--device", default="cpu")
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from fa_audit.audit import audit
+    from fa_audit.checkpoint import load_checkpoint
+    from fa_audit.data import load_dataset
+    from fa_audit.numerics import set_numerics
+
+    set_numerics(threads=1)
+    learner = load_checkpoint(options.checkpoint)
+    data = options.data or Path(f"results/data/{learner.spec.dataset}.safetensors")
+    sidecar = options.checkpoint.with_suffix(".json")
+    own = _facts(options.frozen) if options.frozen else None
+    report = audit(
+        learner,
+        load_dataset(data, verify=True),
+        _facts(sidecar)["accuracy"] if sidecar.exists() else None,
+        own_frozen=(own["run"], own["accuracy"]) if own else None,
+        bp_frozen_acc=_facts(options.bp_frozen)["accuracy"] if options.bp_frozen else None,
+    )
+    forms = {"text": str, "markdown": lambda r: r.to_markdown(), "json": lambda r: json.dumps(r.to_dict(), indent=2)}
+    print(forms[options.format](report))
+    return 0
+
+
+def _facts(path: Path) -> dict[str, object]:
+    """A sidecar or baseline file: at least its run and accuracy."""
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        return {"run": facts.get("run", path.parent.name), "accuracy": float(facts["accuracy"])}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise AuditError(f"{path}: expected JSON with an 'accuracy' between 0 and 1 ({error}).") from error
+
+
+def _train(options: argparse.Namespace) -> int:
+    from fa_audit.checkpoint import Resume
+    from fa_audit.data import load_dataset
+    from fa_audit.files import sha256_of
+    from fa_audit.numerics import set_numerics
+    from fa_audit.runfiles import write_run
+    from fa_audit.training import train
+
+    set_numerics(threads=1)
+    dataset = load_dataset(options.data, verify=True)
+    spec = _spec(options, dataset.name)
+    output = options.output
+    resume = Resume(output.with_suffix(".resume"), f"{spec.digest} {sha256_of([options.data])} {options.device}")
+    trained = train(spec, dataset, device=options.device, resume=resume)
+    write_run(
+        trained,
+        output,
+        sidecar=output.with_suffix(".json"),
+        trajectory=output.with_suffix(".csv"),
+        device=options.device,
+    )
+    resume.clear()
+    return 0
+
+
+def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
+    """The specification that the command line describes; options that it does not name keep their defaults."""
+    if options.architecture not in ARCHITECTURES:
+        raise unknown("architecture", options.architecture, ARCHITECTURES)
+    run = str(parse_run(options.run))
+    if (method := parse_run(run).method) not in METHODS:
+        raise unknown("method", method, METHODS)
+    chosen = {"width": options.width, "depth": options.depth}
+    common = {
+        "dataset": dataset,
+        "architecture": options.architecture,
+        "architecture_options": tuple(sorted((ARCHITECTURE_OPTIONS[options.architecture] | chosen).items())),
+        "epochs": options.epochs,
+        "batch_size": options.batch_size,
+    }
+    return Setting("command line", (run,), (), (options.seed,), common).spec(run, options.seed)
+
+
+def _methods(options: argparse.Namespace) -> int:
+    for name in METHODS:
+        print(f"{name:<16} {load('method', METHODS, name).summary}")
+    return 0
+
+
+def _architectures(options: argparse.Namespace) -> int:
+    for name, defaults in ARCHITECTURE_OPTIONS.items():
+        print(f"{name:<16} {', '.join(f'{option}={value}' for option, value in defaults.items())}")
+    return 0
+
+
+def _datasets(options: argparse.Namespace) -> int:
+    for name in DATASETS:
+        print(f"{name:<16} {(load('dataset', DATASETS, name).__doc__ or '').splitlines()[0]}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,223 @@
+"""From a configuration to the list of runs it asks for. Imports no torch, so that planning stays fast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import jsonschema
+
+from fa_audit.architectures import ARCHITECTURES
+from fa_audit.architectures import OPTIONS as ARCHITECTURE_OPTIONS
+from fa_audit.datasets import DATASETS
+from fa_audit.errors import AuditError, unknown
+from fa_audit.figures import FIGURES
+from fa_audit.methods import METHODS
+from fa_audit.spec import Run, RunSpec, parse_run
+from fa_audit.tables import TABLES
+
+MOST_PROBLEMS = 5
+BUDGET = ("epochs", "batch_size", "lr", "weight_decay")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One experimental setting: a network, a data set and a budget, and the runs and seeds to do in it.
+
+    Attributes:
+        name: as in the configuration and in every path.
+        runs: names of the runs that are audited.
+        baselines: names of the frozen and shallow runs that they are compared with.
+        seeds: every run is done once for each.
+        common: `RunSpec` fields that all runs share.
+    """
+
+    name: str
+    runs: tuple[str, ...]
+    baselines: tuple[str, ...]
+    seeds: tuple[int, ...]
+    common: Mapping[str, Any]
+
+    def spec(self, run: str, seed: int) -> RunSpec:
+        """The full specification of one run.
+
+        Raises:
+            AuditError: the setting has no such run or seed.
+        """
+        where = f"settings.{self.name}"
+        if run not in (known := (*self.runs, *self.baselines)):
+            raise unknown("run", run, known, where=where)
+        if seed not in self.seeds:
+            raise unknown("seed", seed, map(str, self.seeds), where=where)
+        parsed = parse_run(run)
+        depth = dict(self.common["architecture_options"])["depth"]
+        return RunSpec(
+            method=parsed.method,
+            penalty=parsed.penalty,
+            frozen_blocks=depth if parsed.frozen < 0 else parsed.frozen,
+            shallow=parsed.shallow,
+            random_targets=parsed.random_targets,
+            seed=seed,
+            **self.common,
+        )
+
+    def baselines_of(self, run: str) -> dict[str, str]:
+        """The runs that an audited run is compared with: ``own``, ``bp`` and, where configured, ``shallow``.
+
+        The own baseline carries no penalty, which acts on blocks only, and learns from the true targets.
+        """
+        roles = {"own": own_baseline(run), "bp": "bp+frozen", "shallow": "bp+shallow"}
+        return {role: name for role, name in roles.items() if name in self.baselines}
+
+
+def own_baseline(run: str) -> str:
+    """The frozen baseline of a run: blocks at initialisation, embedding taught by the same method."""
+    return str(Run(method=parse_run(run).method, frozen=-1))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Every setting of a configuration, by name."""
+
+    settings: Mapping[str, Setting]
+
+    def setting(self, name: str) -> Setting:
+        """A setting by name.
+
+        Raises:
+            AuditError: there is no such setting.
+        """
+        if name not in self.settings:
+            raise unknown("setting", name, self.settings, where="config")
+        return self.settings[name]
+
+    def cells(self, kind: str) -> Iterator[tuple[str, str, int]]:
+        """``(setting, run, seed)`` of every audited run (`kind` "runs") or baseline ("baselines"), sorted."""
+        for name, setting in sorted(self.settings.items()):
+            for run in sorted(getattr(setting, kind)):
+                yield from ((name, run, seed) for seed in sorted(setting.seeds))
+
+
+def read_grid(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Grid:
+    """Check a configuration and expand it.
+
+    Args:
+        config: the parsed configuration file.
+        schema: its JSON schema; the description of a value says what is expected there.
+
+    Raises:
+        AuditError: one message that lists the problems (the first five), each with its place, what was found
+            and what is valid.
+    """
+    problems = list(_schema_problems(config, schema))
+    if not problems:
+        problems = list(_name_problems(config))
+    if problems:
+        more = f"\n  ... and {len(problems) - MOST_PROBLEMS} more" if len(problems) > MOST_PROBLEMS else ""
+        raise AuditError("config: " + "\n  ".join(["", *problems[:MOST_PROBLEMS]]).lstrip("\n ") + more)
+    return Grid({name: _setting(name, body) for name, body in config["settings"].items()})
+
+
+def _setting(name: str, body: Mapping[str, Any]) -> Setting:
+    architecture = dict(body["architecture"])
+    kind = architecture.pop("name")
+    common = {
+        "dataset": body["dataset"],
+        "architecture": kind,
+        "architecture_options": tuple(sorted((ARCHITECTURE_OPTIONS[kind] | architecture).items())),
+        **{key: body.get(key, _default(key)) for key in BUDGET},
+    }
+    runs, baselines = ([str(parse_run(run)) for run in body.get(kind, ())] for kind in ("runs", "baselines"))
+    return Setting(name, tuple(runs), tuple(baselines), tuple(body["seeds"]), common)
+
+
+def _default(field_name: str) -> Any:
+    return next(field.default for field in fields(RunSpec) if field.name == field_name)
+
+
+def _schema_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
+    errors = jsonschema.Draft202012Validator(schema).iter_errors(config)
+    for error in sorted(errors, key=lambda error: [str(part) for part in error.absolute_path]):
+        yield _explain(error)
+
+
+def _explain(error: jsonschema.ValidationError) -> str:
+    """One line for a schema violation: place, what was found, what is valid."""
+    where = ".".join(map(str, error.absolute_path)) or "top level"
+    if error.validator in ("additionalProperties", "propertyNames"):
+        known = error.schema.get("properties", {})
+        if error.validator == "additionalProperties":
+            strange = sorted(str(key) for key in set(error.instance) - set(known))
+            return str(unknown("key", strange[0], known, where=where))
+        return f"{where}: found the name {error.instance!r}; expected letters, digits and _, starting with a letter."
+    if error.validator == "required":
+        missing = [key for key in error.validator_value if key not in error.instance]
+        return f"{where}: missing {', '.join(missing)}; expected {error.schema.get('description', 'a mapping')}."
+    found = repr(error.instance)
+    found = found if len(found) <= 60 else found[:57] + "..."
+    return f"{where}: found {found}; expected {error.schema.get('description', error.message)}."
+
+
+def _name_problems(config: Mapping[str, Any]) -> Iterator[str]:
+    """Problems that a schema cannot see: names that nothing answers to, and missing baselines."""
+    for name, body in config["settings"].items():
+        yield from _setting_problems(f"settings.{name}", body)
+    for kind, registry in (("figures", FIGURES), ("tables", TABLES)):
+        for name, body in config.get(kind, {}).items():
+            if name not in registry:
+                yield str(unknown(kind[:-1], name, registry, where=kind))
+            elif body["setting"] not in config["settings"]:
+                yield str(unknown("setting", body["setting"], config["settings"], where=f"{kind}.{name}.setting"))
+
+
+def _setting_problems(where: str, body: Mapping[str, Any]) -> Iterator[str]:
+    kind = body["architecture"]["name"]
+    if body["dataset"] not in DATASETS:
+        yield str(unknown("dataset", body["dataset"], DATASETS, where=f"{where}.dataset"))
+    if kind not in ARCHITECTURES:
+        yield str(unknown("architecture", kind, ARCHITECTURES, where=f"{where}.architecture.name"))
+        return
+    for option in sorted(set(body["architecture"]) - {"name"} - set(ARCHITECTURE_OPTIONS[kind])):
+        yield str(unknown(f"option of {kind}", option, ARCHITECTURE_OPTIONS[kind], where=f"{where}.architecture"))
+    depth = (ARCHITECTURE_OPTIONS[kind] | body["architecture"])["depth"]
+    parts = [(f"{where}.{part}", body.get(part, [])) for part in ("runs", "baselines")]
+    problems = [problem for place, names in parts for problem in _run_problems(place, names, depth)]
+    yield from problems or _baseline_problems(where, body)
+
+
+def _run_problems(where: str, names: list[str], depth: int) -> Iterator[str]:
+    """What is wrong with a list of run names."""
+    seen: dict[str, str] = {}
+    for text in names:
+        try:
+            problem = _run_problem(parse_run(text, where=where), text, where, depth, seen)
+        except AuditError as error:
+            problem = str(error)
+        if problem:
+            yield problem
+
+
+def _run_problem(run: Run, text: str, where: str, depth: int, seen: dict[str, str]) -> str:
+    if run.method not in METHODS:
+        return str(unknown("method", run.method, METHODS, where=where))
+    if run.frozen > depth:
+        return f"{where}: '{text}' freezes {run.frozen} blocks; the network has {depth}."
+    if where.endswith("baselines") and not run.is_baseline:
+        return f"{where}: '{text}' is no baseline; expected '+frozen' or '+shallow', or list it under runs."
+    if str(run) in seen:
+        return f"{where}: '{text}' and '{seen[str(run)]}' are the same run; keep one."
+    seen[str(run)] = text
+    return ""
+
+
+def _baseline_problems(where: str, body: Mapping[str, Any]) -> Iterator[str]:
+    """Every audited run needs its own frozen baseline and backpropagation's, or depth utility means nothing."""
+    present = {str(parse_run(text)) for text in body.get("baselines", [])}
+    needed: dict[str, list[str]] = {}
+    for text in body["runs"]:
+        for baseline in dict.fromkeys((own_baseline(text), "bp+frozen")):
+            needed.setdefault(baseline, []).append(text)
+    for baseline in sorted(set(needed) - present):
+        audited = ", ".join(needed[baseline])
+        yield f"{where}.baselines: missing '{baseline}', the frozen baseline of {audited}; add it to the list."

@@ -1,0 +1,85 @@
+"""Many audits as three tidy tables: one row per run; per run and layer; per run, epoch and layer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+KEY = ("setting", "run", "seed")
+
+
+def read_audits(paths: list[str]) -> list[dict[str, Any]]:
+    """The audit files in the order of setting, run and seed."""
+    audits = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
+    return sorted(audits, key=lambda audit: [audit[key] for key in KEY])
+
+
+def runs_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
+    """One row per run and seed: accuracy, baselines, the deciding number of every check, verdicts."""
+    return pd.DataFrame([_run_row(audit) for audit in audits])
+
+
+def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
+    spec, last = audit["spec"], audit["layers"][-1]
+    baselines = {
+        f"{role}_acc": audit["baseline_runs"].get(role, {}).get("accuracy") for role in ("own", "bp", "shallow")
+    }
+    checks = audit["checks"]
+    return {
+        **{key: audit[key] for key in KEY},
+        **{key: spec[key] for key in ("method", "dataset", "architecture", "penalty", "epochs")},
+        "accuracy": audit["headline_acc"],
+        "own_frozen_acc": baselines["own_acc"],
+        "bp_frozen_acc": baselines["bp_acc"],
+        "shallow_acc": baselines["shallow_acc"],
+        "max_growth": checks["scale"]["value"],
+        "hidden_norm_last": last["hidden_norm"],
+        "grad_norm_last": last["grad_norm"],
+        "stability": checks["stability"]["value"],
+        "scale_free_last": last["scale_free"],
+        "three_check": audit["verdict"]["three_check"],
+        "four_check": audit["verdict"]["four_check"],
+        "flags": "; ".join(audit["flags"]),
+        **audit["first_flags"],
+    }
+
+
+def layers_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
+    """One row per run, seed and state: norms, growth, float32 agreement, and the credit of the block that reads it."""
+    rows = []
+    for audit in audits:
+        for layer, credit in zip(audit["layers"], [*audit["credit"], {}]):
+            plain = {name: value for name, value in layer.items() if not isinstance(value, dict)}
+            measured = {name: value for name, value in (layer | credit).items() if isinstance(value, dict)}
+            rows.append({key: audit[key] for key in KEY} | plain | _flat(measured))
+    return pd.DataFrame(rows)
+
+
+def _flat(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Measured quantities as columns: value, number of valid samples, and why a value is absent."""
+    return {
+        column: value
+        for name, entry in measured.items()
+        for column, value in (
+            (name, entry["value"]), (f"{name}_n_valid", entry["n_valid"]), (f"{name}_reason", entry.get("reason"))
+        )
+    }  # fmt: skip
+
+
+def trajectories_table(paths: Mapping[tuple[str, str, int], str]) -> pd.DataFrame:
+    """One row per run, seed, epoch and layer.
+
+    Args:
+        paths: trajectory file of each (setting, run, seed).
+    """
+    frames = []
+    for key, path in sorted(paths.items()):
+        frame = pd.read_csv(path)
+        for position, (name, value) in enumerate(zip(KEY, key)):
+            frame.insert(position, name, value)
+        frames.append(frame)
+    return pd.concat(frames, ignore_index=True)

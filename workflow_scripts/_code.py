@@ -1,0 +1,55 @@
+"""Which project files a script runs: the files whose edits must rerun its jobs."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = (ROOT / "workflow_scripts", ROOT / "src")
+
+
+@cache
+def code_files(*entries: str) -> list[str]:
+    """The project files that `entries` import, directly or not, and the entries; paths relative to the root.
+
+    Package `__init__` files are left out: they hold registries and re-exports, and a method added to a
+    registry must not retrain the others.
+
+    Args:
+        entries: script paths relative to the root (``workflow_scripts/train.py``) or modules
+            (``fa_audit.methods.dfa``).
+    """
+    waiting = [ROOT / entry if entry.endswith(".py") else _module_file(entry) for entry in entries]
+    found: set[Path] = set()
+    while waiting:
+        path = waiting.pop()
+        if path is None or path in found:
+            continue
+        found.add(path)
+        waiting += map(_module_file, _imports(path))
+    return sorted(str(path.relative_to(ROOT)) for path in found if path.name != "__init__.py")
+
+
+@cache
+def _imports(path: Path) -> tuple[str, ...]:
+    """Modules named in import statements anywhere in a file; names imported from a package may be modules too."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return tuple(names)
+
+
+@cache
+def _module_file(name: str) -> Path | None:
+    """The file of a module of this project, or None for everything else."""
+    relative = Path(*name.split("."))
+    for source in SOURCES:
+        for path in (source / relative.with_suffix(".py"), source / relative / "__init__.py"):
+            if path.exists():
+                return path
+    return None

@@ -1,0 +1,42 @@
+"""Rule audit_network: the protocol on one checkpoint."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from _workflow import device, logged
+
+from fa_audit.audit import audit, first_flags
+from fa_audit.checkpoint import load_checkpoint
+from fa_audit.data import load_dataset
+from fa_audit.files import write_json
+from fa_audit.numerics import set_numerics
+from fa_audit.protocol import Thresholds
+from fa_audit.training import read_trajectory
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with logged(snakemake), device(snakemake) as where:
+    set_numerics(snakemake.params.torch_threads)
+    thresholds = Thresholds(**snakemake.params.thresholds)
+    files = [snakemake.input.sidecar, *snakemake.input.baselines]
+    sidecar, *baselines = (json.loads(Path(path).read_text(encoding="utf-8")) for path in files)
+    compared = dict(zip(snakemake.params.roles, baselines, strict=True))
+    report = audit(
+        load_checkpoint(snakemake.input.checkpoint, where),
+        load_dataset(snakemake.input.data).to(where),
+        sidecar["accuracy"],
+        own_frozen=(compared["own"]["run"], compared["own"]["accuracy"]),
+        bp_frozen_acc=compared["bp"]["accuracy"],
+        thresholds=thresholds,
+        name=snakemake.wildcards.run,
+    )
+    key = {
+        "setting": snakemake.wildcards.setting,
+        "run": snakemake.wildcards.run,
+        "seed": int(snakemake.wildcards.seed),
+    }
+    about = {"spec": sidecar["spec"], "digest": sidecar["digest"], "baseline_runs": compared}
+    flags = {"first_flags": first_flags(read_trajectory(snakemake.input.trajectory), thresholds)}
+    write_json(snakemake.output.audit, key | report.to_dict() | flags | about)

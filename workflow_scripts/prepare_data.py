@@ -1,0 +1,17 @@
+"""Rule prepare_data: a data set as one file of arrays."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from _workflow import logged
+
+from fa_audit.data import save_dataset
+from fa_audit.datasets import DATASETS
+from fa_audit.registry import load
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with logged(snakemake):
+    make = load("dataset", DATASETS, snakemake.wildcards.dataset)
+    save_dataset(make(Path(snakemake.params.data_root)), snakemake.output.data)

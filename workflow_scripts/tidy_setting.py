@@ -1,0 +1,18 @@
+"""Rule tidy_setting: audits and trajectories of one setting as tables."""
+
+from typing import TYPE_CHECKING
+
+from _workflow import logged
+
+from fa_audit.files import write_text
+from fa_audit.tidy import layers_table, read_audits, runs_table, trajectories_table
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with logged(snakemake):
+    audits = read_audits(snakemake.input.audits)
+    paths = dict(zip(map(tuple, snakemake.params.cells), snakemake.input.trajectories, strict=True))
+    tables = {"runs": runs_table(audits), "layers": layers_table(audits), "trajectories": trajectories_table(paths)}
+    for name, table in tables.items():
+        write_text(snakemake.output[name], table.to_csv(index=False))
