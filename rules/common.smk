@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 import yaml
-from snakemake.exceptions import WorkflowError
 
 sys.path[:0] = [str(Path(workflow.basedir) / folder) for folder in ("src", "workflow_scripts")]
 
@@ -26,13 +25,13 @@ THREADS = (
 
 
 def readable(function):
-    """Let bad input end in its one message instead of a traceback."""
+    """Let bad input end in its one message: an exception would bring Snakemake's traceback along."""
 
     def wrapped(*args):
         try:
             return function(*args)
         except AuditError as error:
-            raise WorkflowError(str(error)) from None
+            sys.exit(f"fa-audit: {error}")
 
     return wrapped
 
@@ -205,6 +204,7 @@ def training_minutes(wildcards):
 # ---- what a person sees
 
 
+@readable
 def start_work():
     claim_folder()
     limit = workflow.global_resources.get("gpu")

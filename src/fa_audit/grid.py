@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -140,17 +141,27 @@ def _schema_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> It
     errors = jsonschema.Draft202012Validator(schema).iter_errors(config)
     for error in sorted(errors, key=lambda error: [str(part) for part in error.absolute_path]):
         yield _explain(error)
+    for where, value in _numbers(config, "config"):
+        if not math.isfinite(value):
+            yield f"{where.removeprefix('config.')}: found {value}; expected a finite number."
+
+
+def _numbers(value: Any, where: str) -> Iterator[tuple[str, float]]:
+    """Every float in nested mappings and lists, with its place."""
+    if isinstance(value, float):
+        yield where, value
+    children = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in children:
+        yield from _numbers(child, f"{where}.{key}")
 
 
 def _explain(error: jsonschema.ValidationError) -> str:
     """One line for a schema violation: place, what was found, what is valid."""
     where = ".".join(map(str, error.absolute_path)) or "top level"
-    if error.validator in ("additionalProperties", "propertyNames"):
+    if error.validator == "additionalProperties":
         known = error.schema.get("properties", {})
-        if error.validator == "additionalProperties":
-            strange = sorted(str(key) for key in set(error.instance) - set(known))
-            return str(unknown("key", strange[0], known, where=where))
-        return f"{where}: found the name {error.instance!r}; expected letters, digits and _, starting with a letter."
+        strange = sorted(str(key) for key in set(error.instance) - set(known))
+        return str(unknown("key", strange[0], known, where=where))
     if error.validator == "required":
         missing = [key for key in error.validator_value if key not in error.instance]
         return f"{where}: missing {', '.join(missing)}; expected {error.schema.get('description', 'a mapping')}."
