@@ -163,7 +163,8 @@ def artefact(kind, name):
 
 
 def figure_settings(wildcards):
-    return artefact("figures", wildcards.figure) | {"labels": config.get("labels", {})}
+    shared = {"labels": config.get("labels", {}), "thresholds": config.get("thresholds", {})}
+    return artefact("figures", wildcards.figure) | shared
 
 
 def table_settings(wildcards):

@@ -7,6 +7,7 @@ from _workflow import logged
 
 from fa_audit.figures import FIGURES
 from fa_audit.figures.style import save
+from fa_audit.protocol.thresholds import Thresholds
 from fa_audit.registry import load
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ with logged(snakemake):
     runs, trajectories = (pd.read_csv(path) for path in snakemake.input.tidy)
     settings = snakemake.params.settings
     draw = load("figure", FIGURES, snakemake.wildcards.figure)
-    figure = draw(runs, trajectories, title=settings["title"], labels=settings["labels"])
+    limits = Thresholds(**settings["thresholds"])
+    figure = draw(runs, trajectories, title=settings["title"], labels=settings["labels"], thresholds=limits)
     for path in snakemake.output:
         save(figure, path)

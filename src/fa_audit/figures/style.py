@@ -1,0 +1,180 @@
+"""The one look of all figures: sizes, colours and markers of runs, limit lines, values off the scale, saving."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib.style
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter, NullLocator
+
+from fa_audit.errors import AuditError
+from fa_audit.files import write_atomically
+
+ONE_COLUMN, TWO_COLUMNS = 3.35, 6.9  # inches
+SMALL = 7  # points, for everything but titles and axis labels
+# Okabe and Ito (2008) without yellow, which a thin line on white paper loses.
+COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
+MARKERS = ("o", "s", "D", "P", "X", "p", "*", "h", "<", ">", "d")  # ^ and v mean "off the scale"
+LINES = ("-", (0, (4, 1.5)), (0, (1, 1)))
+GREY, SHADE = "0.3", "0.92"
+INFINITE, ZERO = "infinite", "zero"
+OFF_SCALE = {INFINITE: ("^", 0.96), ZERO: ("v", 0.04)}  # marker, height as a fraction of the axis
+RC = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.labelsize": 8,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.ymargin": 0.1,
+    "figure.titlesize": 9,
+    "figure.constrained_layout.h_pad": 0.06,
+    "figure.constrained_layout.w_pad": 0.06,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "legend.fontsize": SMALL,
+    "legend.frameon": False,
+    "lines.markersize": 4,
+    "pdf.fonttype": 42,
+    "savefig.dpi": 300,
+}
+# Without dates and versions, so that the same figure is the same file.
+METADATA: dict[str, dict[str, None]] = {
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    ".png": {"Software": None},
+}
+
+
+def context() -> AbstractContextManager[None]:
+    """Matplotlib's defaults with `RC` on top, whatever the user's own settings are."""
+    return matplotlib.style.context(["default", RC])
+
+
+@dataclass(frozen=True)
+class RunStyle:
+    """How one run is drawn, everywhere in a figure."""
+
+    colour: str
+    marker: str
+    line: Any
+
+
+def run_styles(runs: Iterable[str]) -> dict[str, RunStyle]:
+    """A style per run, decided by the sorted names alone; 77 runs differ in colour or marker."""
+    return {
+        run: RunStyle(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], LINES[i // len(COLOURS) % len(LINES)])
+        for i, run in enumerate(sorted(set(runs)))
+    }
+
+
+def new_figure(title: str, *, height: float, width: float = TWO_COLUMNS) -> Figure:
+    """An empty figure, sizes in inches, whose layout keeps texts apart."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.suptitle(textwrap.fill(title, int(14 * width)))
+    return figure
+
+
+def log_scale(ax: Axes) -> None:
+    """A logarithmic y axis with labels at powers of ten only."""
+    ax.set_yscale("log")
+    ax.yaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def percent_scale(ax: Axes) -> None:
+    """Fractions labelled as percentages, with as many digits as the ticks need."""
+    ax.yaxis.set_major_formatter(lambda fraction, _: f"{100 * fraction:.6g}%")
+
+
+def limit_line(ax: Axes, limit: float, *, fires: str) -> None:
+    """Draw a check's limit, name it in the right margin and shade where the check fires; call it after the data.
+
+    Args:
+        fires: ``"above"`` or ``"below"`` the limit.
+    """
+    ax.axhline(limit, color=GREY, linestyle=(0, (5, 2)), linewidth=0.8, label="limit")
+    low, high = ax.get_ylim()
+    ax.axhspan(limit, high if fires == "above" else low, color=SHADE, linewidth=0, zorder=0)
+    ax.set_ylim(low, high)
+    ax.annotate(
+        f"fires\n{fires}\n{_number(limit)}",
+        xy=(1, limit),
+        xycoords=("axes fraction", "data"),
+        xytext=(3, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=SMALL,
+        color=GREY,
+    )
+
+
+def _number(value: float) -> str:
+    """Three digits, or a power of ten for very small and very large numbers."""
+    if 1e-3 <= value < 1e4:
+        return f"{value:g}"
+    exponent = math.floor(math.log10(value))
+    mantissa = f"{value / 10**exponent:.3g}"
+    return rf"$10^{{{exponent}}}$" if mantissa == "1" else rf"${mantissa}{{\times}}10^{{{exponent}}}$"
+
+
+def on_scale(ax: Axes, values: np.ndarray) -> np.ndarray:
+    """The values, NaN where the axis cannot show them."""
+    showable = np.isfinite(values) & ((values > 0) | (ax.get_yscale() != "log"))
+    return np.where(showable, values, np.nan)
+
+
+def mark_off_scale(ax: Axes, x: np.ndarray, values: np.ndarray, *, colour: str) -> None:
+    """An arrow at the top edge for every infinite value, at the bottom edge of a log axis for zeros; NaN is absent."""
+    zero = (values <= 0) & (ax.get_yscale() == "log")
+    for label, where in ((INFINITE, values == np.inf), (ZERO, zero)):
+        if where.any():
+            marker, edge = OFF_SCALE[label]
+            y = np.full(where.sum(), edge)
+            ax.margins(y=0.2)  # keeps the other points clear of the edge
+            ax.plot(x[where], y, marker, color=colour, transform=ax.get_xaxis_transform(), label=label)
+
+
+def off_scale_handles(figure: Figure) -> list[Line2D]:
+    """Legend entries for the arrows that `mark_off_scale` has drawn in a figure."""
+    drawn = {line.get_label() for ax in figure.axes for line in ax.lines}
+    return [
+        Line2D([], [], color=GREY, linestyle="none", marker=marker, label=label)
+        for label, (marker, _) in OFF_SCALE.items()
+        if label in drawn
+    ]
+
+
+def settle(figure: Figure) -> Figure:
+    """Compute the layout once and keep it, so that every rendering has the same places for everything."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """Write a figure as PDF or PNG, whole or not at all; the same figure gives the same bytes.
+
+    Raises:
+        AuditError: the suffix is neither .pdf nor .png.
+    """
+    suffix = Path(path).suffix
+    if suffix not in METADATA:
+        raise AuditError(f"save: found '{path}'; expected a name that ends in {' or '.join(METADATA)}.")
+    with context():
+        write_atomically(path, lambda part: figure.savefig(part, format=suffix[1:], metadata=METADATA[suffix]))

@@ -1,0 +1,1 @@
+TABLES = {"main_audit": "fa_audit.tables.main_audit:build"}

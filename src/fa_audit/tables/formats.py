@@ -1,0 +1,149 @@
+"""A table as a value, and its text as CSV, markdown and LaTeX. Pure functions."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pandas as pd
+
+LATEX_SPECIAL = str.maketrans(
+    {character: rf"\{character}" for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
+)
+MARKDOWN_SPECIAL = str.maketrans({character: rf"\{character}" for character in r"\|*_<`$"})
+NORM = re.compile(r"\|\|(\w+)\|\|")  # ||g_L||
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number as a cell.
+
+    Attributes:
+        value: None where nothing was measured.
+        decimals: digits after the point; None means three significant digits, or two and a power of ten
+            from 1000 and below 0.01.
+        deviation: printed behind ± with the same decimals.
+        signed: print a plus sign, too.
+        measured, of: how many of the seeds stand behind the value; printed where some are missing.
+    """
+
+    value: float | None
+    decimals: int | None = None
+    deviation: float | None = None
+    signed: bool = False
+    measured: int = 1
+    of: int = 1
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        caption: what it shows and how its numbers were formed.
+        columns: headings; ``||g_L||`` becomes a norm in LaTeX.
+        rows: cells as they are printed.
+        values: the numbers behind the cells in full precision, for the CSV; see the module that builds the table.
+    """
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str | Number, ...], ...]
+    values: pd.DataFrame
+
+
+def to_csv(table: Table) -> str:
+    """The values in full precision; an empty field means that there is none."""
+    return table.values.to_csv(index=False, lineterminator="\n")
+
+
+def to_markdown(table: Table) -> str:
+    """A GitHub-flavoured table under its caption."""
+    rules = ["---:" if right else "---" for right in _right_aligned(table)]
+    rows = [[_render(cell, MARKDOWN) for cell in row] for row in table.rows]
+    lines = [[escape_markdown(column) for column in table.columns], rules, *rows]
+    return f"{escape_markdown(table.caption)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def to_latex(table: Table) -> str:
+    r"""A ``table*`` with booktabs rules; the document needs ``\usepackage{booktabs}``."""
+    alignment = "".join("r" if right else "l" for right in _right_aligned(table))
+    rows = [[_render(cell, LATEX) for cell in row] for row in table.rows]
+    heading, *body = (" & ".join(line) + r" \\" for line in [map(escape_latex, table.columns), *rows])
+    return "\n".join(
+        [
+            "% needs \\usepackage{booktabs}",
+            r"\begin{table*}",
+            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+            rf"\caption{{{escape_latex(table.caption)}}}",
+            rf"\begin{{tabular}}{{@{{}}{alignment}@{{}}}}",
+            *(r"\toprule", heading, r"\midrule", *body, r"\bottomrule"),
+            r"\end{tabular}",
+            r"\end{table*}",
+            "",
+        ]
+    )
+
+
+def escape_markdown(text: str) -> str:
+    """The text with every character escaped that markdown or a markdown table would interpret."""
+    return text.translate(MARKDOWN_SPECIAL)
+
+
+def escape_latex(text: str) -> str:
+    """The text with LaTeX's special characters escaped and ``||g_L||`` as mathematics."""
+    plain_and_norms = NORM.split(text)
+    return "".join(
+        rf"$\|{part}\|$" if position % 2 else part.translate(LATEX_SPECIAL)
+        for position, part in enumerate(plain_and_norms)
+    )
+
+
+def _right_aligned(table: Table) -> list[bool]:
+    return [all(isinstance(cell, Number) for cell in column) for column in zip(*table.rows)]
+
+
+@dataclass(frozen=True)
+class _Dialect:
+    """How one format writes text, numbers, ±, powers of ten, infinity and nothing."""
+
+    text: Callable[[str], str]
+    number: str
+    plus_minus: str
+    power: str
+    infinity: str
+    absent: str
+
+
+MARKDOWN = _Dialect(escape_markdown, "{}", " ± ", "{}e{}", "inf", "–")  # noqa: RUF001 the en dash is meant
+LATEX = _Dialect(escape_latex, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty", "--")
+
+
+def _render(cell: str | Number, dialect: _Dialect) -> str:
+    """One cell in one format."""
+    if isinstance(cell, str):
+        return dialect.text(cell)
+    if cell.value is None or math.isnan(cell.value):
+        return dialect.absent
+    parts = [value for value in (cell.value, cell.deviation) if value is not None]
+    body = dialect.plus_minus.join(_digits(value, cell.decimals, dialect) for value in parts)
+    sign = "+" if cell.signed and cell.value >= 0 else ""
+    missing = f" ({cell.measured}/{cell.of})" if cell.measured < cell.of else ""
+    return dialect.number.format(sign + body) + missing
+
+
+def _digits(value: float, decimals: int | None, dialect: _Dialect) -> str:
+    """The digits of one number."""
+    if math.isinf(value):
+        return ("-" if value < 0 else "") + dialect.infinity
+    if decimals is not None:
+        return f"{value:z.{decimals}f}"  # z: no minus before 0.0
+    short = f"{value:.3g}"
+    if value == 0 or ("e" not in short and abs(value) >= 0.01):
+        return short
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return dialect.power.format(mantissa, int(exponent))

@@ -1,0 +1,111 @@
+"""The audit of a run: credits against gradients, first flags, and what the tidy tables keep of it."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+
+from fa_audit.audit import audit, credit_alignment, first_flags
+from fa_audit.data import evaluation_batches
+from fa_audit.datasets.digits import digits
+from fa_audit.learner import build
+from fa_audit.protocol import Thresholds
+from fa_audit.spec import RunSpec
+from fa_audit.tidy import layers_table, runs_table
+from fa_audit.training import read_trajectory, train, trajectory_csv
+
+OPTIONS = (("depth", 3), ("residual", True), ("terminal_norm", True), ("width", 16))
+
+
+@pytest.fixture(scope="module")
+def data():
+    return digits(None)
+
+
+def spec(method, epochs=1):
+    return RunSpec(
+        dataset="digits", architecture="resmlp", architecture_options=OPTIONS, method=method, epochs=epochs, seed=1
+    )
+
+
+def test_the_credits_of_bp_are_the_gradients_at_the_blocks_outputs(data):
+    learner = build(spec("bp"), data.image_shape, data.classes)
+    for block in credit_alignment(learner, *evaluation_batches(data)[0]):
+        assert block["cosine_at_output"].value == pytest.approx(1, abs=1e-6)
+
+
+def test_fa_s_last_credit_is_exact_and_the_others_are_random(data):
+    learner = build(spec("fa"), data.image_shape, data.classes)
+    *below, last = credit_alignment(learner, *evaluation_batches(data)[0])
+    assert last["cosine_at_output"].value == pytest.approx(1, abs=1e-6)
+    assert last["cosine"].value > 0.9
+    assert all(abs(block["cosine_at_output"].value) < 0.9 for block in below)
+
+
+def test_an_audit_keeps_the_two_frozen_baselines_apart(data):
+    learner = build(spec("dfa"), data.image_shape, data.classes)
+    report = audit(learner, data, 0.5, own_frozen=("dfa+frozen", 0.45), bp_frozen_acc=0.49, name="dfa")
+    assert report.checks.depth.fires is False and report.checks.depth.value == pytest.approx(0.05)
+    assert report.checks.depth_strict.fires is True and report.checks.depth_strict.value == pytest.approx(0.01)
+    assert report.to_dict()["verdict"]["baseline"] == "dfa+frozen"
+    assert "D3-strict (against bp+frozen)" in report.flags
+    assert "dfa+frozen" in str(report)
+
+
+def row(epoch, layer, growth, grad_norm):
+    return {"epoch": epoch, "layer": layer, "growth": growth, "grad_norm": grad_norm}
+
+
+def test_first_flags_are_the_first_epochs_at_which_the_checks_fire():
+    history = [
+        *(row(1, 0, 49.0, 1e-9), row(1, 1, None, 1e-3)),  # a small gradient below the last state does not count
+        *(row(2, 0, 51.0, 1e-9), row(2, 1, None, 1e-6)),
+        *(row(3, 0, 10.0, 1e-9), row(3, 1, None, 0.9e-7)),
+        *(row(4, 0, 99.0, 1e-9), row(4, 1, None, 1e-9)),
+    ]
+    assert first_flags(history, Thresholds()) == {"first_scale_flag": 2, "first_reference_flag": 3}
+    assert first_flags(history[:2], Thresholds()) == {"first_scale_flag": None, "first_reference_flag": None}
+
+
+def test_a_trajectory_survives_its_csv(data, tmp_path):
+    run = train(spec("dfa", epochs=2), data)
+    (tmp_path / "t.csv").write_text(trajectory_csv(run.history))
+    assert read_trajectory(tmp_path / "t.csv") == run.history
+    assert [entry["epoch"] for entry in run.history] == [1] * 4 + [2] * 4
+    assert run.accuracy == run.history[-1]["test_accuracy"]
+
+
+def test_the_trajectory_s_last_rows_are_what_the_audit_measures(data):
+    run = train(spec("dfa", epochs=2), data)
+    report = audit(run.learner, data, run.accuracy)
+    last = run.history[-4:]
+    assert [entry["hidden_norm"] for entry in last] == report.residual_norms
+    assert [entry["grad_norm"] for entry in last] == report.bp_grad_norms
+    assert [entry["cosine"] for entry in last[:-1]] == [block["cosine"].value for block in report.credit]
+
+
+def test_the_headline_accuracy_is_that_of_the_whole_test_set(data):
+    run = train(spec("bp", epochs=1), data)
+    with torch.no_grad():
+        guesses = run.learner.network(data.normalise(data.test_images)).argmax(dim=-1)
+    assert run.accuracy == (guesses == data.test_labels).double().mean().item()
+
+
+def test_tidy_tables_have_one_row_per_run_and_per_state(data):
+    run = train(spec("dfa"), data)
+    report = audit(run.learner, data, run.accuracy, own_frozen=("dfa+frozen", 0.4), bp_frozen_acc=0.6, name="dfa")
+    entry = json.loads(json.dumps(report.to_dict())) | {
+        "setting": "s",
+        "run": "dfa",
+        "seed": 1,
+        "spec": run.learner.spec.to_dict(),
+        "first_flags": first_flags(run.history, Thresholds()),
+        "baseline_runs": {"own": {"accuracy": 0.4}, "bp": {"accuracy": 0.6}},
+    }
+    runs, layers = runs_table([entry]), layers_table([entry])
+    assert runs.loc[0, ["accuracy", "own_frozen_acc", "bp_frozen_acc"]].tolist() == [run.accuracy, 0.4, 0.6]
+    assert runs.loc[0, "max_growth"] == max(layer.growth for layer in report.evidence.layers[:-1])
+    assert layers["layer"].tolist() == [0, 1, 2, 3]
+    assert layers["cosine"].tolist()[:3] == [block["cosine"].value for block in report.credit]
+    assert pd.isna(layers["cosine"].iloc[3])

@@ -1,0 +1,77 @@
+"""The command line, through its own front door."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from fa_audit.cli import main
+from fa_audit.data import save_dataset
+from fa_audit.datasets.digits import digits
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the digits and one short run made by `fa-audit train`."""
+    folder = tmp_path_factory.mktemp("cli")
+    save_dataset(digits(None), folder / "digits.safetensors")
+    arguments = ["train", "dfa", str(folder / "dfa.safetensors"), "--data", str(folder / "digits.safetensors")]
+    assert main([*arguments, "--width", "16", "--depth", "2", "--epochs", "1", "--batch-size", "64"]) == 0
+    return folder
+
+
+def audit(folder, *options):
+    return main(["audit", str(folder / "dfa.safetensors"), "--data", str(folder / "digits.safetensors"), *options])
+
+
+def test_train_leaves_checkpoint_sidecar_and_trajectory(folder):
+    assert {path.name for path in folder.glob("dfa*")} == {"dfa.safetensors", "dfa.json", "dfa.csv"}
+
+
+def test_audit_without_a_baseline_is_incomplete_never_a_pass(folder, capsys):
+    assert audit(folder) == 0
+    assert "INCOMPLETE(D3 not evaluated)" in capsys.readouterr().out
+
+
+def test_audit_with_a_baseline_gives_both_verdicts_as_json(folder, capsys):
+    (folder / "frozen.json").write_text(json.dumps({"run": "dfa+frozen", "accuracy": 0.99}))
+    assert audit(folder, "--frozen", str(folder / "frozen.json"), "--format", "json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["verdict"]["three_check"] == "FAIL(D3)"
+    assert report["headline_acc"] == json.loads((folder / "dfa.json").read_text())["accuracy"]
+
+
+def test_markdown_is_a_section_with_tables(folder, capsys):
+    assert audit(folder, "--format", "markdown") == 0
+    assert capsys.readouterr().out.startswith("## Audit of dfa\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["audit", "missing.safetensors"], "no such file"),
+        (["audit", __file__], "truncated, foreign or executable file"),
+        (["train", "dfx", "x.safetensors", "--data", "DATA"], "unknown method 'dfx'; known: bp, dfa, fa"),
+        (["train", "dfa", "x.safetensors", "--data", "missing"], "not a data set written by fa-audit"),
+        (["train", "dfa", "x.safetensors", "--data", "DATA", "--architecture", "x"], "unknown architecture 'x'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_status_1(folder, capsys, arguments, words):
+    data = str(folder / "digits.safetensors")
+    assert main([data if argument == "DATA" else argument for argument in arguments]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("fa-audit: ") and words in said and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["methods", "architectures", "datasets"])
+def test_the_lists_name_everything_registered(kind, capsys):
+    assert main([kind]) == 0
+    expected = {"methods": "dfa", "architectures": "resmlp", "datasets": "cifar10"}[kind]
+    assert any(line.startswith(expected + " ") for line in capsys.readouterr().out.splitlines())
+
+
+def test_help_needs_no_torch():
+    program = "import sys; sys.modules['torch'] = None; from fa_audit.cli import main; main(['--help'])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0 and "audit a checkpoint" in done.stdout, done.stderr

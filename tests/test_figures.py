@@ -1,0 +1,284 @@
+"""Figures: what is drawn equals the data, nothing overlaps or is cut, the same figure is the same file."""
+
+import itertools
+import subprocess
+import sys
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from fa_audit.errors import AuditError
+from fa_audit.figures import FIGURES, audit_overview, style, trajectories
+from fa_audit.protocol.thresholds import Thresholds
+from fa_audit.registry import load
+
+SEEDS = (42, 123, 456)
+LONG = "credit_bridge+penalty1e-2+random_targets"
+#            accuracy  own  growth  ||h_L|| ||g_L|| stability
+HEALTHY, EXPLODED = (0.56, 0.39, 1.5, 40.0, 2e-3, 0.05), (0.31, 0.35, 1e4, 1e6, 2e-9, 0.45)
+FOUR = {"bp": HEALTHY, "fa": (0.40, 0.35, 700.0, 2e4, 3e-6, 0.1), "dfa": EXPLODED, "dfa+penalty1e-2": HEALTHY}
+ELEVEN = dict(zip(["bp", "fa", "dfa", "ep", LONG, *(f"{LONG}_{i}" for i in range(6))], [HEALTHY, EXPLODED] * 6))
+TITLE = "Residual MLP (d = 256, L = 4) on CIFAR-10"
+
+
+def tables(kinds, *, epochs=12, seeds=SEEDS):
+    """Runs and trajectories of made-up networks with four blocks."""
+    rows, history = [], []
+    for (rank, (run, kind)), seed in itertools.product(enumerate(kinds.items()), seeds):
+        accuracy, own, growth, hidden, gradient, stability = kind
+        shift = 1 + 0.01 * rank + seed / 1e4
+        key = {"setting": "main", "run": run, "seed": seed}
+        rows.append(key | {"accuracy": accuracy - 0.01 * rank + seed / 1e5, "own_frozen_acc": own + seed / 1e5,
+                           "bp_frozen_acc": 0.39 - seed / 1e5, "max_growth": growth * shift,
+                           "grad_norm_last": gradient * shift, "stability": stability * shift})  # fmt: skip
+        for epoch, layer in itertools.product(range(1, epochs + 1), range(5)):
+            part = layer / 4 * epoch / epochs
+            history.append(key | {"epoch": epoch, "layer": layer, "hidden_norm": 15 * (hidden / 15) ** part * shift,
+                                  "grad_norm": 1e-3 * (gradient / 1e-3) ** part * shift,
+                                  "test_accuracy": accuracy * epoch / epochs * shift})  # fmt: skip
+    return pd.DataFrame(rows), pd.DataFrame(history)
+
+
+def overview(runs, history, **options):
+    return audit_overview.draw(runs, history, **{"title": TITLE, "labels": {}} | options)
+
+
+def curves(runs, history, **options):
+    return trajectories.draw(runs, history, **{"title": TITLE, "labels": {}} | options)
+
+
+def lines(ax, label):
+    """Data of the lines with a label, in the order of drawing."""
+    return [line.get_xydata() for line in ax.lines if line.get_label() == label]
+
+
+def texts(figure):
+    """Every visible, non-empty text with its box in pixels; the tick labels within the limits only."""
+    with style.context():
+        renderer = FigureCanvasAgg(figure).get_renderer()
+        figure.draw(renderer)
+        found = figure.findobj(lambda artist: isinstance(artist, Text) and artist.get_visible() and artist.get_text())
+        hidden = {id(label) for ax in figure.axes for label in _outside(ax)}
+        return [(t.get_text(), t.get_window_extent(renderer)) for t in found if id(t) not in hidden]
+
+
+def _outside(ax):
+    """Tick labels that matplotlib keeps but does not draw."""
+    for axis in (ax.xaxis, ax.yaxis):
+        drawn = {id(tick) for tick in axis._update_ticks()}
+        for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
+            for label in (tick.label1, tick.label2):
+                if id(tick) not in drawn or not label.get_visible():
+                    yield label
+
+
+def assert_readable(figure):
+    """No text touches another one, the data of a panel or the edge of the page."""
+    found, page = texts(figure), figure.bbox
+    assert len(found) > 10
+    for text, box in found:
+        inside = page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1
+        assert inside, f"{text!r} is cut"
+        for ax in figure.axes:
+            data = ax.get_window_extent()
+            assert not _overlap(box, data), f"{text!r} lies on the data of {ax.get_title(loc='left')!r}"
+    for (text, box), (other, other_box) in itertools.combinations(found, 2):
+        assert not _overlap(box, other_box), f"{text!r} and {other!r} overlap"
+
+
+def _overlap(a, b):
+    slack = 0.5  # pixels
+    wide, high = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
+    return wide > slack and high > slack
+
+
+def test_registry_leads_to_the_figures_without_importing_them():
+    assert load("figure", FIGURES, "audit_overview") is audit_overview.draw
+    assert load("figure", FIGURES, "trajectories") is trajectories.draw
+    code = "import sys, fa_audit.figures, fa_audit.tables; sys.exit(bool({'matplotlib', 'pandas'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_styles_follow_from_the_names_alone():
+    names = [f"run{i:02d}" for i in range(77)]
+    styles = style.run_styles(names)
+    assert styles == style.run_styles(reversed(names))
+    assert len({(look.colour, look.marker) for look in styles.values()}) == 77
+
+
+def test_points_and_means_equal_the_data():
+    runs, history = tables(FOUR)
+    columns = ("max_growth", "grad_norm_last", "stability", "accuracy")
+    for ax, column in zip(overview(runs, history).axes, columns, strict=True):
+        for position, run in enumerate(["bp", "dfa+penalty1e-2", "fa", "dfa"]):
+            (points,) = lines(ax, run)
+            expected = runs.loc[runs["run"] == run, column].tolist()
+            assert points[:, 1].tolist() == expected
+            assert np.abs(points[:, 0] - position).max() < 0.5
+        means = [bar.get_segments()[0] for bar in ax.collections if bar.get_label() == "mean"]
+        assert [mean[0, 1] for mean in means] == pytest.approx(
+            runs.groupby("run")[column].mean()[["bp", "dfa+penalty1e-2", "fa", "dfa"]].tolist()
+        )
+
+
+def test_runs_stand_in_the_order_of_their_accuracy_with_labels():
+    runs, history = tables(FOUR)
+    figure = overview(runs, history, labels={"bp": "BP", "dfa+penalty1e-2": "DFA + penalty"})
+    for ax in figure.axes[2:]:
+        assert [text.get_text() for text in ax.get_xticklabels()] == ["BP", "DFA\n+ penalty", "fa", "dfa"]
+
+
+def test_both_frozen_baselines_stand_beside_their_run():
+    runs, history = tables(FOUR)
+    accuracy = overview(runs, history).axes[3]
+    for column, label in (("own_frozen_acc", "own frozen baseline"), ("bp_frozen_acc", "bp+frozen baseline")):
+        for position, run in enumerate(["bp", "dfa+penalty1e-2", "fa", "dfa"]):
+            points = lines(accuracy, label)[position]
+            assert points[:, 1].tolist() == runs.loc[runs["run"] == run, column].tolist()
+            assert ((points[:, 0] > position) & (points[:, 0] < position + 0.5)).all()
+    markers = {line.get_marker() for line in accuracy.lines if "baseline" in line.get_label()}
+    assert len(markers) == 2
+
+
+def test_limits_are_drawn_shaded_and_named():
+    runs, history = tables(FOUR)
+    given = Thresholds(growth=20, reference=3e-6, stability=0.2)
+    for limits, options in ((Thresholds(), {}), (given, {"thresholds": given})):
+        growth, gradient, stability, accuracy = overview(runs, history, **options).axes
+        expected = {growth: limits.growth, gradient: limits.reference, stability: limits.stability}
+        for ax, limit in expected.items():
+            assert set(lines(ax, "limit")[0][:, 1]) == {limit}
+            low, high = ax.patches[0].get_y(), ax.patches[0].get_y() + ax.patches[0].get_height()
+            edge = ax.get_ylim()[0 if ax is gradient else 1]
+            assert sorted([low, high]) == pytest.approx(sorted([limit, edge]))
+        assert not lines(accuracy, "limit")
+        assert set(lines(curves(runs, history, **options).axes[1], "limit")[0][:, 1]) == {limits.reference}
+    named = [text for text, _ in texts(overview(runs, history))]
+    assert {"fires\nabove\n50", "fires\nbelow\n$10^{-7}$", "fires\nabove\n0.3"} <= set(named)
+    assert "fires\nbelow\n$3{\\times}10^{-6}$" in [text for text, _ in texts(overview(runs, history, thresholds=given))]
+
+
+def test_infinite_zero_and_missing_values():
+    runs, history = tables(FOUR)
+    first = runs["seed"] == SEEDS[0]
+    runs.loc[runs["run"] == "dfa", "max_growth"] = np.inf
+    runs.loc[(runs["run"] == "fa") & first, "max_growth"] = np.nan
+    runs.loc[(runs["run"] == "dfa") & first, "grad_norm_last"] = 0.0
+    runs["stability"] = np.nan
+    runs["own_frozen_acc"] = np.nan
+    figure = overview(runs, history)
+    growth, gradient, stability, _ = figure.axes
+    assert np.isnan(lines(growth, "dfa")[0][:, 1]).all()
+    (arrows,) = lines(growth, "infinite")
+    assert len(arrows) == 3 and (arrows[:, 1] > 0.9).all() and (np.abs(arrows[:, 0] - 3) < 0.5).all()
+    assert [bar.get_label() for bar in growth.collections].count("mean") == 3
+    assert np.isnan(lines(growth, "fa")[0][0, 1]) and np.isfinite(lines(growth, "fa")[0][1:, 1]).all()
+    (arrows,) = lines(gradient, "zero")
+    assert len(arrows) == 1 and arrows[0, 1] < 0.1
+    assert not [bar for bar in stability.collections if bar.get_label() == "mean"]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend[-2:] == ["infinite", "zero"]
+    assert_readable(figure)
+
+
+def test_trajectories_equal_the_data_of_the_last_layer():
+    runs, history = tables(FOUR)
+    history = history[~((history["run"] == "fa") & (history["layer"] == 4))]  # a shallower network
+    figure = curves(runs, history)
+    for ax, column in zip(figure.axes, ("hidden_norm", "grad_norm", "test_accuracy"), strict=True):
+        for run, last in {"bp": 4, "fa": 3, "dfa": 4}.items():
+            drawn = lines(ax, run)
+            assert len(drawn) == len(SEEDS)
+            for seed, points in zip(SEEDS, drawn, strict=True):
+                of = (history["run"] == run) & (history["seed"] == seed) & (history["layer"] == last)
+                assert points.tolist() == history.loc[of, ["epoch", column]].to_numpy().tolist()
+
+
+def test_trajectories_mark_where_a_run_leaves_the_scale():
+    runs, history = tables(FOUR)
+    late = (history["run"] == "dfa") & (history["epoch"] > 7) & (history["layer"] == 4)
+    history.loc[late, "hidden_norm"] = np.inf
+    history.loc[late, "grad_norm"] = 0.0
+    history.loc[history["run"] == "fa", "test_accuracy"] = np.nan
+    figure = curves(runs, history)
+    hidden, gradient, accuracy = figure.axes
+    assert [arrow[0, 0] for arrow in lines(hidden, "infinite")] == [8, 8, 8]
+    assert [len(arrow) for arrow in lines(gradient, "zero")] == [1, 1, 1]
+    assert not lines(accuracy, "infinite") + lines(accuracy, "zero")
+    assert_readable(figure)
+
+
+def test_trajectories_have_one_legend_entry_per_run_best_first():
+    figure = curves(*tables(FOUR), labels={"bp": "BP"})
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["BP", "dfa+penalty1e-2", "fa", "dfa"]
+    assert not any(ax.get_legend() for ax in figure.axes)
+
+
+@pytest.mark.parametrize("draw", [overview, curves])
+@pytest.mark.parametrize(
+    ("kinds", "labels"),
+    [
+        (FOUR, {}),
+        (FOUR, {"bp": "BP", "fa": "FA", "dfa": "DFA", "dfa+penalty1e-2": "DFA + penalty"}),
+        (ELEVEN, {}),
+        ({"bp": HEALTHY}, {}),
+        ({"bp": HEALTHY, "dfa+penalty1e-2": HEALTHY}, {}),
+        ({LONG: EXPLODED}, {}),
+    ],
+    ids=["four", "labelled", "eleven", "one", "healthy", "exploded"],
+)
+def test_no_text_overlaps_or_is_cut(draw, kinds, labels):
+    assert_readable(draw(*tables(kinds), labels=labels))
+
+
+@pytest.mark.parametrize("draw", [overview, curves])
+def test_long_titles_and_short_histories(draw):
+    runs, history = tables(FOUR, epochs=1, seeds=SEEDS[:1])
+    assert_readable(draw(runs, history, title=" ".join([TITLE] * 4)))
+
+
+def test_the_check_for_overlaps_finds_one():
+    figure = overview(*tables(FOUR))
+    figure.text(0.5, 0.99, "on the title", ha="center", va="top")
+    with pytest.raises(AssertionError, match="overlap"):
+        assert_readable(figure)
+
+
+@pytest.mark.parametrize("draw", [overview, curves])
+@pytest.mark.parametrize("suffix", ["pdf", "png"])
+def test_files_are_the_same_bytes(draw, suffix, tmp_path):
+    runs, history = tables(FOUR)
+    figure, paths = draw(runs, history), [tmp_path / f"{name}.{suffix}" for name in "abc"]
+    style.save(figure, paths[0])
+    style.save(figure, paths[1])
+    style.save(draw(runs.iloc[::-1], history.iloc[::-1]), paths[2])
+    first, *others = (path.read_bytes() for path in paths)
+    assert others == [first, first]
+    assert not [word for word in (b"CreationDate", b"Creator", b"Producer", b"Software", b"atplotlib") if word in first]
+    assert sorted(tmp_path.iterdir()) == paths
+
+
+def test_saving_needs_a_known_suffix(tmp_path):
+    with pytest.raises(AuditError, match=r"\.pdf or \.png"):
+        style.save(Figure(), tmp_path / "figure.jpg")
+
+
+def test_drawing_leaves_the_settings_of_matplotlib_alone(monkeypatch):
+    monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)
+    before = matplotlib.rcParams.copy()  # dict() would ask for the backend and import pyplot
+    overview(*tables(FOUR))
+    assert matplotlib.rcParams.copy() == before
+    assert "matplotlib.pyplot" not in sys.modules
+
+
+def test_the_settings_of_the_user_do_not_matter(tmp_path):
+    runs, history = tables(FOUR)
+    style.save(overview(runs, history), tmp_path / "plain.png")
+    with matplotlib.rc_context({"font.size": 20, "axes.facecolor": "red", "lines.linewidth": 9}):
+        style.save(overview(runs, history), tmp_path / "odd.png")
+    assert (tmp_path / "plain.png").read_bytes() == (tmp_path / "odd.png").read_bytes()

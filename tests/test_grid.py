@@ -1,0 +1,145 @@
+"""A configuration is either expanded completely or answered with one message that says what is valid."""
+
+import copy
+import inspect
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fa_audit.architectures import ARCHITECTURES, OPTIONS
+from fa_audit.errors import AuditError
+from fa_audit.grid import read_grid
+from fa_audit.protocol import Thresholds
+from fa_audit.registry import load
+from fa_audit.spec import RunSpec
+
+ROOT = Path(__file__).resolve().parents[1]
+SCHEMA = yaml.safe_load((ROOT / "schemas/config.schema.yaml").read_text())
+DEMO = yaml.safe_load((ROOT / "configs/demo.yaml").read_text())
+CONFIGS = [ROOT / "config.yaml", *sorted((ROOT / "configs").glob("*.yaml"))]
+
+
+def changed(**values):
+    """The demo's configuration with other values in its only setting."""
+    config = copy.deepcopy(DEMO)
+    config["settings"]["demo"] |= values
+    return config
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_every_shipped_configuration_is_valid(path):
+    grid = read_grid(yaml.safe_load(path.read_text()), SCHEMA)
+    assert list(grid.cells("runs")) and list(grid.cells("baselines"))
+
+
+def test_the_demo_expands_to_every_run_and_seed_with_full_specifications():
+    grid = read_grid(DEMO, SCHEMA)
+    assert len(list(grid.cells("runs"))) == 12
+    assert len(list(grid.cells("baselines"))) == 12
+    frozen = grid.setting("demo").spec("dfa+frozen", 42)
+    assert frozen == RunSpec(
+        dataset="digits",
+        architecture="resmlp",
+        architecture_options=(("depth", 4), ("residual", True), ("terminal_norm", True), ("width", 128)),
+        method="dfa",
+        frozen_blocks=4,
+        epochs=DEMO["settings"]["demo"]["epochs"],
+        batch_size=32,
+        seed=42,
+    )
+
+
+def test_a_run_is_compared_with_its_own_methods_frozen_baseline():
+    setting = read_grid(DEMO, SCHEMA).setting("demo")
+    assert setting.baselines_of("dfa+penalty1e-2") == {"own": "dfa+frozen", "bp": "bp+frozen", "shallow": "bp+shallow"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"epoch": 3}, ["settings.demo", "unknown key 'epoch'", "Did you mean 'epochs'"]),
+        ({"epochs": "many"}, ["settings.demo.epochs", "'many'", "an integer"]),
+        ({"epochs": 0}, ["settings.demo.epochs", "found 0"]),
+        ({"lr": float("nan")}, ["settings.demo.lr", "nan", "finite"]),
+        ({"seeds": [42, 42]}, ["settings.demo.seeds", "different integers"]),
+        ({"seeds": [-1]}, ["settings.demo.seeds.0", "found -1"]),
+        ({"seeds": ["a"]}, ["settings.demo.seeds.0", "'a'"]),
+        ({"seeds": [True]}, ["settings.demo.seeds.0", "True"]),
+        ({"runs": ["dfaa"]}, ["settings.demo.runs", "unknown method 'dfaa'", "bp, dfa, fa"]),
+        ({"runs": ["dfa+penalty-1"]}, ["penalty '-1'", ">= 0"]),
+        ({"runs": ["dfa+penaltynan"]}, ["penalty 'nan'"]),
+        ({"runs": ["dfa+penalty1e-2", "dfa+penalty0.01"]}, ["are the same run"]),
+        ({"runs": ["dfa+frozen9"]}, ["freezes 9 blocks", "has 4"]),
+        ({"runs": ["dfa+pen"]}, ["unknown option 'pen'", "penalty<number>"]),
+        ({"runs": ["../../etc/passwd"]}, ["unknown method"]),
+        ({"baselines": ["bp+frozen", "fa+frozen"]}, ["missing 'dfa+frozen'", "dfa, dfa+penalty1e-2"]),
+        ({"baselines": ["dfa"]}, ["'dfa' is no baseline"]),
+        ({"dataset": "cifar"}, ["unknown dataset 'cifar'", "cifar10"]),
+        ({"architecture": {"name": "resnet"}}, ["unknown architecture 'resnet'", "resmlp"]),
+        ({"architecture": {"name": "resmlp", "heads": 4}}, ["unknown key 'heads'", "width"]),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_and_the_valid_values(change, words):
+    with pytest.raises(AuditError) as failure:
+        read_grid(changed(**change), SCHEMA)
+    for word in words:
+        assert word in str(failure.value)
+
+
+def test_names_of_settings_cannot_leave_the_results_folder():
+    config = copy.deepcopy(DEMO)
+    for name in ("../x", "a/b", "A", "", 1, "é"):
+        config["settings"] = {name: DEMO["settings"]["demo"]}
+        with pytest.raises(AuditError, match="lower-case letters"):
+            read_grid(config, SCHEMA)
+
+
+def test_an_artefact_must_name_a_setting_that_exists():
+    config = copy.deepcopy(DEMO)
+    config["figures"]["trajectories"]["setting"] = "dem"
+    with pytest.raises(AuditError, match=r"unknown setting 'dem'.*Did you mean 'demo'"):
+        read_grid(config, SCHEMA)
+
+
+def test_a_run_or_seed_that_was_not_configured_is_refused():
+    setting = read_grid(DEMO, SCHEMA).setting("demo")
+    with pytest.raises(AuditError, match=r"unknown run 'dfa\+shallow'"):
+        setting.spec("dfa+shallow", 42)
+    with pytest.raises(AuditError, match="unknown seed '7'; known: 123, 42, 456"):
+        setting.spec("dfa", 7)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from([*DEMO["settings"]["demo"], "odd"]), JSON)
+def test_any_value_anywhere_gives_a_grid_or_one_message(key, value):
+    try:
+        read_grid(changed(**{key: value}), SCHEMA)
+    except AuditError as error:
+        assert str(error).startswith("config: ")
+
+
+def test_defaults_are_the_same_in_the_schema_and_in_the_code():
+    described = SCHEMA["$defs"]["setting"]["properties"]
+    code = {field.name: field.default for field in fields(RunSpec)}
+    for name in ("epochs", "batch_size", "lr", "weight_decay"):
+        assert described[name]["default"] == code[name]
+    limits = {name: entry["default"] for name, entry in SCHEMA["properties"]["thresholds"]["properties"].items()}
+    assert Thresholds(**limits) == Thresholds()
+    assert set(limits) == {field.name for field in fields(Thresholds)}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_registered_options_are_the_class_s_own(name):
+    parameters = set(inspect.signature(load("architecture", ARCHITECTURES, name)).parameters)
+    assert parameters - {"image_shape", "classes"} == set(OPTIONS[name])
+    assert set(OPTIONS[name]) <= set(SCHEMA["$defs"]["setting"]["properties"]["architecture"]["properties"])

@@ -1,0 +1,61 @@
+"""Statistics over seeds against numbers worked out by hand; the order of runs."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fa_audit.errors import AuditError
+from fa_audit.statistics import rank_runs, summarise
+
+
+def test_three_values_by_hand():
+    found = summarise([1.0, 2.0, 6.0])  # squared distances from 3: 4 + 1 + 9 = 14, over n - 1 = 2
+    half = 4.302652729911275 * math.sqrt(7) / math.sqrt(3)  # the 97.5 % point of Student's t, 2 degrees of freedom
+    assert (found.n, found.mean) == (3, 3.0)
+    assert found.deviation == pytest.approx(math.sqrt(7), rel=1e-14)
+    assert found.interval == pytest.approx((3 - half, 3 + half), rel=1e-10)
+
+
+def test_two_values_by_hand():
+    found = summarise([0.0, 2.0])  # one degree of freedom: t is tan(0.475 pi), the deviation sqrt(2)
+    half = math.tan(0.475 * math.pi)
+    assert found.deviation == pytest.approx(math.sqrt(2), rel=1e-14)
+    assert found.interval == pytest.approx((1 - half, 1 + half), rel=1e-10)
+    half = math.tan(0.4 * math.pi)
+    assert summarise([0.0, 2.0], confidence=0.8).interval == pytest.approx((1 - half, 1 + half), rel=1e-10)
+
+
+def test_one_value_has_no_spread():
+    found = summarise([0.5])
+    assert (found.n, found.mean, found.deviation, found.interval) == (1, 0.5, None, None)
+
+
+def test_equal_values_have_zero_spread():
+    found = summarise([0.5, 0.5, 0.5])
+    assert (found.deviation, found.interval) == (0.0, (0.5, 0.5))
+
+
+@pytest.mark.parametrize("values", [[], [0.5, math.nan], [0.5, math.inf], [-math.inf]])
+def test_what_is_not_a_number_is_never_dropped(values):
+    with pytest.raises(AuditError, match="finite"):
+        summarise(values)
+
+
+def test_the_interval_covers_the_mean_as_often_as_it_says():
+    samples = np.random.default_rng(5).normal(size=(2000, 3))
+    hits = sum(low <= 0 <= high for low, high in (summarise(sample).interval for sample in samples))
+    assert hits / len(samples) == pytest.approx(0.95, abs=0.02)
+
+
+def test_runs_are_ranked_by_mean_accuracy_then_name():
+    accuracies = {"low": [0.1, 0.2], "unknown": [math.nan, math.nan], "b": [0.5, 0.7], "a": [0.6, 0.6], "top": [0.9]}
+    rows = [{"run": run, "accuracy": value} for run, values in accuracies.items() for value in values]
+    assert rank_runs(pd.DataFrame(rows)) == ["top", "a", "b", "low", "unknown"]
+    assert rank_runs(pd.DataFrame(rows[::-1])) == ["top", "a", "b", "low", "unknown"]
+
+
+def test_the_rank_is_that_of_the_mean_and_not_of_the_best_seed():
+    rows = [("lucky", 0.9), ("lucky", 0.1), ("steady", 0.6), ("steady", 0.6)]
+    assert rank_runs(pd.DataFrame(rows, columns=["run", "accuracy"])) == ["steady", "lucky"]
