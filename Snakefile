@@ -51,35 +51,35 @@ rule all:
 
 
 rule train:
+    """Every audited network's checkpoint and trajectory."""
     input:
         checkpoints=checkpoint_files("runs"),
-    """Every audited network's checkpoint and trajectory."""
     localrule: True
 
 
 rule baselines:
+    """Every frozen and shallow baseline."""
     input:
         baselines=baseline_files(),
-    """Every frozen and shallow baseline."""
     localrule: True
 
 
 rule audit:
+    """Every audit, one JSON file per run and seed."""
     input:
         audits=audit_files(),
-    """Every audit, one JSON file per run and seed."""
     localrule: True
 
 
 rule figures:
+    """Every figure, PDF and PNG."""
     input:
         figures=figure_files(),
-    """Every figure, PDF and PNG."""
     localrule: True
 
 
 rule tables:
+    """Every table, csv, markdown and LaTeX."""
     input:
         tables=table_files(),
-    """Every table, csv, markdown and LaTeX."""
     localrule: True

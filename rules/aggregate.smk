@@ -1,4 +1,5 @@
 rule tidy_setting:
+    """The audits and trajectories of one setting as three tidy tables."""
     input:
         audits=audits_of,
         trajectories=trajectories_of,
@@ -11,7 +12,6 @@ rule tidy_setting:
         "results/logs/tidy_setting/{setting}.log",
     benchmark:
         "results/benchmarks/tidy_setting/{setting}.tsv"
-    """The audits and trajectories of one setting as three tidy tables."""
     localrule: True
     conda:
         "../envs/fa-audit.yaml"
@@ -27,6 +27,7 @@ rule tidy_setting:
 
 
 rule tidy:
+    """One tidy table over all settings."""
     input:
         parts=tidy_parts,
         code=code_files("workflow_scripts/tidy.py"),
@@ -38,7 +39,6 @@ rule tidy:
         "results/benchmarks/tidy/{name}.tsv"
     wildcard_constraints:
         name="|".join(TIDY),
-    """One tidy table over all settings."""
     localrule: True
     conda:
         "../envs/fa-audit.yaml"

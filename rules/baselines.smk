@@ -1,4 +1,5 @@
 rule collect_baseline:
+    """The accuracy of one frozen or shallow network, with what it is, for the audits of its cell."""
     input:
         sidecar="results/checkpoints/{setting}/{run}/seed{seed}.json",
         code=code_files("workflow_scripts/collect_baseline.py"),
@@ -8,7 +9,6 @@ rule collect_baseline:
         "results/logs/collect_baseline/{setting}/{run}/seed{seed}.log",
     benchmark:
         "results/benchmarks/collect_baseline/{setting}/{run}/seed{seed}.tsv"
-    """The accuracy of one frozen or shallow network, with what it is, for the audits of its cell."""
     localrule: True
     conda:
         "../envs/fa-audit.yaml"

@@ -1,4 +1,5 @@
 rule prepare_data:
+    """One data set as arrays with checksums, downloaded or taken from data_root and checked."""
     input:
         code=data_code,
     output:
@@ -7,7 +8,6 @@ rule prepare_data:
         "results/logs/prepare_data/{dataset}.log",
     benchmark:
         "results/benchmarks/prepare_data/{dataset}.tsv"
-    """One data set as arrays with checksums, downloaded or taken from data_root and checked."""
     localrule: True
     conda:
         "../envs/fa-audit.yaml"

@@ -1,4 +1,5 @@
 rule draw_figure:
+    """One figure from tidy tables."""
     input:
         tidy=figure_tidy,
         code=figure_code,
@@ -9,7 +10,6 @@ rule draw_figure:
         "results/logs/draw_figure/{figure}.log",
     benchmark:
         "results/benchmarks/draw_figure/{figure}.tsv"
-    """One figure from tidy tables."""
     localrule: True
     conda:
         "../envs/fa-audit.yaml"

@@ -1,4 +1,5 @@
 rule build_table:
+    """One table from tidy tables, as csv, markdown and LaTeX."""
     input:
         tidy=table_tidy,
         code=table_code,
@@ -10,7 +11,6 @@ rule build_table:
         "results/logs/build_table/{table}.log",
     benchmark:
         "results/benchmarks/build_table/{table}.tsv"
-    """One table from tidy tables, as csv, markdown and LaTeX."""
     localrule: True
     conda:
         "../envs/fa-audit.yaml"
