@@ -106,6 +106,7 @@ def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         raise AuditError(f"{_name(model)}: expected an nn.ModuleList 'blocks'; found children: {children or 'none'}.")
     try:
         logits, hidden = model(x, return_hidden=True)
+        hidden = list(hidden)
     except (TypeError, ValueError) as error:
         raise AuditError(
             f"{_name(model)}: model(x, return_hidden=True) must return (logits, [h_0..h_L]); it failed: {error}"
@@ -115,7 +116,7 @@ def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
             f"{_name(model)}: found {len(hidden)} hidden states for {len(model.blocks)} blocks;"
             f" expected {len(model.blocks) + 1}, h_0 being the embedding's output."
         )
-    return logits, list(hidden)
+    return logits, hidden
 
 
 def _views(model: nn.Module) -> Iterator[AdoptedNetwork]:

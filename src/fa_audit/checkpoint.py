@@ -63,7 +63,7 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Lea
     try:
         learner = build(RunSpec.from_dict(about["spec"]), tuple(about["image_shape"]), about["classes"])
         load_learner_tensors(learner, tensors)
-    except (KeyError, TypeError, RuntimeError) as error:
+    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise AuditError(f"{path}: the tensors do not fit the specification stored with them: {error}") from error
     return learner.to(device)
 
@@ -128,12 +128,14 @@ def _load(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any
         with safe_open(path, framework="pt") as stream:
             about = json.loads((stream.metadata() or {})["fa_audit"])
             tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        if about["format"] != kind:
+            raise AuditError(f"{path}: holds '{about['format']}', expected '{kind}'.")
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, AuditError):
+            raise
         found = "no such file" if not Path(path).exists() else "truncated, foreign or executable file"
         raise AuditError(
             f"{path}: {found} ({type(error).__name__}: {error}). Expected safetensors written by fa-audit;"
             " train the run again or name another file."
         ) from error
-    if about.get("format") != kind:
-        raise AuditError(f"{path}: holds '{about.get('format')}', expected '{kind}'.")
     return tensors, about

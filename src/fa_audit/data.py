@@ -87,16 +87,17 @@ def load_dataset(path: str | Path, *, verify: bool = False) -> Dataset:
         with safe_open(path, framework="pt") as stream:
             described = json.loads((stream.metadata() or {})["fa_audit_dataset"])
             arrays = {name: stream.get_tensor(name) for name in ARRAYS}
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        sums = described.pop("sha256")
+        described |= {"mean": tuple(described["mean"]), "std": tuple(described["std"])}
+        dataset = Dataset(**described, **arrays)
+        altered = [name for name in ARRAYS if verify and checksum(arrays[name]) != sums[name]]
+    except (OSError, SafetensorError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise AuditError(
             f"{path}: not a data set written by fa-audit ({error}). Delete it and run snakemake again to rebuild it."
         ) from error
-    sums = described.pop("sha256")
-    altered = [name for name in ARRAYS if verify and checksum(arrays[name]) != sums[name]]
     if altered:
         raise AuditError(f"{path}: {', '.join(altered)} altered (SHA-256 differs). Delete the file and rebuild it.")
-    described |= {"mean": tuple(described["mean"]), "std": tuple(described["std"])}
-    return Dataset(**described, **arrays)
+    return dataset
 
 
 def checksum(array: Tensor) -> str:

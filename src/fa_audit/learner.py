@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.architectures import ARCHITECTURES
+from fa_audit.architectures import ARCHITECTURES, OPTIONS
 from fa_audit.architectures.network import Network
+from fa_audit.errors import AuditError
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Method
 from fa_audit.randomness import generator, seeded
@@ -59,11 +60,13 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int) -> Learner:
     """The untrained learner of a specification, on the CPU; the same bits for the same seed.
 
     Raises:
-        AuditError: unknown architecture or method.
+        AuditError: unknown architecture or method, or more frozen blocks than there are.
     """
-    options = dict(spec.architecture_options)
+    options = OPTIONS.get(spec.architecture, {}) | dict(spec.architecture_options)
     if spec.shallow:
         options["depth"] = 0
+    if not 0 <= spec.frozen_blocks <= options.get("depth", 0):
+        raise AuditError(f"frozen_blocks: found {spec.frozen_blocks}; expected 0..{options.get('depth', 0)}.")
     with seeded(spec.seed, "initialisation"):
         network = load("architecture", ARCHITECTURES, spec.architecture)(
             image_shape=image_shape, classes=classes, **options

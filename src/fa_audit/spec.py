@@ -79,7 +79,7 @@ def _parse_option(option: str, text: str, where: str) -> tuple[str, Any]:
         return option, True
     if option == "frozen":
         return "frozen", -1
-    if re.fullmatch(r"frozen[1-9]\d*", option):
+    if re.fullmatch(r"frozen[1-9]\d{0,8}", option):
         return "frozen", int(option.removeprefix("frozen"))
     if option.startswith("penalty"):
         return "penalty", _parse_penalty(option.removeprefix("penalty"), text, where)
@@ -131,6 +131,10 @@ class RunSpec:
     lr: float = 1e-3
     weight_decay: float = 0.01
     seed: int = 42
+
+    def __post_init__(self) -> None:
+        for name in ("penalty", "lr", "weight_decay"):  # equal specifications must have equal digests: 0, 0.0, -0.0
+            object.__setattr__(self, name, float(getattr(self, name)) + 0.0)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; ``RunSpec.from_dict`` inverts it."""

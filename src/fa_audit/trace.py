@@ -88,11 +88,12 @@ def reference(network: Network, x: Tensor, labels: Tensor) -> Reference:
 def untouched(model: nn.Module) -> Iterator[None]:
     """Evaluate `model` (eval mode) and leave it exactly as it was found.
 
-    Restores every module's train/eval flag, buffers that a forward pass changed in place, and the global
-    random streams.
+    Restores every module's train/eval flag, its buffers, whether a forward pass changed, replaced or created
+    them, and the global random streams.
     """
     modes = {module: module.training for module in model.modules()}
-    buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+    buffers = {module: dict(module._buffers) for module in model.modules()}
+    contents = {buffer: buffer.detach().clone() for buffer in model.buffers()}
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     try:
         with torch.random.fork_rng(devices=devices):
@@ -101,6 +102,9 @@ def untouched(model: nn.Module) -> Iterator[None]:
     finally:
         for module, training in modes.items():
             module.training = training
+        for module, found in buffers.items():
+            module._buffers.clear()
+            module._buffers.update(found)
         with torch.no_grad():
-            for name, buffer in model.named_buffers():
-                buffer.copy_(buffers[name])
+            for buffer, content in contents.items():
+                buffer.resize_(content.shape).copy_(content)

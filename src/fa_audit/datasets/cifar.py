@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from torchvision.datasets import CIFAR10, CIFAR100
-from torchvision.datasets.utils import check_integrity
+from torchvision.datasets.utils import check_integrity, download_and_extract_archive
 
 from fa_audit.data import Dataset
 from fa_audit.errors import AuditError
@@ -73,7 +73,7 @@ def _fetch(source: type[CIFAR10], root: Path) -> None:
             return
         log.info("downloading %s into %s (attempt %d of %d)", source.__name__, root, attempt + 1, ATTEMPTS)
         try:
-            source(root, download=True)
+            download_and_extract_archive(source.url, root, filename=source.filename, md5=source.tgz_md5)
         except (OSError, RuntimeError) as error:  # URLError is an OSError; RuntimeError: md5 of the archive
             failure = error
             time.sleep(2**attempt)

@@ -68,6 +68,8 @@ def diagnose(
 
 def _prepared(model: nn.Module, eval_batches: Iterable[Batch]) -> tuple[Any, list[Batch]]:
     """The network as the protocol sees it, and its batches on its device."""
+    if torch.is_inference_mode_enabled():
+        raise AuditError("diagnose needs gradients; call it outside torch.inference_mode().")
     tensor = next((t for t in (*model.parameters(), *model.buffers())), torch.empty(0))
     batches = [(x.to(tensor.device), labels.to(tensor.device)) for x, labels in islice(eval_batches, BATCHES)]
     if not batches or not len(batches[0][1]):

@@ -1,0 +1,79 @@
+"""Shared fixtures: a small data set in memory and specifications that train on it within a second."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import settings
+
+from fa_audit.data import Dataset
+from fa_audit.spec import RunSpec
+
+CLASSES, SIDE = 3, 8
+
+settings.register_profile("tests", deadline=None, derandomize=True)
+settings.load_profile("tests")
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """One thread: the order of sums, and with it the bits, must not depend on the machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def gaussian_images(labels: torch.Tensor, randomness: torch.Generator) -> torch.Tensor:
+    """uint8 ``(N, 1, 8, 8)``: a bright row per class under Gaussian noise; crops and flips leave the classes apart."""
+    images = 60 + 20 * torch.randn(len(labels), 1, SIDE, SIDE, generator=randomness)
+    images[torch.arange(len(labels)), 0, 3 * labels + 1] += 150
+    return images.round().clamp(0, 255).to(torch.uint8)
+
+
+@pytest.fixture
+def dataset() -> Dataset:
+    """Fifty training and twenty-four test images of three classes."""
+    randomness = torch.Generator().manual_seed(7)
+    labels = torch.arange(74) % CLASSES
+    images = gaussian_images(labels, randomness)
+    return Dataset(
+        name="tiny",
+        train_images=images[:50],
+        train_labels=labels[:50],
+        test_images=images[50:],
+        test_labels=labels[50:],
+        classes=CLASSES,
+        scale=255,
+        mean=(0.4,),
+        std=(0.2,),
+        padding=1,
+        flip=True,
+    )
+
+
+@pytest.fixture
+def make_spec() -> Callable[..., RunSpec]:
+    """``make_spec("fa", penalty=0.1, depth=2)``: a small specification with few epochs."""
+
+    def make(
+        method: str = "bp",
+        *,
+        width: int = 8,
+        depth: int = 3,
+        terminal_norm: bool = True,
+        residual: bool = True,
+        **fields: Any,
+    ) -> RunSpec:
+        options = {"depth": depth, "residual": residual, "terminal_norm": terminal_norm, "width": width}
+        values = {"epochs": 2, "batch_size": 16, "seed": 3} | fields
+        return RunSpec(
+            dataset="tiny",
+            architecture="resmlp",
+            architecture_options=tuple(sorted(options.items())),
+            method=method,
+            **values,
+        )
+
+    return make

@@ -1,0 +1,337 @@
+"""Augmentation against torchvision, one image at a time; files that are damaged; data sets as published."""
+
+import json
+import pickle
+from dataclasses import replace
+from hashlib import md5
+from urllib.error import URLError
+
+import pytest
+import torch
+import torchvision.transforms.functional as tvf
+from PIL import Image
+from safetensors.torch import save_file
+from torchvision.datasets import CIFAR10
+from torchvision.transforms import Compose, Normalize, ToTensor
+
+from fa_audit.data import (
+    ARRAYS,
+    Dataset,
+    checksum,
+    crop_and_flip,
+    evaluation_batches,
+    load_dataset,
+    pad,
+    save_dataset,
+    training_batches,
+)
+from fa_audit.datasets import cifar
+from fa_audit.datasets.digits import digits
+from fa_audit.errors import AuditError
+
+
+def distinct_images(count, channels=1, height=5, width=6):
+    randomness = torch.Generator().manual_seed(51)
+    return torch.randint(1, 256, (count, channels, height, width), dtype=torch.uint8, generator=randomness)
+
+
+@pytest.mark.parametrize("padding", [0, 1, 4])
+def test_crop_and_flip_is_torchvisions(padding):
+    images, size = distinct_images(4, channels=3), (5, 6)
+    side = torch.arange(2 * padding + 1)
+    rows, columns, flips = torch.cartesian_prod(side, side, torch.tensor([0, 1])).T
+    index = torch.arange(len(rows)) % 4
+    found = crop_and_flip(pad(images, padding), index, rows, columns, flips.bool(), size)
+    assert found.dtype == torch.uint8 and found.shape == (len(rows), 3, 5, 6)
+    for which, row, column, flip, image in zip(index, rows.tolist(), columns.tolist(), flips, found):
+        expected = tvf.crop(tvf.pad(images[which], [padding] * 4, fill=0), row, column, *size)
+        assert torch.equal(image, tvf.hflip(expected) if flip else expected)
+
+
+def batches_of(dataset, batch_size, seed=0):
+    randomness = torch.Generator().manual_seed(seed)
+    return list(training_batches(dataset, pad(dataset.train_images, dataset.padding), batch_size, randomness))
+
+
+def augmented_dataset(dataset, count, padding, flip):
+    """`count` different images, and labels that number them."""
+    return replace(
+        dataset,
+        train_images=distinct_images(count),
+        train_labels=torch.arange(count),
+        padding=padding,
+        flip=flip,
+        mean=(0.0,),
+        std=(1.0,),
+        scale=1,
+    )
+
+
+def test_every_sample_comes_once_per_epoch_and_the_short_last_batch_is_kept(dataset):
+    numbered = augmented_dataset(dataset, 50, 1, True)
+    epochs = [batches_of(numbered, 16, seed) for seed in (0, 1)]
+    orders = [torch.cat([labels for _, labels in epoch]).tolist() for epoch in epochs]
+    for epoch, order in zip(epochs, orders):
+        assert [len(x) for x, _ in epoch] == [16, 16, 16, 2]
+        assert sorted(order) == list(range(50)) != order
+    assert orders[0] != orders[1]
+    again = batches_of(numbered, 16, 0)
+    assert all(torch.equal(a, b) for one, other in zip(epochs[0], again) for a, b in zip(one, other))
+
+
+def test_without_padding_and_flips_the_images_are_themselves(dataset):
+    numbered = augmented_dataset(dataset, 30, 0, False)
+    for x, labels in batches_of(numbered, 7):
+        assert torch.equal(x, numbered.train_images[labels].float())
+
+
+@pytest.mark.parametrize("padding", [1, 2])
+def test_all_offsets_occur_equally_and_half_of_the_images_are_flipped(dataset, padding):
+    count = 2000
+    numbered = augmented_dataset(dataset, count, padding, True)
+    padded, side = pad(numbered.train_images, padding).float(), 2 * padding + 1
+    offsets, flips = torch.zeros(side, side), 0
+    for x, labels in batches_of(numbered, 256):
+        windows = padded[labels].unfold(2, 5, 1).unfold(3, 6, 1)[:, 0]
+        straight, mirrored = ((windows == view[:, 0, None, None]).all(-1).all(-1) for view in (x, x.flip(-1)))
+        assert ((straight | mirrored).flatten(1).sum(dim=1) == 1).all()
+        offsets += (straight | mirrored).sum(dim=0)
+        flips += int(mirrored.sum())
+    expected = count / side**2
+    assert offsets.sum() == count and (offsets - expected).abs().max() < 5 * expected**0.5
+    assert abs(flips / count - 0.5) < 5 * 0.5 / count**0.5
+
+
+def test_test_batches_are_in_order_and_never_augmented(dataset):
+    batches = evaluation_batches(dataset, batch_size=10)
+    assert [len(x) for x, _ in batches] == [10, 10, 4]
+    assert torch.equal(torch.cat([x for x, _ in batches]), dataset.normalise(dataset.test_images))
+    assert torch.equal(torch.cat([labels for _, labels in batches]), dataset.test_labels)
+    assert len(evaluation_batches(dataset, batch_size=10, limit=2)) == 2
+
+
+def test_normalise_is_torchvisions():
+    data = cifar_constants()
+    images = distinct_images(3, channels=3, height=32, width=32)
+    transform = Compose([ToTensor(), Normalize(data.mean, data.std)])
+    expected = torch.stack([transform(Image.fromarray(image.permute(1, 2, 0).numpy())) for image in images])
+    before = images.clone()
+    torch.testing.assert_close(data.normalise(images), expected, rtol=0, atol=1e-6)
+    assert torch.equal(images, before) and data.normalise(images).dtype == torch.float32
+
+
+def cifar_constants():
+    nothing = {name: torch.empty(0) for name in ARRAYS}
+    mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+    return Dataset(name="c", **nothing, classes=10, scale=255, mean=mean, std=std, padding=4, flip=True)
+
+
+# --- digits --------------------------------------------------------------------------------------------------------
+
+DIGITS = {
+    "train_images": "5760f944f9d4583320655eb3932bdbb8a1d7ecccece1d5e8ac73699a93fdf434",
+    "train_labels": "c1281028e5251b910fbb998bc625b6d6473e39ec5817e7c6d69de2f5f8bf38ab",
+    "test_images": "3cc232bd25364446c8646cd9434a26e35ea92e20045d395b2fdd2232a75c9b8f",
+    "test_labels": "4493b2052e7b4258621d51f10f17a672594c5e3f2beaa1cf97c818dc583aafe7",
+}
+
+
+def test_digits_are_always_the_same_arrays(tmp_path):
+    data = digits(tmp_path)
+    assert {name: checksum(getattr(data, name)) for name in ARRAYS} == DIGITS
+    assert data.image_shape == (1, 8, 8) and data.classes == 10 and data.scale == int(data.train_images.max()) == 16
+    assert all(getattr(data, name).dtype == torch.uint8 for name in ("train_images", "test_images"))
+
+
+def test_digits_are_split_by_class_and_never_mirrored(tmp_path):
+    data = digits(tmp_path)
+    train, test = data.train_labels.bincount(), data.test_labels.bincount()
+    assert (train.sum(), test.sum()) == (1437, 360) and data.padding == 1 and not data.flip
+    assert ((test / (train + test) - 360 / 1797).abs() < 0.005).all()
+    padded = pad(data.train_images, 1)
+    for x, labels in training_batches(data, padded, 1437, torch.Generator().manual_seed(0)):
+        windows = data.normalise(padded.unfold(2, 8, 1).unfold(3, 8, 1).reshape(-1, 1, 8, 8)).flatten(1)
+        known = {row.numpy().tobytes() for row in windows}
+        assert all(row.numpy().tobytes() in known for row in x.flatten(1)) and len(labels) == 1437
+
+
+def test_digits_are_normalised_to_about_zero_and_one(tmp_path):
+    data = digits(tmp_path)
+    x = data.normalise(data.train_images)
+    assert abs(x.mean().item()) < 0.01 and abs(x.std().item() - 1) < 0.01
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_saved_data_set_is_read_back(dataset, tmp_path):
+    save_dataset(dataset, tmp_path / "deep" / "tiny.safetensors")
+    again = load_dataset(tmp_path / "deep" / "tiny.safetensors", verify=True)
+    for name, value in vars(dataset).items():
+        found = getattr(again, name)
+        assert torch.equal(found, value) and found.dtype == value.dtype if name in ARRAYS else found == value
+    save_dataset(again, tmp_path / "again.safetensors")
+    assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["tiny.safetensors"]
+
+
+def test_truncated_files_are_refused(dataset, tmp_path):
+    save_dataset(dataset, tmp_path / "whole")
+    content, path = (tmp_path / "whole").read_bytes(), tmp_path / "part"
+    for length in (0, 1, 7, 8, 9, 100, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:length])
+        with pytest.raises(AuditError, match="not a data set written by fa-audit"):
+            load_dataset(path)
+
+
+def test_altered_arrays_are_found(dataset, tmp_path):
+    path = tmp_path / "tiny"
+    save_dataset(dataset, path)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    load_dataset(path)
+    with pytest.raises(AuditError, match="altered"):
+        load_dataset(path, verify=True)
+
+
+def foreign_files(dataset):
+    """Contents that are valid files of some kind, but no data set of ours."""
+    arrays = {name: getattr(dataset, name) for name in ARRAYS}
+    described = {"classes": 3}
+    return {
+        "no metadata": (arrays, None),
+        "no arrays": ({"weight": torch.zeros(2)}, {"fa_audit_dataset": json.dumps(described | {"sha256": {}})}),
+        "not JSON": (arrays, {"fa_audit_dataset": "{"}),
+        "a list": (arrays, {"fa_audit_dataset": "[]"}),
+        "no checksums": (arrays, {"fa_audit_dataset": json.dumps(described)}),
+        "no constants": (arrays, {"fa_audit_dataset": json.dumps(described | {"sha256": {}})}),
+        "unknown field": (
+            arrays,
+            {"fa_audit_dataset": json.dumps({"mean": [0], "std": [1], "sha256": {}, "colour": "red"})},
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    "kind", ["no metadata", "no arrays", "not JSON", "a list", "no checksums", "no constants", "unknown field"]
+)
+def test_foreign_files_are_refused(dataset, tmp_path, kind):
+    arrays, metadata = foreign_files(dataset)[kind]
+    save_file(arrays, tmp_path / "foreign", metadata)
+    with pytest.raises(AuditError, match="foreign"):
+        load_dataset(tmp_path / "foreign")
+
+
+def test_missing_files_and_other_formats_are_refused(dataset, tmp_path):
+    torch.save({"train_images": dataset.train_images}, tmp_path / "pickle")
+    (tmp_path / "text").write_text("hello, I am a text")
+    for name in ("pickle", "text", "missing", "."):
+        with pytest.raises(AuditError, match="not a data set written by fa-audit"):
+            load_dataset(tmp_path / name)
+
+
+# --- CIFAR, with a folder in the published layout ------------------------------------------------------------------
+
+
+def batch_file(count, seed):
+    randomness = torch.Generator().manual_seed(seed)
+    data = torch.randint(256, (count, 3072), dtype=torch.uint8, generator=randomness).numpy()
+    return pickle.dumps({"data": data, "labels": [(seed + i) % 10 for i in range(count)]})
+
+
+CONTENTS = {
+    "data_batch_1": batch_file(6, 1),
+    "data_batch_2": batch_file(5, 2),
+    "test_batch": batch_file(4, 3),
+    "batches.meta": pickle.dumps({"label_names": [str(digit) for digit in range(10)]}),
+}
+SUMS = {name: md5(content).hexdigest() for name, content in CONTENTS.items()}
+
+
+DAMAGES = {
+    "half-written": lambda content: content[: len(content) // 2],
+    "corrupted": lambda content: content[:-1] + b"?",
+}
+
+
+class SmallCifar(CIFAR10):
+    base_folder, url, filename, tgz_md5 = "small-batches-py", "https://example.invalid/small.tar.gz", "small.tar.gz", ""
+    train_list = [[name, SUMS[name]] for name in ("data_batch_1", "data_batch_2")]  # noqa: RUF012
+    test_list = [["test_batch", SUMS["test_batch"]]]  # noqa: RUF012
+    meta = {"filename": "batches.meta", "key": "label_names", "md5": SUMS["batches.meta"]}  # noqa: RUF012
+
+
+class Network:
+    """Stands for the internet: counts downloads, which fail or write `contents`."""
+
+    def __init__(self):
+        self.calls, self.contents = 0, None
+
+    def download(self, url, root, **_):
+        self.calls += 1
+        if self.contents is None:
+            raise URLError("no route to host")
+        write_folder(root, self.contents)
+
+
+@pytest.fixture
+def network(monkeypatch):
+    stand_in = Network()
+    monkeypatch.setattr(cifar, "CIFAR10", SmallCifar)
+    monkeypatch.setattr(cifar, "download_and_extract_archive", stand_in.download)
+    monkeypatch.setattr(cifar.time, "sleep", lambda seconds: None)
+    return stand_in
+
+
+def write_folder(root, contents):
+    folder = root / SmallCifar.base_folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def test_a_folder_as_published_is_read_without_the_network(network, tmp_path):
+    write_folder(tmp_path, CONTENTS)
+    data = cifar.cifar10(tmp_path)
+    published = [pickle.loads(CONTENTS[name]) for name in ("data_batch_1", "data_batch_2", "test_batch")]
+    train = torch.cat([torch.from_numpy(batch["data"]) for batch in published[:2]]).view(-1, 3, 32, 32)
+    assert torch.equal(data.train_images, train) and data.train_images.is_contiguous()
+    assert torch.equal(data.test_images.flatten(1), torch.from_numpy(published[2]["data"]))
+    assert data.train_labels.tolist() == published[0]["labels"] + published[1]["labels"]
+    assert data.test_labels.tolist() == published[2]["labels"] and data.test_labels.dtype == torch.int64
+    assert network.calls == 0
+    assert (data.name, data.classes, data.scale, data.padding, data.flip) == ("cifar10", 10, 255, 4, True)
+    assert (data.mean, data.std) == ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+
+
+def test_a_missing_folder_is_downloaded_once(network, tmp_path):
+    network.contents = CONTENTS
+    assert len(cifar.cifar10(tmp_path).train_labels) == 11
+    assert len(cifar.cifar10(tmp_path).train_labels) == 11 and network.calls == 1
+
+
+def test_without_files_and_network_the_message_says_what_to_do(network, tmp_path):
+    with pytest.raises(AuditError) as caught:
+        cifar.cifar10(tmp_path)
+    message = str(caught.value)
+    for part in ("data_batch_1 (missing)", f"data_root '{tmp_path}'", "no route to host", "3 more", "small-batches-py"):
+        assert part in message
+    assert network.calls == cifar.ATTEMPTS
+
+
+@pytest.mark.parametrize("name", CONTENTS)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_half_written_and_corrupted_files_are_never_accepted(network, tmp_path, name, damage):
+    write_folder(tmp_path, CONTENTS | {name: DAMAGES[damage](CONTENTS[name])})
+    with pytest.raises(AuditError) as caught:
+        cifar.cifar10(tmp_path)
+    assert f"{name} (wrong md5)" in str(caught.value) and str(tmp_path) in str(caught.value)
+    network.contents = CONTENTS
+    assert len(cifar.cifar10(tmp_path).train_labels) == 11
+
+
+def test_a_damaged_download_is_never_accepted(network, tmp_path):
+    network.contents = CONTENTS | {"test_batch": CONTENTS["test_batch"][:100]}
+    with pytest.raises(AuditError, match="wrong md5"):
+        cifar.cifar10(tmp_path)

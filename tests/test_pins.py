@@ -1,0 +1,74 @@
+"""constraints.txt, envs/fa-audit.yaml, pyproject.toml and the .venv that bootstrap made name the same versions."""
+
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def by_name(lines: list[str]) -> dict[str, Requirement]:
+    requirements = [Requirement(line) for line in lines]
+    named = {canonicalize_name(requirement.name): requirement for requirement in requirements}
+    assert len(named) == len(requirements), "a package is named twice"
+    return named
+
+
+def constraints() -> dict[str, Requirement]:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    return by_name([line for line in lines if line.strip() and not line.startswith("#")])
+
+
+def environment() -> dict[str, Requirement]:
+    content = yaml.safe_load((ROOT / "envs" / "fa-audit.yaml").read_text())
+    assert content["channels"] == ["conda-forge", "nodefaults"]
+    return by_name(next(part["pip"] for part in content["dependencies"] if isinstance(part, dict)))
+
+
+def pinned(requirement: Requirement) -> str:
+    """The one version that a requirement allows."""
+    (clause,) = requirement.specifier
+    assert clause.operator == "==" and "*" not in clause.version, f"{requirement} is no exact pin"
+    assert not requirement.extras and not requirement.marker and not requirement.url
+    return clause.version
+
+
+def test_constraints_are_exact() -> None:
+    for requirement in constraints().values():
+        pinned(requirement)
+
+
+def test_constraints_cover_the_direct_dependencies() -> None:
+    pins = constraints()
+    direct = by_name(PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"])
+    assert direct.keys() <= pins.keys()
+    for name, requirement in direct.items():
+        assert requirement.specifier.contains(pinned(pins[name])), f"{pins[name]} against {requirement}"
+
+
+def test_conda_environment_has_the_direct_dependencies_with_the_same_pins() -> None:
+    pins, conda = constraints(), environment()
+    assert conda.keys() == by_name(PROJECT["dependencies"]).keys()
+    for name, requirement in conda.items():
+        assert pinned(requirement) == pinned(pins[name])
+
+
+def test_installed_versions_are_the_pins() -> None:
+    if Path(sys.prefix).resolve() != (ROOT / ".venv").resolve() or not (ROOT / ".venv/.fa-audit-ready").is_file():
+        pytest.skip("this Python is not the .venv that tools/bootstrap.py makes")
+    wrong = []
+    for name, requirement in constraints().items():
+        try:
+            found = version(name)
+        except PackageNotFoundError:
+            continue  # another platform's
+        if not requirement.specifier.contains(found, prereleases=True):
+            wrong.append(f"{name} {found}, pinned {pinned(requirement)}")
+    assert not wrong

@@ -1,0 +1,429 @@
+"""Verdict rules over all combinations, thresholds at their boundaries, reports, and what is measured behind them."""
+
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fa_audit.architectures.resmlp import ResMLP
+from fa_audit.errors import AuditError
+from fa_audit.metrics import Measured
+from fa_audit.protocol import DiagnosticReport, FAProtocol, Thresholds, diagnose
+from fa_audit.protocol.diagnostics import Diagnostics, Layer, measure
+from fa_audit.protocol.verdicts import Baselines, check
+
+ABSENT = Measured(None, 8, 0, "absent")
+VALUES = (True, False, None)
+FIRING = {"growth": 1e3, "gradient": 1e-9, "stability": 0.9, "own": 0.5}
+HEALTHY = {"growth": 2.0, "gradient": 1e-3, "stability": 0.1, "own": 0.1}
+
+
+def evidence(growth=2.0, gradient=1e-3, stability=0.1, scale_free=1.0, finite=True):
+    """Diagnostics of a network with one block; None stands for what cannot be measured."""
+    gradient = math.nan if gradient is None else gradient
+    layers = (
+        Layer(0, 1.0, 1.0, 8.0, growth, 1.0, ABSENT, ABSENT),
+        Layer(1, 1.0, gradient, 8 * gradient, None, scale_free, ABSENT, ABSENT),
+    )
+    return Diagnostics(layers, ABSENT if stability is None else Measured(stability, 10, 10), 1, 8, 10, finite)
+
+
+def report_of(accuracy=0.5, own=0.1, thresholds=None, bp=None, **measured):
+    baselines = Baselines(own, bp=bp)
+    return DiagnosticReport("dfa", evidence(**measured), accuracy, baselines, thresholds or Thresholds())
+
+
+def fired(report):
+    checks = report.checks
+    return [checks.scale.fires, checks.reference.fires, checks.stability.fires, checks.depth.fires]
+
+
+def wanted(fires):
+    """Evidence for a wanted outcome of the four checks."""
+    return {
+        name: FIRING[name] if outcome else HEALTHY[name] if outcome is False else None
+        for name, outcome in zip(HEALTHY, fires, strict=True)
+    }
+
+
+# --- truth tables ----------------------------------------------------------------------------------------------------
+
+
+def expected_three(d1, d2, d3, finite):
+    names = [name for name, fires in (("D1", d1), ("D2", d2), ("D3", d3)) if fires] + ["non-finite"] * (not finite)
+    if (d1 and d2) or d3 or not finite:
+        return f"FAIL({'+'.join(names)})"
+    unknown = [name for name, fires in (("D1", d1), ("D2", d2), ("D3", d3)) if fires is None]
+    return f"INCOMPLETE({'+'.join(unknown)} not evaluated)" if unknown else "PASS"
+
+
+def expected_four(a, b, c, d, finite):
+    outcomes = {"a": a, "b": b, "c": c, "d": d}
+    names = [name for name, fires in outcomes.items() if fires] + ["non-finite"] * (not finite)
+    if names:
+        return f"needs walk-back ({', '.join(names)})"
+    unknown = [name for name, fires in outcomes.items() if fires is None]
+    return f"incomplete ({', '.join(unknown)} not evaluated)" if unknown else "trustworthy"
+
+
+@pytest.mark.parametrize("finite", [True, False])
+@pytest.mark.parametrize("fires", list(itertools.product(VALUES, repeat=4)))
+def test_verdicts_over_all_outcomes(fires, finite):
+    a, b, c, d = fires
+    report = report_of(**wanted(fires), finite=finite)
+    assert fired(report) == [a, b, c, d]
+    assert report.three_check_verdict == expected_three(a, b, d, finite)
+    assert report.verdict == expected_four(a, b, c, d, finite)
+    json.dumps(report.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("fires", [f for f in itertools.product(VALUES, repeat=4) if None in f])
+def test_what_was_not_evaluated_is_never_a_pass(fires):
+    report = report_of(**wanted(fires))
+    assert report.verdict != "trustworthy"
+    if None in (fires[0], fires[1], fires[3]):
+        assert report.three_check_verdict != "PASS"
+
+
+def test_a_lone_scale_or_reference_finding_is_a_flag_and_no_failure():
+    assert report_of(growth=1e3).three_check_verdict == "PASS" and report_of(growth=1e3).flags == ["D1"]
+    lone = report_of(gradient=1e-9)
+    assert lone.three_check_verdict == "PASS" and lone.flags == ["D2 (collapsed reference)"]
+
+
+def test_without_an_accuracy_depth_is_not_evaluated():
+    for report in (report_of(accuracy=None), report_of(own=None)):
+        assert report.checks.depth.fires is None and report.checks.depth.note.startswith("no ")
+        assert report.three_check_verdict == "INCOMPLETE(D3 not evaluated)"
+
+
+def test_networks_without_blocks_have_no_scale_check():
+    only = replace(evidence(), layers=evidence().layers[1:])
+    assert check(only, 0.5, Baselines(0.1), Thresholds()).scale.fires is None
+
+
+def test_the_margin_over_bp_frozen_is_a_flag_of_its_own():
+    report = report_of(accuracy=0.400, own=0.347, bp=0.389)
+    assert report.three_check_verdict == "PASS" and report.flags == ["D3-strict (against bp+frozen)"]
+    assert report.checks.depth_strict.value == pytest.approx(0.011)
+    assert report_of(accuracy=0.45, own=0.347, bp=0.389).flags == []
+
+
+# --- thresholds ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "threshold", "index", "fires_above"),
+    [("growth", 50.0, 0, True), ("gradient", 1e-7, 1, False), ("stability", 0.30, 2, True)],
+)
+def test_thresholds_are_strict(name, threshold, index, fires_above):
+    below, above = (math.nextafter(threshold, limit) for limit in (-math.inf, math.inf))
+    outcomes = [fired(report_of(**{name: value}))[index] for value in (below, threshold, above)]
+    assert outcomes == ([False, False, True] if fires_above else [True, False, False])
+
+
+def test_the_depth_margin_is_strict():
+    limits = Thresholds(depth_margin=0.25)
+    outcomes = [report_of(accuracy=a, own=0.5, thresholds=limits).checks.depth.fires for a in (0.7499, 0.75, 0.7501)]
+    assert outcomes == [True, False, False]
+
+
+def test_a_margin_of_exactly_two_points_does_not_fire():
+    """Accuracies are whole numbers of images: 200 of 10,000 above the baseline are two points, however they round."""
+    fires = {report_of(accuracy=(n + 200) / 10_000, own=n / 10_000).checks.depth.fires for n in range(0, 9801, 7)}
+    assert fires == {False}
+    fires = {report_of(accuracy=(n + 199) / 10_000, own=n / 10_000).checks.depth.fires for n in range(0, 9801, 7)}
+    assert fires == {True}
+
+
+def test_saturated_and_collapsed_references_are_told_apart():
+    limit = Thresholds().saturation
+    causes = {
+        scale_free: report_of(gradient=1e-9, scale_free=scale_free).checks.reference.note
+        for scale_free in (1e-4, math.nextafter(limit, 0), limit, 10.0)
+    }
+    assert list(causes.values()) == ["saturated loss"] * 2 + ["collapsed reference"] * 2
+    assert report_of(gradient=1e-3, scale_free=1e-4).checks.reference.note == ""
+
+
+def test_default_thresholds_are_the_papers():
+    limits = Thresholds()
+    assert (limits.growth, limits.reference, limits.stability, limits.depth_margin) == (50.0, 1e-7, 0.30, 0.02)
+
+
+def test_infinite_growth_fires_and_undefined_growth_is_not_evaluated():
+    assert fired(report_of(growth=math.inf))[0] is True
+    assert fired(report_of(growth=math.nan))[0] is None
+
+
+# --- measuring -------------------------------------------------------------------------------------------------------
+
+
+def network(depth=3, terminal_norm=True, width=6):
+    with torch.random.fork_rng():
+        torch.manual_seed(41)
+        return ResMLP(
+            image_shape=(1, 2, 3), classes=4, width=width, depth=depth, terminal_norm=terminal_norm, residual=True
+        )
+
+
+def batches(count=4, size=9):
+    randomness = torch.Generator().manual_seed(42)
+    return [
+        (torch.randn(size, 1, 2, 3, generator=randomness), torch.randint(4, (size,), generator=randomness))
+        for _ in range(count)
+    ]
+
+
+def states_and_gradients(model, x, labels):
+    logits, states = model(x, return_hidden=True)
+    return states, torch.autograd.grad(F.cross_entropy(logits, labels), states)
+
+
+def test_layers_equal_a_direct_computation():
+    model, data = network(), batches()
+    states, gradients = states_and_gradients(model, *data[0])
+    norms = [h.double().norm(dim=1).median().item() for h in states]
+    slopes = [g.double().norm(dim=1).median().item() for g in gradients]
+    found = measure(model, data)
+    assert (found.samples, found.batches, found.finite) == (9, 4, True)
+    for layer, entry in enumerate(found.layers):
+        assert entry.layer == layer
+        assert entry.hidden_norm == pytest.approx(norms[layer], rel=1e-6)
+        assert entry.grad_norm == pytest.approx(slopes[layer], rel=1e-6)
+        assert entry.grad_norm_per_sample == pytest.approx(9 * slopes[layer], rel=1e-6)
+        assert entry.scale_free == pytest.approx(9 * slopes[layer] * norms[layer], rel=1e-6)
+        assert entry.growth == (None if layer == 3 else pytest.approx(norms[layer + 1] / norms[layer], rel=1e-6))
+
+
+def test_the_largest_growth_of_any_block_decides():
+    model = network()
+    with torch.no_grad():
+        model.blocks[1].outer.weight.mul_(1e4)
+    report = diagnose(model, batches(), None)
+    growths = [entry.growth for entry in report.evidence.layers[:-1]]
+    assert max(growths) == growths[1] == report.checks.scale.value > 50 and report.checks.scale.fires
+
+
+def test_float32_agreement_of_a_healthy_network_is_tiny_and_computed_as_documented():
+    model, data = network(), batches(size=32)
+    x, labels = data[0]
+    _, single = states_and_gradients(model, x, labels)
+    _, double = states_and_gradients(network().double(), x.double(), labels)
+    for entry, g, exact in zip(measure(model, data).layers, single, double, strict=True):
+        error = ((g.double() - exact).norm(dim=1) / exact.norm(dim=1)).median().item()
+        cosines = F.cosine_similarity(g.double(), exact, dim=1).numpy()
+        assert entry.float32_error == Measured(pytest.approx(error, rel=1e-6), 32, 32)
+        assert entry.float32_cosine == Measured(pytest.approx(np.percentile(cosines, 1), abs=1e-14), 32, 32)
+        assert 0 < entry.float32_error.value < 1e-5 and entry.float32_cosine.value > 1 - 1e-9
+
+
+def test_float32_agreement_exposes_a_wrong_float32_gradient():
+    class Coarse(ResMLP):
+        """Loses precision in float32 only."""
+
+        def forward(self, x, return_hidden=False):
+            return super().forward(x, return_hidden)
+
+        def split(self, layer, h):
+            f, following = super().split(layer, h)
+            return (f, following) if h.dtype == torch.float64 else (f, following + 0.3 * h * h.detach().sign())
+
+    with torch.random.fork_rng():
+        torch.manual_seed(41)
+        model = Coarse(image_shape=(1, 2, 3), classes=4, width=6, depth=3, terminal_norm=True, residual=True)
+    assert measure(model, batches()).layers[0].float32_error.value > 1e-2
+
+
+def test_a_failed_float64_recomputation_is_a_reason_and_not_a_number():
+    class SingleOnly(ResMLP):
+        def split(self, layer, h):
+            if h.dtype == torch.float64:
+                raise RuntimeError("only float32 here")
+            return super().split(layer, h)
+
+    model = SingleOnly(image_shape=(1, 2, 3), classes=4, width=6, depth=1, terminal_norm=True, residual=True)
+    entry = measure(model, batches()).layers[0]
+    assert entry.float32_error.value is None and "only float32 here" in entry.float32_error.reason
+
+
+@pytest.mark.parametrize(("depth", "layer", "taken"), [(3, None, 2), (4, None, 2), (1, None, 1), (3, 0, 0), (3, 3, 3)])
+def test_stability_equals_a_direct_computation(depth, layer, taken):
+    model, data = network(depth), batches(5)
+    means = torch.stack([states_and_gradients(model, *batch)[1][taken].double().mean(dim=0) for batch in data]).numpy()
+    pairs = [np.dot(a, b) / np.linalg.norm(a) / np.linalg.norm(b) for a, b in itertools.combinations(means, 2)]
+    report = diagnose(model, data, None, layer_for_stability=layer)
+    assert report.stability_layer == taken
+    assert report.cross_batch_stability == pytest.approx(np.mean(pairs), abs=1e-5)
+
+
+def test_stability_needs_two_batches():
+    report = diagnose(network(), batches(1), 0.9, 0.1)
+    assert report.cross_batch_stability is None and report.verdict == "incomplete (c not evaluated)"
+
+
+def test_the_first_ten_batches_are_used():
+    data = batches(12)
+    assert diagnose(network(), iter(data), None).to_dict() == diagnose(network(), data[:10], None).to_dict()
+    assert diagnose(network(), data, None).evidence.batches == 10
+
+
+def test_scale_free_product_ignores_the_scale_of_the_stream():
+    """A stream c times as large in front of a LayerNorm: ||h|| grows by c, ||g|| shrinks by c."""
+
+    def inflated(c):
+        model = network().double()
+        with torch.no_grad():
+            for parameter in model.embed.parameters():
+                parameter.mul_(1e3 * c)
+            for block in model.blocks:
+                block.outer.weight.mul_(1e5 * c)
+        return measure(model, [(x.double(), labels) for x, labels in batches()]).layers
+
+    for small, large in zip(inflated(1.0), inflated(1e4), strict=True):
+        assert large.hidden_norm == pytest.approx(1e4 * small.hidden_norm, rel=1e-4)
+        assert large.grad_norm == pytest.approx(1e-4 * small.grad_norm, rel=1e-4)
+        assert large.scale_free == pytest.approx(small.scale_free, rel=1e-4)
+
+
+# --- doors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [-0.01, 1.01, 69.4, math.nan])
+@pytest.mark.parametrize("name", ["headline_acc", "frozen_baseline_acc", "bp_frozen_acc"])
+def test_accuracies_that_are_no_fractions_are_refused(name, value):
+    with pytest.raises(AuditError, match=name):
+        diagnose(network(), batches(), **({"headline_acc": 0.5} | {name: value}))
+
+
+def test_bounds_are_accuracies():
+    diagnose(network(1), batches(1), 1, 0.0)
+
+
+def test_no_batches_are_refused():
+    for nothing in ([], [(torch.empty(0, 1, 2, 3), torch.empty(0, dtype=torch.int64))]):
+        with pytest.raises(AuditError, match="found no samples"):
+            diagnose(network(), nothing, 0.5)
+    with pytest.raises(AuditError, match="found no samples"):
+        FAProtocol(network(), torch.empty(0, 1, 2, 3), torch.empty(0, dtype=torch.int64)).run()
+
+
+def test_unpaired_inputs_and_layers_that_do_not_exist_are_refused():
+    with pytest.raises(AuditError, match="found 4 inputs and 3 labels"):
+        FAProtocol(network(), torch.zeros(4, 1, 2, 3), torch.zeros(3, dtype=torch.int64))
+    for layer in (-1, 4):
+        with pytest.raises(AuditError, match=f"layer_for_stability: found {layer}"):
+            diagnose(network(), batches(), None, layer_for_stability=layer)
+
+
+def test_the_test_accuracy_is_never_inferred():
+    x, labels = (torch.cat(parts) for parts in zip(*batches()))
+    protocol = FAProtocol(network(), x, labels, batch_size=9)
+    report = protocol.run(frozen_baseline_acc=0.1)
+    entry = protocol.summary(report)
+    assert entry["test_acc"] is None and entry["verdict"] == "INCOMPLETE(D3 not evaluated)"
+    assert entry["diagnostics"]["D3_depth_utility"] == {
+        "test_acc": None,
+        "frozen_baseline_acc": 0.1,
+        "margin": None,
+        "margin_threshold": 0.02,
+        "fires": None,
+    }
+
+
+def test_both_doors_give_one_report():
+    data = batches(3)
+    x, labels = (torch.cat(parts) for parts in zip(*data))
+    protocol = FAProtocol(network(), x, labels, method_name="fa", notes="n", layer_for_stability=1, batch_size=9)
+    report = protocol.run(frozen_baseline_acc=0.2, test_acc=0.7)
+    assert report == diagnose(network(), data, 0.7, 0.2, "fa", "n", 1)
+
+
+def test_the_protocols_batch_is_128():
+    x, labels = torch.randn(130, 1, 2, 3), torch.zeros(130, dtype=torch.int64)
+    evidence = FAProtocol(network(1), x, labels).run().evidence
+    assert (evidence.samples, evidence.batches) == (128, 2)
+
+
+def test_summary_has_the_documented_keys_and_values():
+    x, labels = (torch.cat(parts) for parts in zip(*batches()))
+    protocol = FAProtocol(network(), x, labels, batch_size=9)
+    report = protocol.run(frozen_baseline_acc=0.5, test_acc=0.51)
+    norms, gradients = report.residual_norms, report.bp_grad_norms
+    growths = [after / before for before, after in itertools.pairwise(norms)]
+    assert protocol.summary(report) == {
+        "verdict": "FAIL(D3)",
+        "test_acc": 0.51,
+        "diagnostics": {
+            "D1_scale_growth": {
+                "max_growth": max(growths),
+                "per_block_growth": growths,
+                "hidden_norms": norms,
+                "threshold": 50.0,
+                "fires": False,
+            },
+            "D2_ref_validity": {"g_L": gradients[-1], "bp_grad_norms": gradients, "floor": 1e-7, "fires": False},
+            "D3_depth_utility": {
+                "test_acc": 0.51,
+                "frozen_baseline_acc": 0.5,
+                "margin": pytest.approx(0.01),
+                "margin_threshold": 0.02,
+                "fires": True,
+            },
+        },
+    }
+
+
+# --- texts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_reports_are_strict_json_whatever_they_hold(value):
+    report = report_of(growth=value, gradient=value, scale_free=value, finite=False)
+    text = json.dumps(report.to_dict(), allow_nan=False)
+    assert json.loads(text)["layers"][1]["grad_norm"] == str(value)
+
+
+def test_a_broken_networks_report_is_strict_json_and_readable():
+    model = network()
+    with torch.no_grad():
+        model.blocks[1].outer.bias.fill_(math.nan)
+    report = diagnose(model, batches(), 0.9, 0.1)
+    again = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert again["finite"] is False and "non-finite" in again["flags"]
+    assert again["verdict"]["three_check"] == "FAIL(non-finite)"
+    assert "FAIL(non-finite)" in str(report) and "FAIL(non-finite)" in report.to_markdown()
+
+
+def test_texts_hold_verdicts_and_numbers():
+    report = report_of(growth=1234.0, gradient=5.67e-8, accuracy=0.5, own=0.495, bp=0.1)
+    report = replace(report, notes="a remark", method_name="mine")
+    for text in (str(report), report.to_markdown()):
+        for part in (
+            "mine", "FAIL(D1+D2+D3)", "needs walk-back (a, b, d)", "1.23e+03", "5.67e-08", "0.005",
+            "own frozen baseline", "collapsed reference", "FIRES", "a remark", "< 0.02", "> 50", "< 1e-07",
+        ):  # fmt: skip
+            assert part in text, part
+
+
+def test_markdown_tables_are_rectangular():
+    lines = [line for line in report_of().to_markdown().splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in lines} == {5, 7}
+
+
+def test_the_dictionary_holds_what_the_report_says():
+    entry = report_of(growth=60.0).to_dict()
+    assert entry["verdict"] == {
+        "three_check": "PASS",
+        "four_check": "needs walk-back (a)",
+        "baseline": "own frozen baseline",
+    }
+    assert entry["checks"]["scale"] == {
+        "name": "scale stability", "value": 60.0, "threshold": 50.0, "fires": True, "note": "",
+    }  # fmt: skip
+    assert entry["headline_acc"] == 0.5 and entry["flags"] == ["D1"]

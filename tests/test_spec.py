@@ -1,0 +1,179 @@
+"""Run names and specifications: what is written is what is read."""
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fa_audit.errors import AuditError
+from fa_audit.spec import Run, RunSpec, parse_run, short_number
+
+methods = st.from_regex(r"[a-z][a-z_]{0,11}", fullmatch=True)
+penalties = st.one_of(st.just(0.0), st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False))
+flags = {"method": methods, "random_targets": st.booleans()}
+deep_runs = st.builds(Run, penalty=penalties, frozen=st.integers(-1, 10**6), **flags)
+runs = st.one_of(deep_runs, st.builds(Run, shallow=st.just(True), **flags))
+
+
+@given(runs)
+def test_a_run_is_read_back_from_its_name(run):
+    assert parse_run(str(run)) == run
+    assert str(parse_run(str(run))) == str(run)
+
+
+fragments = st.sampled_from(
+    ["dfa", "+", "penalty", "frozen", "shallow", "random_targets", "1e-2", "-", " ", "nan", "٣"]
+)
+
+
+@given(st.one_of(st.text(), st.lists(st.one_of(fragments, st.text(max_size=3))).map("".join)))
+@example("dfa+penalty1_0")
+@example("dfa+frozen1\n")
+@example("dfa+penalty" + "9" * 5000)
+@example("")
+def test_any_text_is_read_or_refused(text):
+    try:
+        run = parse_run(text)
+    except AuditError:
+        return
+    assert parse_run(str(run)) == run
+
+
+def test_a_number_beyond_pythons_digit_limit_is_refused():
+    with pytest.raises(AuditError):
+        parse_run("dfa+frozen" + "9" * 5000)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("dfa+penalty0.01", "dfa+penalty1e-2"),
+        ("dfa+penalty1E-02", "dfa+penalty1e-2"),
+        ("dfa+penalty.025", "dfa+penalty2.5e-2"),
+        ("dfa+penalty10", "dfa+penalty1e1"),
+        ("dfa+penalty0", "dfa"),
+        ("dfa+penalty0.0+frozen2", "dfa+frozen2"),
+        ("dfa+frozen+penalty1e-2", "dfa+penalty1e-2+frozen"),
+        ("bp+random_targets+shallow", "bp+shallow+random_targets"),
+        ("bp", "bp"),
+    ],
+)
+def test_spellings_have_one_canonical_form(text, canonical):
+    assert str(parse_run(text)) == canonical
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("dfa+frozen+frozen2", "'frozen' stands twice"),
+        ("dfa+penalty1+penalty1", "'penalty' stands twice"),
+        ("dfa+shallow+frozen", "no blocks to freeze or penalise"),
+        ("dfa+penalty1e-2+shallow", "no blocks to freeze or penalise"),
+        ("dfa+penalty-1", "not a finite number >= 0"),
+        ("dfa+penaltynan", "not a finite number >= 0"),
+        ("dfa+penaltyinf", "not a finite number >= 0"),
+        ("dfa+penalty", "not a finite number >= 0"),
+        ("dfa+penalty 1", "not a finite number >= 0"),
+        ("dfa+frozen0", "unknown option 'frozen0'"),
+        ("dfa+frozen-1", "unknown option 'frozen-1'"),
+        ("dfa+shalow", "Did you mean 'shallow'"),
+        ("dfa+", "unknown option ''"),
+    ],
+)
+def test_contradictions_are_refused_with_a_reason(text, message):
+    with pytest.raises(AuditError, match=r"settings\.runs") as caught:
+        parse_run(text, where="settings.runs")
+    assert message in str(caught.value)
+
+
+def test_baselines_are_networks_without_trained_blocks():
+    assert [parse_run(f"dfa{option}").is_baseline for option in ("", "+frozen2", "+frozen", "+shallow")] == [
+        False, False, True, True,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.01, "1e-2"), (0.025, "2.5e-2"), (1.0, "1e0"), (1234.0, "1.234e3")])
+def test_short_numbers(value, text):
+    assert short_number(value) == text
+
+
+@given(st.floats(min_value=0, exclude_min=True, allow_infinity=False))
+def test_short_numbers_lose_nothing(value):
+    assert float(short_number(value)) == value
+
+
+# --- specifications ------------------------------------------------------------------------------------------------
+
+SPEC = RunSpec(dataset="digits", architecture="resmlp", architecture_options=(("depth", 4), ("width", 8)), method="dfa")
+CHANGES = {
+    "dataset": "cifar10",
+    "architecture": "vit_mini",
+    "architecture_options": (("depth", 4), ("width", 9)),
+    "method": "fa",
+    "penalty": 0.1,
+    "frozen_blocks": 1,
+    "shallow": True,
+    "random_targets": True,
+    "epochs": 99,
+    "batch_size": 127,
+    "lr": 2e-3,
+    "weight_decay": 0.02,
+    "seed": 43,
+}
+
+specs = st.builds(
+    RunSpec,
+    dataset=methods,
+    architecture=methods,
+    architecture_options=st.dictionaries(methods, st.one_of(st.integers(), st.booleans(), st.floats(0, 1))).map(
+        lambda options: tuple(sorted(options.items()))
+    ),
+    method=methods,
+    penalty=penalties,
+    frozen_blocks=st.integers(0, 20),
+    shallow=st.booleans(),
+    random_targets=st.booleans(),
+    epochs=st.integers(1, 1000),
+    batch_size=st.integers(1, 1000),
+    lr=st.floats(0, 1),
+    weight_decay=st.floats(0, 1),
+    seed=st.integers(0, 2**63),
+)
+
+
+@given(specs)
+def test_a_specification_survives_json(spec):
+    again = RunSpec.from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
+    assert again == spec and again.digest == spec.digest and hash(again) == hash(spec)
+
+
+def test_the_digest_is_stable():
+    assert SPEC.digest == "ad863a80"
+
+
+def test_the_digest_depends_on_every_field():
+    assert set(CHANGES) == {field.name for field in dataclasses.fields(RunSpec)}
+    digests = {dataclasses.replace(SPEC, **{name: value}).digest for name, value in CHANGES.items()}
+    assert len(digests | {SPEC.digest}) == len(CHANGES) + 1
+
+
+@pytest.mark.parametrize(("field", "value"), [("penalty", 0), ("penalty", -0.0), ("lr", 1), ("weight_decay", 0)])
+def test_equal_specifications_have_equal_digests(field, value):
+    """``penalty: 0`` and ``penalty: 0.0`` in a configuration are the same run."""
+    one, other = (dataclasses.replace(SPEC, **{field: spelled}) for spelled in (value, abs(float(value))))
+    assert one == other and one.digest == other.digest
+
+
+def test_the_defaults_are_the_papers():
+    values = (SPEC.epochs, SPEC.batch_size, SPEC.lr, SPEC.weight_decay, SPEC.penalty, SPEC.frozen_blocks)
+    assert values == (100, 128, 1e-3, 0.01, 0.0, 0)
+
+
+def test_unknown_and_missing_fields_are_named():
+    values = SPEC.to_dict()
+    with pytest.raises(AuditError, match="unknown fields: colour"):
+        RunSpec.from_dict(values | {"colour": "red"})
+    with pytest.raises(AuditError, match="unknown fields: seed"):
+        RunSpec.from_dict({name: value for name, value in values.items() if name != "seed"})

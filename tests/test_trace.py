@@ -1,0 +1,190 @@
+"""Reference gradients against a hand-written forward pass; audits leave no trace on a model."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fa_audit.architectures.resmlp import ResMLP
+from fa_audit.trace import reference, trace, untouched
+
+OPTIONS = [(residual, norm) for residual in (True, False) for norm in (True, False)]
+
+
+def resmlp(residual=True, terminal_norm=True):
+    with torch.random.fork_rng():
+        torch.manual_seed(11)
+        return ResMLP(
+            image_shape=(1, 3, 3), classes=4, width=6, depth=3, terminal_norm=terminal_norm, residual=residual
+        ).double()
+
+
+def samples(count=5):
+    randomness = torch.Generator().manual_seed(12)
+    x = torch.randn(count, 1, 3, 3, dtype=torch.float64, generator=randomness)
+    return x, torch.randint(4, (count,), generator=randomness)
+
+
+def by_hand(network, x, residual, terminal_norm):
+    """Logits and states of a ResMLP from its formula."""
+    states = [F.linear(x.flatten(1), network.embed[1].weight, network.embed[1].bias)]
+    for block in network.blocks:
+        h = F.layer_norm(states[-1], (6,), block.norm.weight, block.norm.bias)
+        f = F.linear(F.gelu(F.linear(h, block.inner.weight, block.inner.bias)), block.outer.weight, block.outer.bias)
+        states.append(states[-1] + f if residual else f)
+    top = states[-1]
+    if terminal_norm:
+        top = F.layer_norm(top, (6,), network.head.norm.weight, network.head.norm.bias)
+    return F.linear(top, network.head.linear.weight, network.head.linear.bias), states
+
+
+@pytest.mark.parametrize(("residual", "terminal_norm"), OPTIONS)
+def test_reference_equals_autograd_of_the_formula(residual, terminal_norm):
+    network, (x, labels) = resmlp(residual, terminal_norm), samples()
+    logits, states = by_hand(network, x, residual, terminal_norm)
+    gradients = torch.autograd.grad(F.cross_entropy(logits, labels), states)
+    found = reference(network, x, labels)
+    torch.testing.assert_close(found.gradients, gradients, rtol=0, atol=1e-10)
+    torch.testing.assert_close(found.states, tuple(states), rtol=0, atol=1e-10)
+    torch.testing.assert_close(found.logits, logits, rtol=0, atol=1e-10)
+    assert not any(t.requires_grad for t in (*found.states, *found.gradients, found.logits))
+
+
+def test_reference_works_without_gradients_and_with_frozen_parameters():
+    network, (x, labels) = resmlp(), samples()
+    expected = reference(network, x, labels)
+    network.requires_grad_(False)
+    with torch.no_grad():
+        found = reference(network, x, labels)
+        assert not torch.is_grad_enabled()
+    torch.testing.assert_close(found.gradients, expected.gradients, rtol=0, atol=0)
+
+
+def test_reference_leaves_accumulated_gradients_alone():
+    network, (x, labels) = resmlp(), samples()
+    assert all(p.grad is None for p in network.parameters() if reference(network, x, labels))
+    for p in network.parameters():
+        p.grad = torch.full_like(p, 3.0)
+    reference(network, x, labels)
+    assert all((p.grad == 3.0).all() for p in network.parameters())
+
+
+@pytest.mark.parametrize(("residual", "terminal_norm"), OPTIONS)
+def test_both_kinds_of_trace_compute_the_network(residual, terminal_norm):
+    network, (x, _) = resmlp(residual, terminal_norm), samples()
+    logits, states = by_hand(network, x, residual, terminal_norm)
+    for local in (True, False):
+        run = trace(network, x, local=local)
+        torch.testing.assert_close((run.logits, run.top, *run.states), (logits, states[-1], *states))
+        if residual:
+            torch.testing.assert_close(run.residuals, tuple(b - a for a, b in pairwise(states)))
+
+
+def test_local_trace_cuts_the_graph_before_every_part():
+    network, (x, _) = resmlp(), samples()
+    run = trace(network, x, local=True)
+    for index, residual in enumerate(run.residuals):
+        network.zero_grad()
+        residual.sum().backward(retain_graph=True)
+        touched = {name for name, p in network.named_parameters() if p.grad is not None}
+        assert touched and all(name.startswith(f"blocks.{index}.") for name in touched)
+    network.zero_grad()
+    run.logits.square().sum().backward()
+    assert all((p.grad is not None) == name.startswith("head.") for name, p in network.named_parameters())
+
+
+# --- untouched -----------------------------------------------------------------------------------------------------
+
+
+class Unruly(nn.Module):
+    """Changes buffers in every mode and draws random numbers in its forward pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.dropout, self.linear = nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2)
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.calls += 1
+        return self.linear(self.dropout(self.norm(x + torch.randn_like(x))))
+
+
+@pytest.fixture
+def unruly():
+    with torch.random.fork_rng():
+        torch.manual_seed(13)
+        model = Unruly()
+        model(torch.randn(6, 4)).sum().backward()
+    model.train()
+    model.norm.eval()
+    return model
+
+
+def snapshot(model):
+    tensors = {name: value.clone() for name, value in model.state_dict().items()}
+    grads = {name: p.grad.clone() for name, p in model.named_parameters()}
+    return tensors, grads, {name: module.training for name, module in model.named_modules()}
+
+
+def assert_same(model, before):
+    tensors, grads, modes = snapshot(model)
+    assert modes == before[2]
+    for now, then in ((tensors, before[0]), (grads, before[1])):
+        assert now.keys() == then.keys() and all(torch.equal(now[name], then[name]) for name in now)
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_untouched_restores_everything(unruly, gradients):
+    before, rng = snapshot(unruly), torch.get_rng_state()
+    with torch.set_grad_enabled(gradients), untouched(unruly):
+        assert not any(module.training for module in unruly.modules())
+        unruly(torch.randn(6, 4))
+        unruly.train()
+        unruly(torch.randn(6, 4))
+        assert not torch.equal(unruly.norm.running_mean, before[0]["norm.running_mean"])
+    assert_same(unruly, before)
+    assert torch.equal(torch.get_rng_state(), rng)
+
+
+def test_untouched_restores_after_an_exception(unruly):
+    before, rng = snapshot(unruly), torch.get_rng_state()
+    with pytest.raises(ZeroDivisionError), untouched(unruly):
+        unruly(torch.randn(6, 4))
+        _ = 1 / 0
+    assert_same(unruly, before)
+    assert torch.equal(torch.get_rng_state(), rng)
+
+
+def test_untouched_restores_buffers_that_the_forward_pass_replaced(unruly):
+    with untouched(unruly):
+        unruly.calls = unruly.calls + 5
+    assert unruly.calls == 1
+
+
+class Caching(nn.Module):
+    """Fills a cache on first use, as rotary embeddings and masks do."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mask", None, persistent=False)
+
+    def forward(self, x):
+        self.mask = torch.ones(len(x))
+        return x * self.mask[:, None]
+
+
+def test_untouched_copes_with_a_cache_filled_during_the_forward_pass():
+    model = Caching()
+    with untouched(model):
+        model(torch.ones(3, 2))
+    assert model.mask is None
+
+
+def test_untouched_copes_with_a_cache_that_changes_its_size():
+    model = Caching()
+    model(torch.ones(2, 2))
+    with untouched(model):
+        model(torch.ones(3, 2))
+    assert torch.equal(model.mask, torch.ones(2))
