@@ -119,12 +119,14 @@ def crop_and_flip(
         padded: ``(N, C, H + 2p, W + 2p)`` uint8.
         index: ``(B,)`` images to take.
         rows, columns: ``(B,)`` top left corners of the crops, 0..2p.
-        flips: ``(B,)`` bool, mirror after the crop.
+        flips: ``(B,)`` bool on the CPU, mirror after the crop.
         size: ``(H, W)``.
     """
     windows = padded.unfold(2, size[0], 1).unfold(3, size[1], 1)  # a view: (N, C, 2p + 1, 2p + 1, H, W)
     cropped = windows[index, :, rows, columns]
-    return torch.where(flips.view(-1, 1, 1, 1), cropped.flip(-1), cropped)
+    mirrored = flips.nonzero().squeeze(1).to(padded.device)
+    cropped[mirrored] = cropped[mirrored].flip(-1)
+    return cropped
 
 
 def training_batches(
@@ -141,8 +143,8 @@ def training_batches(
     order = torch.randperm(count, generator=generator)
     corners = torch.randint(0, 2 * dataset.padding + 1, (2, count), generator=generator)
     flips = torch.rand(count, generator=generator) < (0.5 if dataset.flip else 0.0)
-    draws = [draw.to(padded.device).split(batch_size) for draw in (order, *corners, flips)]
-    for index, rows, columns, flip in zip(*draws):
+    draws = [draw.to(padded.device).split(batch_size) for draw in (order, *corners)]
+    for index, rows, columns, flip in zip(*draws, flips.split(batch_size)):
         images = crop_and_flip(padded, index, rows, columns, flip, size)
         yield dataset.normalise(images), dataset.train_labels[index]
 

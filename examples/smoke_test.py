@@ -1,0 +1,94 @@
+"""Audit the demo's stored networks again and compare the verdicts with the known ones.
+
+    make demo && python examples/smoke_test.py [--results FOLDER] [--setting NAME]
+
+Backpropagation must pass. Direct feedback alignment must fail: its states explode and its blocks add nothing.
+Exit status: 0 as expected, 1 another verdict, 2 files missing or damaged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+if importlib.util.find_spec("fa_audit") is None:  # run from a clone that is not installed
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+
+from fa_audit.checkpoint import load_checkpoint
+from fa_audit.data import evaluation_batches, load_dataset
+from fa_audit.errors import AuditError
+from fa_audit.numerics import set_numerics
+from fa_audit.protocol import DiagnosticReport, diagnose
+
+RUNS = ("bp", "dfa")
+SEED = "seed42"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of results (default results)")
+    parser.add_argument("--setting", default="demo", help="setting of the configuration (default demo)")
+    options = parser.parse_args()
+    set_numerics(threads=1)
+    try:
+        reports = {run: audited(options.results, options.setting, run) for run in RUNS}
+    except FileNotFoundError as error:
+        print(f"{error.filename}: no such file; run `make demo` first.", file=sys.stderr)
+        return 2
+    except (AuditError, ValueError, KeyError) as error:
+        print(f"damaged results: {error}", file=sys.stderr)
+        return 2
+    outcomes = [compare(run, report) for run, report in reports.items()]
+    return 0 if all(outcomes) else 1
+
+
+def audited(results: Path, setting: str, run: str) -> DiagnosticReport:
+    """Audit one stored run against its stored frozen baselines.
+
+    Raises:
+        FileNotFoundError: a file that the demo writes is not there.
+    """
+    stored = results / "checkpoints" / setting / run
+    frozen = {name: results / "baselines" / setting / f"{name}+frozen" / f"{SEED}.json" for name in {run, "bp"}}
+    accuracy = accuracy_in(stored / f"{SEED}.json")
+    learner = load_checkpoint(existing(stored / f"{SEED}.safetensors"))
+    dataset = load_dataset(existing(results / "data" / f"{learner.spec.dataset}.safetensors"))
+    return diagnose(
+        learner.network,
+        evaluation_batches(dataset),
+        accuracy,
+        accuracy_in(frozen[run]),
+        method_name=run,
+        bp_frozen_acc=accuracy_in(frozen["bp"]),
+        frozen_baseline_name=f"{run}+frozen",
+    )
+
+
+def existing(path: Path) -> Path:
+    """The path, if there is a file."""
+    path.stat()
+    return path
+
+
+def accuracy_in(path: Path) -> float:
+    """The whole-test-set accuracy that stands in a run's JSON file."""
+    return json.loads(path.read_text(encoding="utf-8"))["accuracy"]
+
+
+def compare(run: str, report: DiagnosticReport) -> bool:
+    """Print a run's verdicts beside what was expected; True where they agree."""
+    three, four, checks = report.three_check_verdict, report.verdict, report.checks
+    if run == "bp":
+        expected, agrees = "PASS, trustworthy", (three, four) == ("PASS", "trustworthy")
+    else:
+        fired = bool(checks.scale.fires and checks.depth.fires)  # (a) and (d)
+        expected, agrees = "FAIL, needs walk-back with a and d", three.startswith("FAIL") and fired
+    print(f"{'ok' if agrees else 'NOT AS EXPECTED'}: {run}: {three}, {four} (expected {expected})")
+    return agrees
+
+
+if __name__ == "__main__":
+    sys.exit(main())
