@@ -1,0 +1,39 @@
+# `make` lists the targets. Everything runs in .venv, which the first target that needs it creates.
+
+PYTHON ?= python3
+SHELL := /bin/sh
+IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
+
+unexport PYTHONPATH PYTHONHOME
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean-env bootstrap
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
+		printf '  make %-11s %s\n' "$$name" "$$text"; done
+	@echo '  PYTHON=python3.12 chooses the Python (3.11 or newer) that .venv is made with'
+
+demo: bootstrap ## train, audit and plot on handwritten digits, on the CPU
+	$(IN_VENV) .venv/bin/snakemake --configfile configs/demo.yaml --cores all --resources gpu=0
+
+test: bootstrap ## run the tests
+	$(IN_VENV) .venv/bin/python -m pytest
+
+lint: bootstrap ## check the style of the code and of the workflow
+	$(IN_VENV) .venv/bin/ruff check .
+	$(IN_VENV) .venv/bin/ruff format --check .
+	$(IN_VENV) .venv/bin/snakefmt --check Snakefile rules
+	$(IN_VENV) .venv/bin/snakemake --lint
+
+bench: bootstrap ## measure the speed of training
+	$(IN_VENV) .venv/bin/python benchmarks/throughput.py
+
+clean-env: ## delete .venv
+	rm -rf .venv
+
+bootstrap:
+	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
+		echo "fa-audit: no $(PYTHON) on the PATH; install Python 3.11 or newer, or choose one: make PYTHON=python3.12 demo" >&2; \
+		exit 1; }
+	@"$(PYTHON)" tools/bootstrap.py
