@@ -8,8 +8,9 @@ import yaml
 sys.path[:0] = [str(Path(workflow.basedir) / folder) for folder in ("src", "workflow_scripts")]
 
 from _code import code_files
+from _lock import claim_folder
 from _machine import gpu_here
-from _messages import claim_folder, plan, results, way_on
+from _messages import plan, results, way_on
 from fa_audit.architectures import ARCHITECTURES
 from fa_audit.datasets import DATASETS
 from fa_audit.errors import AuditError
@@ -19,9 +20,8 @@ from fa_audit.methods import METHODS
 from fa_audit.tables import TABLES
 
 TIDY = ("runs", "layers", "trajectories")
-THREADS = (
-    1  # per run: the count decides the bits, and side by side one-thread runs are fastest on a CPU
-)
+# Per run: the count decides the bits, and one-thread runs side by side are fastest on a CPU.
+THREADS = 1
 
 
 def readable(function):
@@ -159,7 +159,7 @@ def artefact(kind, name):
     if name not in config.get(kind, {}):
         known = ", ".join(sorted(config.get(kind, {}))) or "none"
         raise AuditError(f"the config has no {kind} '{name}'; it has: {known}.")
-    return config[kind][name]
+    return {"kind": name} | config[kind][name]
 
 
 def figure_settings(wildcards):
@@ -182,12 +182,16 @@ def table_tidy(wildcards):
 
 def figure_code(wildcards):
     return code_files(
-        "workflow_scripts/draw_figure.py", FIGURES[wildcards.figure].partition(":")[0]
+        "workflow_scripts/draw_figure.py",
+        FIGURES[figure_settings(wildcards)["kind"]].partition(":")[0],
     )
 
 
 def table_code(wildcards):
-    return code_files("workflow_scripts/build_table.py", TABLES[wildcards.table].partition(":")[0])
+    return code_files(
+        "workflow_scripts/build_table.py",
+        TABLES[table_settings(wildcards)["kind"]].partition(":")[0],
+    )
 
 
 # ---- resources
@@ -208,7 +212,13 @@ def training_minutes(wildcards):
 @readable
 def start_work():
     claim_folder()
-    limit = workflow.global_resources.get("gpu")
+    limit = getattr(workflow.global_resources.get("gpu"), "value", None)
+    if (
+        workflow.local_exec and gpu_here() and limit is None
+    ):  # --resources replaces the profile's whole map
+        raise AuditError(
+            "no limit of GPU jobs: add gpu to --resources, for example --resources gpu=1 (0: on the CPU)."
+        )
     device = "CPU" if limit == 0 or not gpus(None) else f"GPU, {limit} at a time"
     print(plan(GRID, device), file=sys.stderr)
 

@@ -16,7 +16,5 @@ rule prepare_data:
         gpu=0,
         mem_mb=2000,
         runtime=60,
-    params:
-        data_root=config.get("data_root", "data"),
     script:
         "../workflow_scripts/prepare_data.py"

@@ -1,7 +1,9 @@
 """Networks written elsewhere, and nothing of them in terms of this package: the audit must see their own gradients."""
 
 import copy
+import json
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -416,3 +418,92 @@ def test_states_that_overflow_fail():
     with torch.no_grad():
         model.embed.weight.mul_(1e38)
     assert_fails_as_non_finite(diagnose(model, samples(BareMlp), 0.9, 0.1))
+
+
+# --- what else foreign networks and their data do -------------------------------------------------------------------
+
+
+class Tokens(nn.Module):
+    """Six tokens, cls first; `spoil` puts NaN into a token that the head does not read."""
+
+    def __init__(self, spoil: bool = False) -> None:
+        super().__init__()
+        self.embed, self.spoil = nn.Linear(4, 8), spoil
+        self.blocks = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x, return_hidden=False):
+        h = self.embed(x)
+        if self.spoil:
+            h = torch.cat([h[:, :-1], h[:, -1:] * float("nan")], dim=1)
+        states = [h]
+        for block in self.blocks:
+            states.append(states[-1] + block(states[-1]))
+        logits = self.head(states[-1][:, 0])
+        return (logits, states) if return_hidden else logits
+
+
+def test_nan_in_a_token_that_nothing_reads_is_still_a_flag():
+    batches = [(torch.randn(8, 6, 4), torch.randint(3, (8,))) for _ in range(2)]
+    assert diagnose(Tokens(), batches, 0.9, 0.5).evidence.finite
+    report = diagnose(Tokens(spoil=True), batches, 0.9, 0.5)
+    assert "non-finite" in report.flags and report.three_check_verdict.startswith("FAIL")
+
+
+class Widening(nn.Module):
+    """Blocks that follow each other without a skip and change the width; the first works in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Linear(4, 5)
+        self.blocks = nn.ModuleList([nn.Sequential(nn.ReLU(inplace=True), nn.Linear(5, 7)), nn.Linear(7, 9)])
+        self.head = nn.Linear(9, 3)
+
+    def forward(self, x, return_hidden=False):
+        states = [self.embed(x)]
+        for block in self.blocks:
+            states.append(block(states[-1].clone()))
+        return (self.head(states[-1]), states) if return_hidden else self.head(states[-1])
+
+
+def test_blocks_that_change_the_width_and_work_in_place_are_audited():
+    model, x, y = Widening(), torch.randn(8, 4), torch.randint(3, (8,))
+    logits, states = model(x, return_hidden=True)
+    gradients = torch.autograd.grad(F.cross_entropy(logits, y), states)
+    report = diagnose(model, [(x, y)], 0.5)
+    expected = [torch.linalg.vector_norm(g.double(), dim=-1).median().item() for g in gradients]
+    assert report.bp_grad_norms == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        (torch.randn(4, 6, 4), torch.rand(4)),
+        (torch.randn(4, 6, 4), torch.tensor([0, 1, 2, 3])),
+        (torch.randn(4, 6, 4), torch.tensor([0, 1, 2, -1])),
+        (torch.randn(4, 6, 4), torch.zeros(4, 1, dtype=torch.int64)),
+        (torch.randn(4, 6, 4), torch.zeros(3, dtype=torch.int64)),
+        (torch.randn(4, 6, 4), torch.zeros(4, dtype=torch.int64), 1),
+        torch.randn(4, 6, 4),
+        None,
+    ],
+    ids=["float labels", "label too large", "negative label", "column", "count", "triple", "tensor", "None"],
+)
+def test_batches_that_are_no_labelled_inputs_are_refused(batch):
+    with pytest.raises(AuditError, match="eval_batches: found"):
+        diagnose(Tokens(), [batch], 0.5)
+
+
+def test_accuracies_of_any_numeric_type_become_plain_numbers():
+    batches = [(torch.randn(8, 6, 4), torch.randint(3, (8,)))]
+    report = diagnose(Tokens(), batches, torch.tensor(0.75), np.float32(0.5))
+    assert json.loads(json.dumps(report.to_dict()))["checks"]["depth"]["value"] == 0.25
+    with pytest.raises(AuditError, match="fraction between 0 and 1"):
+        diagnose(Tokens(), batches, "high")
+
+
+def test_a_data_loader_does_not_move_the_global_random_stream():
+    data = torch.utils.data.TensorDataset(torch.randn(8, 6, 4), torch.randint(3, (8,)))
+    model, before = Tokens(), torch.get_rng_state()
+    diagnose(model, torch.utils.data.DataLoader(data, batch_size=4, shuffle=True), 0.5)
+    assert torch.equal(torch.get_rng_state(), before)

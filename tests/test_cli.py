@@ -34,12 +34,34 @@ def test_audit_without_a_baseline_is_incomplete_never_a_pass(folder, capsys):
     assert "INCOMPLETE(D3 not evaluated)" in capsys.readouterr().out
 
 
+def sidecar(folder, name, **changes):
+    """The run's sidecar with another accuracy or specification, as the file of a baseline."""
+    facts = json.loads((folder / "dfa.json").read_text())
+    facts["accuracy"] = 0.99
+    facts["spec"] |= changes
+    (folder / name).write_text(json.dumps(facts))
+    return str(folder / name)
+
+
 def test_audit_with_a_baseline_gives_both_verdicts_as_json(folder, capsys):
-    (folder / "frozen.json").write_text(json.dumps({"run": "dfa+frozen", "accuracy": 0.99}))
-    assert audit(folder, "--frozen", str(folder / "frozen.json"), "--format", "json") == 0
+    frozen = sidecar(folder, "frozen.json", frozen_blocks=2)
+    assert audit(folder, "--frozen", frozen, "--format", "json") == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["verdict"]["three_check"] == "FAIL(D3)"
+    assert report["verdict"]["three_check"] == "FAIL(D3)" and report["verdict"]["baseline"] == "dfa+frozen"
     assert report["headline_acc"] == json.loads((folder / "dfa.json").read_text())["accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"frozen_blocks": 2, "epochs": 9}, "another cell; it differs in epochs"),
+        ({"frozen_blocks": 2, "seed": 9}, "another cell; it differs in seed"),
+        ({}, "dfa without frozen blocks is no baseline"),
+    ],
+)
+def test_a_baseline_must_belong_to_the_cell(folder, capsys, changes, words):
+    assert audit(folder, "--frozen", sidecar(folder, "other.json", **changes)) == 1
+    assert words in capsys.readouterr().err
 
 
 def test_markdown_is_a_section_with_tables(folder, capsys):
@@ -55,6 +77,11 @@ def test_markdown_is_a_section_with_tables(folder, capsys):
         (["train", "dfx", "x.safetensors", "--data", "DATA"], "unknown method 'dfx'; known: bp, dfa, fa"),
         (["train", "dfa", "x.safetensors", "--data", "missing"], "not a data set written by fa-audit"),
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--architecture", "x"], "unknown architecture 'x'"),
+        (["train", "dfa", "x.json", "--data", "DATA"], "expected a name that ends in .safetensors"),
+        (["train", "dfa", "x.safetensors", "--data", "DATA", "--epochs", "0"], "epochs: found 0"),
+        (["train", "dfa", "x.safetensors", "--data", "DATA", "--width", "0"], "width: found 0"),
+        (["train", "dfa", "x.safetensors", "--data", "DATA", "--seed", "-1"], "seed: found -1"),
+        (["train", "dfa", "x.safetensors", "--data", "DATA", "--device", "foo"], "'foo' is not available"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_1(folder, capsys, arguments, words):

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fa_audit.architectures import ARCHITECTURES, OPTIONS
+from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.errors import AuditError
 from fa_audit.grid import read_grid
 from fa_audit.protocol import Thresholds
@@ -69,6 +69,12 @@ def test_a_run_is_compared_with_its_own_methods_frozen_baseline():
         ({"seeds": [-1]}, ["settings.demo.seeds.0", "found -1"]),
         ({"seeds": ["a"]}, ["settings.demo.seeds.0", "'a'"]),
         ({"seeds": [True]}, ["settings.demo.seeds.0", "True"]),
+        ({"seeds": [42.0]}, ["settings.demo.seeds.0", "42.0"]),
+        ({"epochs": 2.0}, ["settings.demo.epochs", "2.0"]),
+        ({"lr": "1e-3"}, ["settings.demo.lr", "1.0e-3"]),
+        ({"architecture": {"name": "resmlp", "width": "x"}}, ["architecture.width", "'x'", "256"]),
+        ({"architecture": {"name": "resmlp", "depth": 0}}, ["architecture.depth", "found 0", "1.."]),
+        ({"architecture": {"name": "resmlp", "residual": 1}}, ["architecture.residual", "found 1", "bool"]),
         ({"runs": ["dfaa"]}, ["settings.demo.runs", "unknown method 'dfaa'", "bp, dfa, fa"]),
         ({"runs": ["dfa+penalty-1"]}, ["penalty '-1'", ">= 0"]),
         ({"runs": ["dfa+penaltynan"]}, ["penalty 'nan'"]),
@@ -80,7 +86,7 @@ def test_a_run_is_compared_with_its_own_methods_frozen_baseline():
         ({"baselines": ["dfa"]}, ["'dfa' is no baseline"]),
         ({"dataset": "cifar"}, ["unknown dataset 'cifar'", "cifar10"]),
         ({"architecture": {"name": "resnet"}}, ["unknown architecture 'resnet'", "resmlp"]),
-        ({"architecture": {"name": "resmlp", "heads": 4}}, ["unknown key 'heads'", "width"]),
+        ({"architecture": {"name": "resmlp", "heads": 4}}, ["unknown option of resmlp 'heads'", "width"]),
     ],
 )
 def test_a_mistake_is_named_with_its_place_and_the_valid_values(change, words):
@@ -103,6 +109,19 @@ def test_an_artefact_must_name_a_setting_that_exists():
     config["figures"]["trajectories"]["setting"] = "dem"
     with pytest.raises(AuditError, match=r"unknown setting 'dem'.*Did you mean 'demo'"):
         read_grid(config, SCHEMA)
+
+
+def test_a_label_must_belong_to_a_run():
+    config = copy.deepcopy(DEMO)
+    config["labels"]["dffa"] = "DFA"
+    with pytest.raises(AuditError, match=r"labels: unknown run 'dffa'.*Did you mean 'dfa'"):
+        read_grid(config, SCHEMA)
+
+
+def test_two_settings_can_have_the_same_kind_of_figure():
+    config = copy.deepcopy(DEMO)
+    config["figures"]["second"] = {"kind": "trajectories", "setting": "demo", "title": "again"}
+    read_grid(config, SCHEMA)
 
 
 def test_a_run_or_seed_that_was_not_configured_is_refused():
@@ -141,5 +160,5 @@ def test_defaults_are_the_same_in_the_schema_and_in_the_code():
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_the_registered_options_are_the_class_s_own(name):
     parameters = set(inspect.signature(load("architecture", ARCHITECTURES, name)).parameters)
-    assert parameters - {"image_shape", "classes"} == set(OPTIONS[name])
-    assert set(OPTIONS[name]) <= set(SCHEMA["$defs"]["setting"]["properties"]["architecture"]["properties"])
+    assert parameters - {"image_shape", "classes"} == set(ARCHITECTURE_OPTIONS[name])
+    assert type(ARCHITECTURE_OPTIONS[name]["depth"]) is int

@@ -307,9 +307,9 @@ def test_bounds_are_accuracies():
 
 def test_no_batches_are_refused():
     for nothing in ([], [(torch.empty(0, 1, 2, 3), torch.empty(0, dtype=torch.int64))]):
-        with pytest.raises(AuditError, match="found no samples"):
+        with pytest.raises(AuditError, match="eval_batches: found"):
             diagnose(network(), nothing, 0.5)
-    with pytest.raises(AuditError, match="found no samples"):
+    with pytest.raises(AuditError, match="eval_batches: found"):
         FAProtocol(network(), torch.empty(0, 1, 2, 3), torch.empty(0, dtype=torch.int64)).run()
 
 

@@ -196,6 +196,11 @@ def test_another_budget_retrains_that_setting(project):
     assert len(planned(project)["train_network"]) == 4
 
 
+def test_the_same_data_in_another_folder_retrain_nothing(project):
+    write_config(project, CONFIG | {"data_root": "elsewhere"})
+    assert planned(project) == {}
+
+
 def test_thresholds_are_for_audits_not_for_training(project):
     write_config(project, CONFIG | {"thresholds": {"growth": 10}})
     jobs = planned(project)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 with logged(snakemake):
     settings = snakemake.params.settings
-    build = load("table", TABLES, snakemake.wildcards.table)
+    build = load("table", TABLES, settings["kind"])
     table = build(pd.read_csv(snakemake.input.tidy), title=settings["title"], labels=settings["labels"])
     for path, text in zip(snakemake.output, (to_csv(table), to_markdown(table), to_latex(table)), strict=True):
         write_text(path, text)

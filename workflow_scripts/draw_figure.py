@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 with logged(snakemake):
     runs, trajectories = (pd.read_csv(path) for path in snakemake.input.tidy)
     settings = snakemake.params.settings
-    draw = load("figure", FIGURES, snakemake.wildcards.figure)
+    draw = load("figure", FIGURES, settings["kind"])
     limits = Thresholds(**settings["thresholds"])
     figure = draw(runs, trajectories, title=settings["title"], labels=settings["labels"], thresholds=limits)
     for path in snakemake.output:

@@ -14,4 +14,5 @@ if TYPE_CHECKING:
 
 with logged(snakemake):
     make = load("dataset", DATASETS, snakemake.wildcards.dataset)
-    save_dataset(make(Path(snakemake.params.data_root)), snakemake.output.data)
+    data_root = Path(snakemake.config.get("data_root", "data"))  # no parameter: the same data lie in another folder
+    save_dataset(make(data_root.expanduser()), snakemake.output.data)

@@ -63,6 +63,9 @@ class AdoptedNetwork(Network):
         self.model, self.skip, self.blocks, self.how = model, skip, model.blocks, how
         self.embed, self.head = start, tail
 
+    def split(self, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
+        return super().split(layer, h.clone())  # a block may work in place; the caller's state must stay as it was
+
     def read(self, h: Tensor) -> Tensor:
         if self.head.read == "token mean" and h.dim() == 3:
             return h.mean(dim=1)
@@ -103,13 +106,17 @@ def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
     """Logits and states as the model itself gives them, checked against the contract's shape."""
     if not isinstance(getattr(model, "blocks", None), nn.ModuleList | nn.Sequential):
         children = ", ".join(name for name, _ in model.named_children())
-        raise AuditError(f"{_name(model)}: expected an nn.ModuleList 'blocks'; found children: {children or 'none'}.")
+        hint = " Is it wrapped? Then pass model.module." if hasattr(model, "module") else ""
+        raise AuditError(
+            f"{_name(model)}: expected an nn.ModuleList 'blocks'; found children: {children or 'none'}.{hint}"
+        )
     try:
         logits, hidden = model(x, return_hidden=True)
         hidden = list(hidden)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # somebody else's code may fail in any way
         raise AuditError(
-            f"{_name(model)}: model(x, return_hidden=True) must return (logits, [h_0..h_L]); it failed: {error}"
+            f"{_name(model)}: model(x, return_hidden=True) must return (logits, [h_0..h_L]); on inputs"
+            f" {tuple(x.shape)} of {x.dtype} it failed: {type(error).__name__} {error}"
         ) from error
     if len(hidden) != len(model.blocks) + 1:
         raise AuditError(
@@ -122,7 +129,7 @@ def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
 def _views(model: nn.Module) -> Iterator[AdoptedNetwork]:
     """Every reading that the contract allows, the likeliest first."""
     starts = ["return_hidden", *(name for name in ("embed", "patch_embed") if hasattr(model, name))]
-    for start, skip, tail in product(starts, ("outside", "inside"), list(_tails(model))):
+    for start, skip, tail in product(starts, ("outside", "inside", "none"), list(_tails(model))):
         order = "norm, then " if tail.norm_first else ""
         how = f"h_0 from {start}, skip {skip} the block, head reads {order}{tail.read}"
         yield AdoptedNetwork(model, skip, _Start(model, start), tail, how)
@@ -142,7 +149,7 @@ def _replay_error(view: AdoptedNetwork, x: Tensor, logits: Tensor, hidden: list[
     """How far a reading is from the model's own forward: 0 is exact, infinite if it cannot even run."""
     try:
         replayed, states = view(x, return_hidden=True)
-    except (RuntimeError, IndexError, TypeError, ValueError):
+    except Exception:  # most readings are wrong, and a wrong one may fail in any way
         return float("inf")
     pairs = [(own if own.shape == state.shape else None, state) for own, state in zip(hidden, states)]
     same = [_deviation(own, state) for own, state in pairs if own is not None]

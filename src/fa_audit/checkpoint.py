@@ -88,8 +88,10 @@ class Resume:
             for index, entry in optimiser.state_dict()["state"].items()
             for name, value in entry.items()
         }
-        about = {"fingerprint": self.fingerprint, "progress": progress}
-        _save(self.path, RESUME_FORMAT, learner_tensors(learner) | moments, about)
+        # The history grows with the epochs and a safetensors header is bounded: the progress goes in as a tensor.
+        written = torch.frombuffer(bytearray(json.dumps(progress).encode()), dtype=torch.uint8)
+        tensors = learner_tensors(learner) | moments | {"progress": written}
+        _save(self.path, RESUME_FORMAT, tensors, {"fingerprint": self.fingerprint})
 
     def load(self, learner: Learner, optimiser: torch.optim.Optimizer) -> dict[str, Any] | None:
         """Restore the state and return `progress`; None where there is nothing to go on from."""
@@ -109,7 +111,7 @@ class Resume:
             index, key = name.split(".")
             moments.setdefault(int(index), {})[key] = value
         optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
-        return about["progress"]
+        return json.loads(tensors["progress"].numpy().tobytes())
 
     def clear(self) -> None:
         """Remove the file once the run's results are safe."""

@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fa_audit import __version__
-from fa_audit.architectures import ARCHITECTURES
-from fa_audit.architectures import OPTIONS as ARCHITECTURE_OPTIONS
+from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.datasets import DATASETS
 from fa_audit.errors import AuditError, unknown
-from fa_audit.grid import Setting
 from fa_audit.methods import METHODS
 from fa_audit.registry import load
 from fa_audit.spec import RunSpec, parse_run
@@ -26,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         return options.command(options)
-    except (AuditError, FileNotFoundError, PermissionError) as error:
+    except (AuditError, OSError) as error:
         print(f"fa-audit: {error}", file=sys.stderr)
         return 1
 
@@ -75,69 +73,106 @@ def _audit(options: argparse.Namespace) -> int:
     learner = load_checkpoint(options.checkpoint)
     data = options.data or Path(f"results/data/{learner.spec.dataset}.safetensors")
     sidecar = options.checkpoint.with_suffix(".json")
-    own = _facts(options.frozen) if options.frozen else None
+    own, bp = (_baseline(path, learner.spec) for path in (options.frozen, options.bp_frozen))
     report = audit(
         learner,
         load_dataset(data, verify=True),
-        _facts(sidecar)["accuracy"] if sidecar.exists() else None,
-        own_frozen=(own["run"], own["accuracy"]) if own else None,
-        bp_frozen_acc=_facts(options.bp_frozen)["accuracy"] if options.bp_frozen else None,
+        _facts(sidecar)[1] if sidecar.exists() else None,
+        own_frozen=own,
+        bp_frozen_acc=bp[1] if bp else None,
     )
-    forms = {"text": str, "markdown": lambda r: r.to_markdown(), "json": lambda r: json.dumps(r.to_dict(), indent=2)}
+    forms = {"text": str, "markdown": type(report).to_markdown, "json": lambda r: json.dumps(r.to_dict(), indent=2)}
     print(forms[options.format](report))
     return 0
 
 
-def _facts(path: Path) -> dict[str, object]:
-    """A sidecar or baseline file: at least its run and accuracy."""
+def _facts(path: Path) -> tuple[RunSpec, float]:
+    """Specification and accuracy of a sidecar or baseline file."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-        return {"run": facts.get("run", path.parent.name), "accuracy": float(facts["accuracy"])}
+        return RunSpec.from_dict(facts["spec"]), float(facts["accuracy"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise AuditError(f"{path}: expected JSON with an 'accuracy' between 0 and 1 ({error}).") from error
+        raise AuditError(f"{path}: expected JSON with a run's 'spec' and 'accuracy' ({error}).") from error
+
+
+def _baseline(path: Path | None, audited: RunSpec) -> tuple[str, float] | None:
+    """Name and accuracy of a frozen baseline.
+
+    Raises:
+        AuditError: it belongs to another cell, so that its accuracy says nothing about the audited network.
+    """
+    if path is None:
+        return None
+    spec, accuracy = _facts(path)
+    if differences := audited.cell_differences(spec):
+        raise AuditError(f"{path}: a baseline of another cell; it differs in {', '.join(differences)}. Train its own.")
+    if not spec.frozen_blocks:
+        raise AuditError(f"{path}: {spec.method} without frozen blocks is no baseline; expected {spec.method}+frozen.")
+    return f"{spec.method}+frozen", accuracy
 
 
 def _train(options: argparse.Namespace) -> int:
     from fa_audit.checkpoint import Resume
     from fa_audit.data import load_dataset
-    from fa_audit.files import sha256_of
+    from fa_audit.files import exclusive
     from fa_audit.numerics import set_numerics
     from fa_audit.runfiles import write_run
     from fa_audit.training import train
 
+    output: Path = options.output
+    if output.suffix != ".safetensors":
+        raise AuditError(f"output: found '{output}'; expected a name that ends in .safetensors.")
     set_numerics(threads=1)
+    _check_device(options.device)
     dataset = load_dataset(options.data, verify=True)
     spec = _spec(options, dataset.name)
-    output = options.output
-    resume = Resume(output.with_suffix(".resume"), f"{spec.digest} {sha256_of([options.data])} {options.device}")
-    trained = train(spec, dataset, device=options.device, resume=resume)
-    write_run(
-        trained,
-        output,
-        sidecar=output.with_suffix(".json"),
-        trajectory=output.with_suffix(".csv"),
-        device=options.device,
-    )
-    resume.clear()
+    resume = Resume(output.with_suffix(".resume"), _fingerprint(spec, options))
+    with exclusive(output.with_name(f".{output.name}.lock")):
+        trained = train(spec, dataset, device=options.device, resume=resume)
+        sidecar, trajectory = output.with_suffix(".json"), output.with_suffix(".csv")
+        write_run(trained, output, sidecar=sidecar, trajectory=trajectory, device=options.device)
+        resume.clear()
     return 0
+
+
+def _check_device(name: str) -> None:
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise AuditError(f"device: '{name}' is not available here ({str(error).splitlines()[0]}).") from error
+
+
+def _fingerprint(spec: RunSpec, options: argparse.Namespace) -> str:
+    """Everything that decides the bits of a run: specification, data, this package's code, torch, device."""
+    import torch
+
+    from fa_audit.files import sha256_of
+
+    code = sorted(Path(__file__).parent.rglob("*.py"))
+    return f"{spec.digest} {sha256_of([options.data, *code])} {torch.__version__} {options.device}"
 
 
 def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
     """The specification that the command line describes; options that it does not name keep their defaults."""
     if options.architecture not in ARCHITECTURES:
         raise unknown("architecture", options.architecture, ARCHITECTURES)
-    run = str(parse_run(options.run))
-    if (method := parse_run(run).method) not in METHODS:
-        raise unknown("method", method, METHODS)
+    run = parse_run(options.run)
+    if run.method not in METHODS:
+        raise unknown("method", run.method, METHODS)
     chosen = {"width": options.width, "depth": options.depth}
-    common = {
-        "dataset": dataset,
-        "architecture": options.architecture,
-        "architecture_options": tuple(sorted((ARCHITECTURE_OPTIONS[options.architecture] | chosen).items())),
-        "epochs": options.epochs,
-        "batch_size": options.batch_size,
-    }
-    return Setting("command line", (run,), (), (options.seed,), common).spec(run, options.seed)
+    if wrong := [f"{name}: found {value}; expected an integer >= 1." for name, value in chosen.items() if value < 1]:
+        raise AuditError(wrong[0])
+    return run.spec(
+        depth=options.depth,
+        dataset=dataset,
+        architecture=options.architecture,
+        architecture_options=tuple(sorted((ARCHITECTURE_OPTIONS[options.architecture] | chosen).items())),
+        epochs=options.epochs,
+        batch_size=options.batch_size,
+        seed=options.seed,
+    )
 
 
 def _methods(options: argparse.Namespace) -> int:

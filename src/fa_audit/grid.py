@@ -9,8 +9,7 @@ from typing import Any
 
 import jsonschema
 
-from fa_audit.architectures import ARCHITECTURES
-from fa_audit.architectures import OPTIONS as ARCHITECTURE_OPTIONS
+from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.datasets import DATASETS
 from fa_audit.errors import AuditError, unknown
 from fa_audit.figures import FIGURES
@@ -19,6 +18,13 @@ from fa_audit.spec import Run, RunSpec, parse_run
 from fa_audit.tables import TABLES
 
 MOST_PROBLEMS = 5
+LARGEST_OPTION = 8192
+STRICT = jsonschema.validators.extend(  # JSON schema counts 5.0 as an integer; a seed or an epoch count it is not
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
+        "integer", lambda checker, value: isinstance(value, int) and not isinstance(value, bool)
+    ),
+)
 BUDGET = ("epochs", "batch_size", "lr", "weight_decay")
 
 
@@ -51,17 +57,8 @@ class Setting:
             raise unknown("run", run, known, where=where)
         if seed not in self.seeds:
             raise unknown("seed", seed, map(str, self.seeds), where=where)
-        parsed = parse_run(run)
         depth = dict(self.common["architecture_options"])["depth"]
-        return RunSpec(
-            method=parsed.method,
-            penalty=parsed.penalty,
-            frozen_blocks=depth if parsed.frozen < 0 else parsed.frozen,
-            shallow=parsed.shallow,
-            random_targets=parsed.random_targets,
-            seed=seed,
-            **self.common,
-        )
+        return parse_run(run).spec(depth=depth, seed=seed, **self.common)
 
     def baselines_of(self, run: str) -> dict[str, str]:
         """The runs that an audited run is compared with: ``own``, ``bp`` and, where configured, ``shallow``.
@@ -138,7 +135,7 @@ def _default(field_name: str) -> Any:
 
 
 def _schema_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
-    errors = jsonschema.Draft202012Validator(schema).iter_errors(config)
+    errors = STRICT(schema).iter_errors(config)
     for error in sorted(errors, key=lambda error: [str(part) for part in error.absolute_path]):
         yield _explain(error)
     for where, value in _numbers(config, "config"):
@@ -174,10 +171,13 @@ def _name_problems(config: Mapping[str, Any]) -> Iterator[str]:
     """Problems that a schema cannot see: names that nothing answers to, and missing baselines."""
     for name, body in config["settings"].items():
         yield from _setting_problems(f"settings.{name}", body)
+    runs = {run for body in config["settings"].values() for part in ("runs", "baselines") for run in body.get(part, [])}
+    for run in sorted(set(config.get("labels", {})) - runs):
+        yield str(unknown("run", run, runs, where="labels"))
     for kind, registry in (("figures", FIGURES), ("tables", TABLES)):
         for name, body in config.get(kind, {}).items():
-            if name not in registry:
-                yield str(unknown(kind[:-1], name, registry, where=kind))
+            if body.get("kind", name) not in registry:
+                yield str(unknown(kind[:-1], body.get("kind", name), registry, where=f"{kind}.{name}"))
             elif body["setting"] not in config["settings"]:
                 yield str(unknown("setting", body["setting"], config["settings"], where=f"{kind}.{name}.setting"))
 
@@ -189,12 +189,26 @@ def _setting_problems(where: str, body: Mapping[str, Any]) -> Iterator[str]:
     if kind not in ARCHITECTURES:
         yield str(unknown("architecture", kind, ARCHITECTURES, where=f"{where}.architecture.name"))
         return
-    for option in sorted(set(body["architecture"]) - {"name"} - set(ARCHITECTURE_OPTIONS[kind])):
-        yield str(unknown(f"option of {kind}", option, ARCHITECTURE_OPTIONS[kind], where=f"{where}.architecture"))
+    if wrong := list(_option_problems(f"{where}.architecture", kind, body["architecture"])):
+        yield from wrong
+        return
     depth = (ARCHITECTURE_OPTIONS[kind] | body["architecture"])["depth"]
     parts = [(f"{where}.{part}", body.get(part, [])) for part in ("runs", "baselines")]
     problems = [problem for place, names in parts for problem in _run_problems(place, names, depth)]
     yield from problems or _baseline_problems(where, body)
+
+
+def _option_problems(where: str, kind: str, options: Mapping[str, Any]) -> Iterator[str]:
+    """Options that the architecture does not have, or whose type or size is not that of their default."""
+    for option, value in options.items():
+        if option == "name":
+            continue
+        if option not in ARCHITECTURE_OPTIONS[kind]:
+            yield str(unknown(f"option of {kind}", option, ARCHITECTURE_OPTIONS[kind], where=where))
+        elif type(value) is not type(default := ARCHITECTURE_OPTIONS[kind][option]):
+            yield f"{where}.{option}: found {value!r}; expected a {type(default).__name__} such as {default}."
+        elif type(value) is int and not 1 <= value <= LARGEST_OPTION:
+            yield f"{where}.{option}: found {value}; expected an integer 1..{LARGEST_OPTION}."
 
 
 def _run_problems(where: str, names: list[str], depth: int) -> Iterator[str]:

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.architectures import ARCHITECTURES, OPTIONS
+from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.architectures.network import Network
 from fa_audit.errors import AuditError
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Method
-from fa_audit.randomness import generator, seeded
+from fa_audit.randomness import seeded
 from fa_audit.registry import load
 from fa_audit.spec import RunSpec
 from fa_audit.trace import trace
@@ -62,17 +62,18 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int) -> Learner:
     Raises:
         AuditError: unknown architecture or method, or more frozen blocks than there are.
     """
-    options = OPTIONS.get(spec.architecture, {}) | dict(spec.architecture_options)
+    options = ARCHITECTURE_OPTIONS.get(spec.architecture, {}) | dict(spec.architecture_options)
     if spec.shallow:
         options["depth"] = 0
-    if not 0 <= spec.frozen_blocks <= options.get("depth", 0):
-        raise AuditError(f"frozen_blocks: found {spec.frozen_blocks}; expected 0..{options.get('depth', 0)}.")
-    with seeded(spec.seed, "initialisation"):
-        network = load("architecture", ARCHITECTURES, spec.architecture)(
-            image_shape=image_shape, classes=classes, **options
+    if spec.frozen_blocks > options.get("depth", 0):
+        raise AuditError(
+            f"frozen_blocks: found {spec.frozen_blocks}; the network has {options.get('depth', 0)} blocks."
         )
+    make = load("architecture", ARCHITECTURES, spec.architecture)
     method = load("method", METHODS, spec.method)()
-    state = method.init_state(network, generator(spec.seed, "feedback"))
+    with seeded(spec.seed):  # weights, then feedback: the draws that `torch.manual_seed(seed)` gives anybody
+        network = make(image_shape=image_shape, classes=classes, **options)
+        state = method.init_state(network, torch.default_generator)
     network.blocks[: spec.frozen_blocks].requires_grad_(False)
     return Learner(spec, image_shape, network, method, state)
 

@@ -44,7 +44,7 @@ def commit() -> str:
 
 
 def device_name(device: torch.device | str) -> str:
-    """E.g. ``cpu (x86_64)`` or ``cuda (NVIDIA H200)``."""
+    """E.g. ``cpu (x86_64)`` or ``cuda (name of the card)``."""
     kind = torch.device(device).type
     return f"{kind} ({torch.cuda.get_device_name(device) if kind == 'cuda' else platform.machine()})"
 

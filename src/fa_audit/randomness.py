@@ -21,8 +21,8 @@ def generator(seed: int, *purpose: str | int) -> torch.Generator:
 
 
 @contextlib.contextmanager
-def seeded(seed: int, *purpose: str | int) -> Iterator[None]:
-    """Run code that draws from torch's global CPU stream, and leave that stream as it was."""
+def seeded(seed: int) -> Iterator[None]:
+    """Run code that draws from torch's global CPU stream as after ``torch.manual_seed(seed)``; leave it as it was."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(stream_seed(seed, *purpose))
+        torch.default_generator.manual_seed(seed)
         yield

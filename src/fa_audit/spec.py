@@ -16,7 +16,7 @@ from typing import Any
 
 from fa_audit.errors import AuditError, unknown
 
-OPTIONS = ("penalty<number>", "frozen", "frozen<k>", "shallow", "random_targets")
+RUN_OPTIONS = ("penalty<number>", "frozen", "frozen<k>", "shallow", "random_targets")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,17 @@ class Run:
         penalty = f"penalty{short_number(self.penalty)}" if self.penalty else ""
         flags = [name for name in ("shallow", "random_targets") if getattr(self, name)]
         return "+".join(part for part in (self.method, penalty, frozen, *flags) if part)
+
+    def spec(self, *, depth: int, **common: Any) -> RunSpec:
+        """The full specification of this run in a network of `depth` blocks; `common` are the other fields."""
+        return RunSpec(
+            method=self.method,
+            penalty=self.penalty,
+            frozen_blocks=depth if self.frozen < 0 else self.frozen,
+            shallow=self.shallow,
+            random_targets=self.random_targets,
+            **common,
+        )
 
     @property
     def is_baseline(self) -> bool:
@@ -83,7 +94,7 @@ def _parse_option(option: str, text: str, where: str) -> tuple[str, Any]:
         return "frozen", int(option.removeprefix("frozen"))
     if option.startswith("penalty"):
         return "penalty", _parse_penalty(option.removeprefix("penalty"), text, where)
-    raise unknown("option", option, OPTIONS, where=f"{where} '{text}'")
+    raise unknown("option", option, RUN_OPTIONS, where=f"{where} '{text}'")
 
 
 def _parse_penalty(number: str, text: str, where: str) -> float:
@@ -96,6 +107,18 @@ def _parse_penalty(number: str, text: str, where: str) -> float:
             f"{where}: penalty '{number}' in '{text}' is not a finite number >= 0; write it like penalty1e-2."
         )
     return value
+
+
+RANGES: dict[str, tuple[Any, float, str]] = {
+    "penalty": ((int, float), 0, "a finite number >= 0"),
+    "frozen_blocks": (int, 0, "an integer >= 0"),
+    "epochs": (int, 1, "an integer >= 1"),
+    "batch_size": (int, 1, "an integer >= 1"),
+    "lr": ((int, float), 0, "a finite number >= 0"),
+    "weight_decay": ((int, float), 0, "a finite number >= 0"),
+    "seed": (int, 0, "an integer >= 0"),
+}
+CELL = ("dataset", "architecture", "architecture_options", "epochs", "batch_size", "lr", "weight_decay", "seed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +139,9 @@ class RunSpec:
         lr: AdamW's learning rate before the cosine decay to 0.
         weight_decay: AdamW's decoupled weight decay.
         seed: fixes initialisation, feedback matrices, shuffling, augmentation and noise.
+
+    Raises:
+        AuditError: a number of the wrong type or out of range.
     """
 
     dataset: str
@@ -133,6 +159,10 @@ class RunSpec:
     seed: int = 42
 
     def __post_init__(self) -> None:
+        for name, (kind, least, text) in RANGES.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, kind) or not least <= value < math.inf:
+                raise AuditError(f"{name}: found {value!r}; expected {text}.")
         for name in ("penalty", "lr", "weight_decay"):  # equal specifications must have equal digests: 0, 0.0, -0.0
             object.__setattr__(self, name, float(getattr(self, name)) + 0.0)
 
@@ -155,6 +185,10 @@ class RunSpec:
             )
         options = tuple(sorted(values["architecture_options"].items()))
         return cls(**{**values, "architecture_options": options})
+
+    def cell_differences(self, other: RunSpec) -> list[str]:
+        """In what two specifications differ although a network and its baseline must share it."""
+        return [name for name in CELL if getattr(self, name) != getattr(other, name)]
 
     @property
     def digest(self) -> str:

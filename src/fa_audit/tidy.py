@@ -43,6 +43,7 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         "scale_free_last": last["scale_free"],
         "three_check": audit["verdict"]["three_check"],
         "four_check": audit["verdict"]["four_check"],
+        "baseline": audit["verdict"]["baseline"],
         "flags": "; ".join(audit["flags"]),
         **audit["first_flags"],
     }

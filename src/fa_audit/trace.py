@@ -58,11 +58,13 @@ class Reference:
         states: vectors of ``h_0..h_L``, each ``(B, d)``.
         gradients: ``g_l = dCE/dh_l`` of the batch-mean cross-entropy, each ``(B, d)``.
         logits: ``(B, C)``.
+        finite: whether every entry of every whole state and gradient and every logit is finite.
     """
 
     states: tuple[Tensor, ...]
     gradients: tuple[Tensor, ...]
     logits: Tensor
+    finite: bool
 
 
 def reference(network: Network, x: Tensor, labels: Tensor) -> Reference:
@@ -81,6 +83,7 @@ def reference(network: Network, x: Tensor, labels: Tensor) -> Reference:
         tuple(network.read(h.detach()) for h in states),
         tuple(network.read_gradient(g) for g in gradients),
         logits.detach(),
+        all(bool(tensor.isfinite().all()) for tensor in (*states, *gradients, logits)),
     )
 
 
@@ -107,4 +110,5 @@ def untouched(model: nn.Module) -> Iterator[None]:
             module._buffers.update(found)
         with torch.no_grad():
             for buffer, content in contents.items():
-                buffer.resize_(content.shape).copy_(content)
+                if not torch.equal(buffer, content):
+                    buffer.resize_(content.shape).copy_(content)

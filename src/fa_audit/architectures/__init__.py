@@ -1,6 +1,7 @@
 """Registry of architectures: name -> class, and the options of each with their defaults.
 
-One new file and one line here add an architecture. This file holds names only and imports no torch.
+One new file and an entry in each dictionary here add an architecture; every architecture has a `depth`.
+This file holds names only and imports no torch.
 """
 
 from typing import Any
@@ -9,6 +10,6 @@ ARCHITECTURES: dict[str, str] = {
     "resmlp": "fa_audit.architectures.resmlp:ResMLP",
 }
 
-OPTIONS: dict[str, dict[str, Any]] = {
+ARCHITECTURE_OPTIONS: dict[str, dict[str, Any]] = {
     "resmlp": {"width": 256, "depth": 4, "terminal_norm": True, "residual": True},
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from http.client import HTTPException
 from pathlib import Path
 
 import torch
@@ -74,7 +75,7 @@ def _fetch(source: type[CIFAR10], root: Path) -> None:
         log.info("downloading %s into %s (attempt %d of %d)", source.__name__, root, attempt + 1, ATTEMPTS)
         try:
             download_and_extract_archive(source.url, root, filename=source.filename, md5=source.tgz_md5)
-        except (OSError, RuntimeError) as error:  # URLError is an OSError; RuntimeError: md5 of the archive
+        except (OSError, HTTPException, RuntimeError) as error:  # RuntimeError: md5 of the archive
             failure = error
             time.sleep(2**attempt)
     if damaged := _damaged(source, root):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
@@ -10,11 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from fa_audit.adopt import adopt
+from fa_audit.architectures.network import Network
 from fa_audit.errors import AuditError
 from fa_audit.protocol.diagnostics import Batch, measure
 from fa_audit.protocol.report import DiagnosticReport, summary
 from fa_audit.protocol.thresholds import Thresholds
 from fa_audit.protocol.verdicts import Baselines
+from fa_audit.trace import untouched
 
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
 
@@ -49,10 +52,9 @@ def diagnose(
         AuditError: no batches, an accuracy outside 0..1, a layer that does not exist, or a network that
             does not follow the contract.
     """
-    accuracies = {"headline_acc": headline_acc, "frozen_baseline_acc": frozen_baseline_acc}
-    for name, value in (accuracies | {"bp_frozen_acc": bp_frozen_acc}).items():
-        if value is not None and not 0 <= value <= 1:
-            raise AuditError(f"{name}: found {value}; expected a fraction between 0 and 1 (divide percentages by 100).")
+    headline_acc = _fraction("headline_acc", headline_acc)
+    frozen_baseline_acc = _fraction("frozen_baseline_acc", frozen_baseline_acc)
+    bp_frozen_acc = _fraction("bp_frozen_acc", bp_frozen_acc)
     network, batches = _prepared(model, eval_batches)
     if layer_for_stability is not None and not 0 <= layer_for_stability <= len(network.blocks):
         raise AuditError(f"layer_for_stability: found {layer_for_stability}; expected 0..{len(network.blocks)}.")
@@ -66,15 +68,52 @@ def diagnose(
     )
 
 
-def _prepared(model: nn.Module, eval_batches: Iterable[Batch]) -> tuple[Any, list[Batch]]:
+def _fraction(name: str, value: Any) -> float | None:
+    """An accuracy as a plain float, or None."""
+    try:
+        number = None if value is None else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if number is not None and not 0 <= number <= 1:
+        raise AuditError(f"{name}: found {value!r}; expected a fraction between 0 and 1 (divide percentages by 100).")
+    return number
+
+
+def _prepared(model: nn.Module, eval_batches: Iterable[Batch]) -> tuple[Network, list[Batch]]:
     """The network as the protocol sees it, and its batches on its device."""
     if torch.is_inference_mode_enabled():
         raise AuditError("diagnose needs gradients; call it outside torch.inference_mode().")
-    tensor = next((t for t in (*model.parameters(), *model.buffers())), torch.empty(0))
-    batches = [(x.to(tensor.device), labels.to(tensor.device)) for x, labels in islice(eval_batches, BATCHES)]
-    if not batches or not len(batches[0][1]):
-        raise AuditError("eval_batches: found no samples; expected at least one (x, labels) batch.")
-    return adopt(model, batches[0][0]), batches
+    device = next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+    with torch.random.fork_rng(devices=[]):  # a DataLoader draws from the global stream
+        batches = [_checked(batch, device) for batch in islice(eval_batches, BATCHES)]
+    if not batches:
+        raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
+    network = adopt(model, batches[0][0])
+    with untouched(network), torch.no_grad():
+        classes = network(batches[0][0][:1]).shape[-1]
+    highest = max(int(labels.max()) for _, labels in batches)
+    if highest >= classes:
+        raise AuditError(f"eval_batches: found label {highest}; the network has {classes} classes, 0..{classes - 1}.")
+    return network, batches
+
+
+def _checked(batch: Any, device: torch.device) -> Batch:
+    """A pair of inputs and labels ``(B,)`` on the network's device.
+
+    Raises:
+        AuditError: anything else.
+    """
+    pair = batch if isinstance(batch, list | tuple) and len(batch) == 2 else ()
+    if not pair or not all(isinstance(part, Tensor) for part in pair):
+        raise AuditError(f"eval_batches: found {type(batch).__name__}; expected pairs of tensors (x, labels).")
+    x, labels = pair
+    integral = not labels.is_floating_point() and labels.dtype != torch.bool
+    if labels.dim() != 1 or not integral or len(x) != len(labels) or not len(x) or labels.min() < 0:
+        raise AuditError(
+            f"eval_batches: found inputs {tuple(x.shape)} and {labels.dtype} labels {tuple(labels.shape)};"
+            " expected as many class indices >= 0, shape (B,), as inputs, and at least one."
+        )
+    return x.to(device), labels.to(device, torch.int64)
 
 
 class FAProtocol:
@@ -102,6 +141,9 @@ class FAProtocol:
     ) -> None:
         if len(x_eval) != len(y_eval):
             raise AuditError(f"x_eval and y_eval: found {len(x_eval)} inputs and {len(y_eval)} labels; expected pairs.")
+        if batch_size < 1:
+            raise AuditError(f"batch_size: found {batch_size}; expected an integer >= 1.")
+        x_eval, y_eval = torch.as_tensor(x_eval), torch.as_tensor(y_eval)
         self.model = model
         self.batches = list(zip(x_eval.split(batch_size), y_eval.split(batch_size)))
         self.options = {

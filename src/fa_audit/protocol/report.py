@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from fa_audit.metrics import Measured
@@ -71,7 +72,7 @@ class DiagnosticReport:
         """Accuracy of the frozen baseline that D3 / (d) uses."""
         return self.baselines.own
 
-    @property
+    @cached_property
     def checks(self) -> Checks:
         """Every check with its value, threshold and outcome."""
         return check(self.evidence, self.headline_acc, self.baselines, self.thresholds)

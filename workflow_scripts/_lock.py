@@ -1,0 +1,29 @@
+"""The lock that keeps two workflows out of one folder. Snakemake's own outlives a killed process; this one does not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from fa_audit.errors import AuditError
+from fa_audit.files import exclusive
+
+FOLDER_LOCK = Path(".snakemake/fa-audit.lock")
+_held = contextlib.ExitStack()  # until the process ends, however it ends
+
+
+def claim_folder() -> None:
+    """Hold the folder for this workflow.
+
+    Raises:
+        AuditError: another workflow is at work here.
+    """
+    try:
+        _held.enter_context(exclusive(FOLDER_LOCK, wait=False))
+    except BlockingIOError:
+        owner = FOLDER_LOCK.read_text(encoding="utf-8").strip() or "unknown"
+        raise AuditError(
+            f"another snakemake (process {owner}) is at work in {Path.cwd()}; wait for it or stop it, then run again."
+        ) from None
+    FOLDER_LOCK.write_text(f"{os.getpid()}\n", encoding="utf-8")
