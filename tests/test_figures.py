@@ -14,8 +14,8 @@ from matplotlib.text import Text
 
 from fa_audit.errors import AuditError
 from fa_audit.figures import FIGURES, audit_overview, style, trajectories
-from fa_audit.protocol.thresholds import Thresholds
 from fa_audit.registry import load
+from fa_audit.thresholds import Thresholds
 
 SEEDS = (42, 123, 456)
 LONG = "credit_bridge+penalty1e-2+random_targets"

@@ -132,7 +132,7 @@ def test_an_audit_holds_evidence_verdicts_and_the_baselines_of_its_cell(finished
     sidecar = json.loads((finished / "results/checkpoints/tiny/dfa/seed1.json").read_text())
     assert audit["headline_acc"] == sidecar["accuracy"]
     assert audit["baselines"]["own"] == frozen["accuracy"] and audit["baselines"]["own_name"] == "dfa+frozen"
-    assert audit["checks"]["depth"]["value"] == sidecar["accuracy"] - frozen["accuracy"]
+    assert audit["checks"]["depth"]["value"] == pytest.approx(sidecar["accuracy"] - frozen["accuracy"], abs=1e-8)
     assert [layer["layer"] for layer in audit["layers"]] == [0, 1, 2] and len(audit["credit"]) == 2
     assert set(audit["verdict"]) == {"three_check", "four_check", "baseline"}
     assert sidecar["provenance"]["threads"] == 1 and sidecar["provenance"]["device"].startswith("cpu")

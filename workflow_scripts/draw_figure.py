@@ -7,8 +7,8 @@ from _workflow import logged
 
 from fa_audit.figures import FIGURES
 from fa_audit.figures.style import save
-from fa_audit.protocol.thresholds import Thresholds
 from fa_audit.registry import load
+from fa_audit.thresholds import Thresholds
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake

@@ -14,8 +14,8 @@ from matplotlib.patches import Patch
 from matplotlib.textpath import TextPath
 
 from fa_audit.figures import style
-from fa_audit.protocol.thresholds import Thresholds
 from fa_audit.statistics import rank_runs
+from fa_audit.thresholds import Thresholds
 
 ROW_HEIGHT, SURROUNDINGS = 1.65, 0.95  # inches: one row of panels; titles and legend
 PANEL_WIDTH = 2.45 * 72  # points of the x axis in a figure of two panels a row

@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fa_audit.figures import style
-from fa_audit.protocol.thresholds import Thresholds
 from fa_audit.statistics import rank_runs
+from fa_audit.thresholds import Thresholds
 
 PANEL_HEIGHT, LEGEND_ROW = 2.5, 0.16  # inches
 MARKERS_PER_LINE = 5

@@ -2,6 +2,6 @@
 
 from fa_audit.protocol.doors import FAProtocol, diagnose
 from fa_audit.protocol.report import DiagnosticReport
-from fa_audit.protocol.thresholds import Thresholds
+from fa_audit.thresholds import Thresholds
 
 __all__ = ["DiagnosticReport", "FAProtocol", "Thresholds", "diagnose"]

@@ -15,8 +15,8 @@ from fa_audit.architectures.network import Network
 from fa_audit.errors import AuditError
 from fa_audit.protocol.diagnostics import Batch, measure
 from fa_audit.protocol.report import DiagnosticReport, summary
-from fa_audit.protocol.thresholds import Thresholds
 from fa_audit.protocol.verdicts import Baselines
+from fa_audit.thresholds import Thresholds
 from fa_audit.trace import untouched
 
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size

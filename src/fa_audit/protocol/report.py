@@ -10,7 +10,6 @@ from typing import Any
 
 from fa_audit.metrics import Measured
 from fa_audit.protocol.diagnostics import Diagnostics
-from fa_audit.protocol.thresholds import Thresholds
 from fa_audit.protocol.verdicts import (
     Baselines,
     Check,
@@ -20,6 +19,7 @@ from fa_audit.protocol.verdicts import (
     four_check_verdict,
     three_check_verdict,
 )
+from fa_audit.thresholds import Thresholds
 
 LETTERS = {"scale": "D1 / (a)", "reference": "D2 / (b)", "stability": "(c)", "depth": "D3 / (d)",
            "depth_strict": "D3-strict"}  # fmt: skip

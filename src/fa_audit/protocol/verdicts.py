@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from fa_audit.protocol.diagnostics import Diagnostics
-from fa_audit.protocol.thresholds import Thresholds
+from fa_audit.thresholds import Thresholds
 
 NON_FINITE = "non-finite"
 
