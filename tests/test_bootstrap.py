@@ -84,7 +84,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_an_old_python_can_parse_the_script() -> None:
-    ast.parse(SCRIPT.read_text(), feature_version=(3, 6))
+    assert ast.parse(SCRIPT.read_text(), feature_version=(3, 6)).body
 
 
 @pytest.mark.parametrize("version", [(3, 6, 15), (3, 10, 13)])
@@ -99,7 +99,7 @@ def test_old_python(bootstrap, repository, recorder, monkeypatch, capsys, versio
 
 @pytest.mark.parametrize("version", [(3, 11, 0), (3, 12, 1), (4, 0, 0)])
 def test_new_enough_python(bootstrap, version) -> None:
-    bootstrap.check_python(version)
+    assert bootstrap.check_python(version) is None
 
 
 @pytest.mark.parametrize("module", ["venv", "ensurepip"])

@@ -121,7 +121,7 @@ def test_a_label_must_belong_to_a_run():
 def test_two_settings_can_have_the_same_kind_of_figure():
     config = copy.deepcopy(DEMO)
     config["figures"]["second"] = {"kind": "trajectories", "setting": "demo", "title": "again"}
-    read_grid(config, SCHEMA)
+    assert read_grid(config, SCHEMA).setting("demo")
 
 
 def test_a_run_or_seed_that_was_not_configured_is_refused():

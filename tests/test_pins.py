@@ -41,8 +41,7 @@ def pinned(requirement: Requirement) -> str:
 
 
 def test_constraints_are_exact() -> None:
-    for requirement in constraints().values():
-        pinned(requirement)
+    assert all(pinned(requirement) for requirement in constraints().values())
 
 
 def test_constraints_cover_the_direct_dependencies() -> None:

@@ -302,7 +302,8 @@ def test_accuracies_that_are_no_fractions_are_refused(name, value):
 
 
 def test_bounds_are_accuracies():
-    diagnose(network(1), batches(1), 1, 0.0)
+    report = diagnose(network(1), batches(1), 1, 0.0)
+    assert (report.headline_acc, report.frozen_baseline_acc, report.checks.depth.value) == (1.0, 0.0, 1.0)
 
 
 def test_no_batches_are_refused():

@@ -129,7 +129,8 @@ def four_check_verdict(checks: Checks) -> str:
 
 def flags(checks: Checks) -> list[str]:
     """Everything that fired, whether or not it decides a verdict, with its cause where there is one."""
-    named = {"D1": checks.scale, "D2": checks.reference, "D3": checks.depth, "D3-strict": checks.depth_strict}
+    named = {"D1": checks.scale, "D2": checks.reference, "c": checks.stability}
+    named |= {"D3": checks.depth, "D3-strict": checks.depth_strict}
     noted = [f"{name} ({entry.note})" if entry.note else name for name, entry in named.items() if entry.fires]
     return noted + ([] if checks.finite else [NON_FINITE])
 
