@@ -1,9 +1,11 @@
 """Augmentation against torchvision, one image at a time; files that are damaged; data sets as published."""
 
 import json
+import os
 import pickle
 from dataclasses import replace
 from hashlib import md5
+from pathlib import Path
 from urllib.error import URLError
 
 import pytest
@@ -335,3 +337,21 @@ def test_a_damaged_download_is_never_accepted(network, tmp_path):
     network.contents = CONTENTS | {"test_batch": CONTENTS["test_batch"][:100]}
     with pytest.raises(AuditError, match="wrong md5"):
         cifar.cifar10(tmp_path)
+
+
+# --- CIFAR as published, where somebody has it ----------------------------------------------------------------------
+
+REAL = Path(os.environ.get("FA_AUDIT_CIFAR", Path(__file__).resolve().parents[1] / "data"))
+
+
+@pytest.mark.skipif(
+    not (REAL / "cifar-10-batches-py/test_batch").exists(),
+    reason=f"no CIFAR-10 in {REAL}; name a folder that has it in the environment variable FA_AUDIT_CIFAR",
+)
+def test_published_cifar10_has_its_known_size_and_the_paper_s_normalisation():
+    data = cifar.cifar10(REAL)
+    assert data.train_images.shape == (50_000, 3, 32, 32) and data.test_images.shape == (10_000, 3, 32, 32)
+    assert torch.bincount(data.train_labels).tolist() == [5_000] * 10
+    pixels = data.train_images.double() / 255
+    torch.testing.assert_close(pixels.mean((0, 2, 3)), torch.tensor(data.mean).double(), atol=1e-3, rtol=0)
+    torch.testing.assert_close(pixels.std((0, 2, 3)), torch.tensor(data.std).double(), atol=1e-3, rtol=0)
