@@ -53,7 +53,7 @@ rule all:
 rule train:
     """Every audited network's checkpoint and trajectory."""
     input:
-        checkpoints=checkpoint_files("runs"),
+        checkpoints=checkpoint_files(),
     localrule: True
 
 

@@ -13,7 +13,7 @@ from _machine import gpu_here
 from _messages import plan, results, way_on
 from fa_audit.architectures import ARCHITECTURES
 from fa_audit.datasets import DATASETS
-from fa_audit.errors import AuditError
+from fa_audit.errors import AuditError, unknown
 from fa_audit.figures import FIGURES
 from fa_audit.grid import read_grid
 from fa_audit.methods import METHODS
@@ -78,9 +78,7 @@ def audit_code(wildcards):
 @readable
 def data_code(wildcards):
     if wildcards.dataset not in DATASETS:
-        raise AuditError(
-            f"unknown dataset '{wildcards.dataset}'; known: {', '.join(sorted(DATASETS))}."
-        )
+        raise unknown("dataset", wildcards.dataset, DATASETS)
     return code_files(
         "workflow_scripts/prepare_data.py", DATASETS[wildcards.dataset].partition(":")[0]
     )
@@ -106,16 +104,20 @@ def baseline_roles(wildcards):
 # ---- files by kind
 
 
-def checkpoint_files(kind):
-    return [f"results/checkpoints/{s}/{r}/seed{n}.safetensors" for s, r, n in GRID.cells(kind)]
+def run_files(folder, ending, cells):
+    return [f"results/{folder}/{s}/{r}/seed{n}.{ending}" for s, r, n in cells]
+
+
+def checkpoint_files():
+    return run_files("checkpoints", "safetensors", GRID.cells("runs"))
 
 
 def baseline_files():
-    return [f"results/baselines/{s}/{r}/seed{n}.json" for s, r, n in GRID.cells("baselines")]
+    return run_files("baselines", "json", GRID.cells("baselines"))
 
 
 def audit_files():
-    return [f"results/audits/{s}/{r}/seed{n}.json" for s, r, n in GRID.cells("runs")]
+    return run_files("audits", "json", GRID.cells("runs"))
 
 
 def figure_files():
@@ -136,18 +138,15 @@ def table_files():
 
 @readable
 def cells_of(wildcards):
-    setting = GRID.setting(wildcards.setting)
-    return [
-        (setting.name, run, seed) for run in sorted(setting.runs) for seed in sorted(setting.seeds)
-    ]
+    return list(GRID.setting(wildcards.setting).cells("runs"))
 
 
 def audits_of(wildcards):
-    return [f"results/audits/{s}/{r}/seed{n}.json" for s, r, n in cells_of(wildcards)]
+    return run_files("audits", "json", cells_of(wildcards))
 
 
 def trajectories_of(wildcards):
-    return [f"results/trajectories/{s}/{r}/seed{n}.csv" for s, r, n in cells_of(wildcards)]
+    return run_files("trajectories", "csv", cells_of(wildcards))
 
 
 def tidy_parts(wildcards):
@@ -213,9 +212,8 @@ def training_minutes(wildcards):
 def start_work():
     claim_folder()
     limit = getattr(workflow.global_resources.get("gpu"), "value", None)
-    if (
-        workflow.local_exec and gpu_here() and limit is None
-    ):  # --resources replaces the profile's whole map
+    # A --resources on the command line replaces the profile's whole map, its gpu limit included.
+    if workflow.local_exec and gpu_here() and limit is None:
         raise AuditError(
             "no limit of GPU jobs: add gpu to --resources, for example --resources gpu=1 (0: on the CPU)."
         )

@@ -130,14 +130,13 @@ def _load(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any
         with safe_open(path, framework="pt") as stream:
             about = json.loads((stream.metadata() or {})["fa_audit"])
             tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
-        if about["format"] != kind:
-            raise AuditError(f"{path}: holds '{about['format']}', expected '{kind}'.")
+        written_as = about["format"]
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, AuditError):
-            raise
         found = "no such file" if not Path(path).exists() else "truncated, foreign or executable file"
         raise AuditError(
             f"{path}: {found} ({type(error).__name__}: {error}). Expected safetensors written by fa-audit;"
             " train the run again or name another file."
         ) from error
+    if written_as != kind:
+        raise AuditError(f"{path}: holds '{written_as}', expected '{kind}'.")
     return tensors, about

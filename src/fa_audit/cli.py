@@ -114,10 +114,8 @@ def _baseline(path: Path | None, audited: RunSpec) -> tuple[str, float] | None:
 def _train(options: argparse.Namespace) -> int:
     from fa_audit.checkpoint import Resume
     from fa_audit.data import load_dataset
-    from fa_audit.files import exclusive
     from fa_audit.numerics import set_numerics
-    from fa_audit.runfiles import write_run
-    from fa_audit.training import train
+    from fa_audit.runfiles import fingerprint, train_run
 
     output: Path = options.output
     if output.suffix != ".safetensors":
@@ -126,12 +124,12 @@ def _train(options: argparse.Namespace) -> int:
     _check_device(options.device)
     dataset = load_dataset(options.data, verify=True)
     spec = _spec(options, dataset.name)
-    resume = Resume(output.with_suffix(".resume"), _fingerprint(spec, options))
-    with exclusive(output.with_name(f".{output.name}.lock")):
-        trained = train(spec, dataset, device=options.device, resume=resume)
-        sidecar, trajectory = output.with_suffix(".json"), output.with_suffix(".csv")
-        write_run(trained, output, sidecar=sidecar, trajectory=trajectory, device=options.device)
-        resume.clear()
+    code = sorted(Path(__file__).parent.rglob("*.py"))
+    resume = Resume(
+        output.with_name(f".{output.stem}.resume"), fingerprint(spec, [options.data, *code], options.device)
+    )
+    sidecar, trajectory = output.with_suffix(".json"), output.with_suffix(".csv")
+    train_run(spec, dataset, output, sidecar=sidecar, trajectory=trajectory, resume=resume, device=options.device)
     return 0
 
 
@@ -142,16 +140,6 @@ def _check_device(name: str) -> None:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         raise AuditError(f"device: '{name}' is not available here ({str(error).splitlines()[0]}).") from error
-
-
-def _fingerprint(spec: RunSpec, options: argparse.Namespace) -> str:
-    """Everything that decides the bits of a run: specification, data, this package's code, torch, device."""
-    import torch
-
-    from fa_audit.files import sha256_of
-
-    code = sorted(Path(__file__).parent.rglob("*.py"))
-    return f"{spec.digest} {sha256_of([options.data, *code])} {torch.__version__} {options.device}"
 
 
 def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:

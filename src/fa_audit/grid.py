@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import jsonschema
@@ -60,6 +60,11 @@ class Setting:
         depth = dict(self.common["architecture_options"])["depth"]
         return parse_run(run).spec(depth=depth, seed=seed, **self.common)
 
+    def cells(self, kind: str) -> Iterator[tuple[str, str, int]]:
+        """``(setting, run, seed)`` of every audited run (`kind` "runs") or baseline ("baselines"), sorted."""
+        for run in sorted(getattr(self, kind)):
+            yield from ((self.name, run, seed) for seed in sorted(self.seeds))
+
     def baselines_of(self, run: str) -> dict[str, str]:
         """The runs that an audited run is compared with: ``own``, ``bp`` and, where configured, ``shallow``.
 
@@ -91,10 +96,9 @@ class Grid:
         return self.settings[name]
 
     def cells(self, kind: str) -> Iterator[tuple[str, str, int]]:
-        """``(setting, run, seed)`` of every audited run (`kind` "runs") or baseline ("baselines"), sorted."""
-        for name, setting in sorted(self.settings.items()):
-            for run in sorted(getattr(setting, kind)):
-                yield from ((name, run, seed) for seed in sorted(setting.seeds))
+        """The cells of every setting, as `Setting.cells` gives them, sorted."""
+        for _, setting in sorted(self.settings.items()):
+            yield from setting.cells(kind)
 
 
 def read_grid(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Grid:
@@ -124,14 +128,10 @@ def _setting(name: str, body: Mapping[str, Any]) -> Setting:
         "dataset": body["dataset"],
         "architecture": kind,
         "architecture_options": tuple(sorted((ARCHITECTURE_OPTIONS[kind] | architecture).items())),
-        **{key: body.get(key, _default(key)) for key in BUDGET},
+        **{key: body[key] for key in BUDGET if key in body},
     }
     runs, baselines = ([str(parse_run(run)) for run in body.get(kind, ())] for kind in ("runs", "baselines"))
     return Setting(name, tuple(runs), tuple(baselines), tuple(body["seeds"]), common)
-
-
-def _default(field_name: str) -> Any:
-    return next(field.default for field in fields(RunSpec) if field.name == field_name)
 
 
 def _schema_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:

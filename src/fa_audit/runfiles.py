@@ -1,13 +1,45 @@
-"""What a finished training leaves behind: checkpoint, sidecar and trajectory, each whole or not at all."""
+"""A training and what it leaves behind: checkpoint, sidecar and trajectory, each whole or not at all."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from fa_audit.checkpoint import save_checkpoint
-from fa_audit.files import sha256_of, write_json, write_text
+import torch
+
+from fa_audit.checkpoint import Resume, save_checkpoint
+from fa_audit.data import Dataset
+from fa_audit.files import exclusive, remove_leftovers, sha256_of, write_json, write_text
 from fa_audit.provenance import provenance
-from fa_audit.training import Trained, trajectory_csv
+from fa_audit.spec import RunSpec
+from fa_audit.training import Trained, train, trajectory_csv
+
+
+def fingerprint(spec: RunSpec, files: Iterable[str | Path], device: str) -> str:
+    """Everything that decides the bits of a run: specification, contents of data and code, torch, device, threads."""
+    kind = torch.device(device).type
+    return f"{spec.digest} {sha256_of(files)} {torch.__version__} {kind} {torch.get_num_threads()}"
+
+
+def train_run(
+    spec: RunSpec,
+    dataset: Dataset,
+    checkpoint: str | Path,
+    *,
+    sidecar: str | Path,
+    trajectory: str | Path,
+    resume: Resume,
+    device: str,
+) -> None:
+    """Train a run, from where an interrupted training stopped, and write its results as `write_run` does.
+
+    One process at a time: a killed workflow's training may still be at work, and is waited for.
+    """
+    with exclusive(resume.path.with_suffix(".lock")):
+        remove_leftovers(resume.path, checkpoint, sidecar, trajectory)
+        trained = train(spec, dataset, device=device, resume=resume)
+        write_run(trained, checkpoint, sidecar=sidecar, trajectory=trajectory, device=device)
+        resume.clear()
 
 
 def write_run(

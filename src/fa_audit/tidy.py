@@ -25,17 +25,14 @@ def runs_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
 
 def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
     spec, last = audit["spec"], audit["layers"][-1]
-    baselines = {
-        f"{role}_acc": audit["baseline_runs"].get(role, {}).get("accuracy") for role in ("own", "bp", "shallow")
-    }
-    checks = audit["checks"]
+    checks, baselines = audit["checks"], {role: run["accuracy"] for role, run in audit["baseline_runs"].items()}
     return {
         **{key: audit[key] for key in KEY},
         **{key: spec[key] for key in ("method", "dataset", "architecture", "penalty", "epochs")},
         "accuracy": audit["headline_acc"],
-        "own_frozen_acc": baselines["own_acc"],
-        "bp_frozen_acc": baselines["bp_acc"],
-        "shallow_acc": baselines["shallow_acc"],
+        "own_frozen_acc": baselines.get("own"),
+        "bp_frozen_acc": baselines.get("bp"),
+        "shallow_acc": baselines.get("shallow"),
         "max_growth": checks["scale"]["value"],
         "hidden_norm_last": last["hidden_norm"],
         "grad_norm_last": last["grad_norm"],

@@ -20,7 +20,7 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from fa_audit.errors import AuditError
 from fa_audit.files import write_atomically
 
-ONE_COLUMN, TWO_COLUMNS = 3.35, 6.9  # inches
+TWO_COLUMNS = 6.9  # inches: the width of a text block
 SMALL = 7  # points, for everything but titles and axis labels
 # Okabe and Ito (2008) without yellow, which a thin line on white paper loses.
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
