@@ -16,7 +16,7 @@ from fa_audit.methods.method import Method
 from fa_audit.randomness import seeded
 from fa_audit.registry import load
 from fa_audit.spec import RunSpec
-from fa_audit.trace import trace
+from fa_audit.trace import Trace, trace
 
 RMS_FLOOR = 1e-6
 
@@ -51,13 +51,34 @@ class Learner:
         for block in self.network.blocks[: self.spec.frozen_blocks]:
             block.eval()
 
-    def trainable(self) -> list[nn.Parameter]:
-        """Parameters for the optimiser; frozen ones are left out because AdamW would decay them."""
-        return [p for module in (self.network, self.state) for p in module.parameters() if p.requires_grad]
+    def optimiser(self) -> torch.optim.AdamW:
+        """AdamW over everything that learns; frozen parameters are left out because it would decay them."""
+        decays = {self.network: self.spec.weight_decay}
+        decays[self.state] = self.spec.weight_decay if self.method.decays_state else 0.0
+        groups = [
+            {"params": [p for p in module.parameters() if p.requires_grad], "weight_decay": decay}
+            for module, decay in decays.items()
+        ]
+        return torch.optim.AdamW([g for g in groups if g["params"]], lr=self.spec.lr, fused=True)
 
 
-def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int) -> Learner:
+def load_method(name: str) -> Method:
+    """A method, with its default constants, by its registered name or as ``package.module:ClassName``.
+
+    Raises:
+        AuditError: there is no such method, or the class is not a `Method`.
+    """
+    found = load("method", METHODS, name)
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise AuditError(f"method '{name}': found {found!r}; expected a subclass of fa_audit.methods.method.Method.")
+    return found()
+
+
+def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Method | None = None) -> Learner:
     """The untrained learner of a specification, on the CPU; the same bits for the same seed.
+
+    Args:
+        method: constants and functions to use in place of those that `spec.method` names.
 
     Raises:
         AuditError: unknown architecture or method, or more frozen blocks than there are.
@@ -70,7 +91,7 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int) -> Learner:
             f"frozen_blocks: found {spec.frozen_blocks}; the network has {options.get('depth', 0)} blocks."
         )
     make = load("architecture", ARCHITECTURES, spec.architecture)
-    method = load("method", METHODS, spec.method)()
+    method = method or load_method(spec.method)
     with seeded(spec.seed):  # weights, then feedback: the draws that `torch.manual_seed(seed)` gives anybody
         network = make(image_shape=image_shape, classes=classes, **options)
         state = method.init_state(network, torch.default_generator)
@@ -78,26 +99,50 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int) -> Learner:
     return Learner(spec, image_shape, network, method, state)
 
 
-def learn(learner: Learner, x: Tensor, labels: Tensor) -> Tensor:
+def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generator) -> Tensor:
     """Accumulate every parameter's gradient for one minibatch; returns the cross-entropy, a scalar.
 
-    One forward and one backward pass serve everybody. A local method's loss is a sum of terms that each
+    One forward and one backward pass serve the whole network. A local method's loss is a sum of terms that each
     reach one part of the network only: the head's cross-entropy, ``mean_B <f_l, r(a_l)>`` for every block
     and ``mean_B <h_0, r(a_embed)>``, all with credits from before the update. Their gradients by ``f_l``
     and ``h_0`` are the credits themselves, so the backward pass starts from those.
+
+    Args:
+        randomness: a CPU generator for the method's noise.
     """
-    method, first = learner.method, learner.spec.frozen_blocks
+    method, state = learner.method, learner.state
     run = trace(learner.network, x, local=not method.end_to_end)
     cross_entropy = F.cross_entropy(run.logits, labels)
-    energy = residual_energy(run.residuals[first:]) if learner.spec.penalty else 0.0
-    outputs, signals = [cross_entropy + learner.spec.penalty * energy], [None]
-    if not method.end_to_end:
-        credits = method.credits(learner.network, run, labels, learner.state)
-        outputs += [run.states[0], *run.residuals[first:]]
-        targets = [credits.embedding, *credits.blocks[first:]]
-        signals += [teaching_signal(h, a, credits.normalise) for h, a in zip(outputs[1:], targets, strict=True)]
+    auxiliary = method.auxiliary_loss(learner.network, run, labels, state, randomness)
+    if auxiliary is not None:
+        auxiliary.backward(inputs=[p for p in state.parameters() if p.requires_grad])
+    terms = [(cross_entropy, None), *_penalty(learner, run), *_teaching(learner, run, labels)]
+    outputs, signals = zip(*terms, strict=True)
     torch.autograd.backward(outputs, signals)
+    method.update_state(learner.network, state, randomness)
     return cross_entropy.detach()
+
+
+Term = tuple[Tensor, Tensor | None]  # where the backward pass starts, and with which gradient (None: 1)
+
+
+def _penalty(learner: Learner, run: Trace) -> list[Term]:
+    """The residual penalty of the trainable blocks, if there are any."""
+    residuals = run.residuals[learner.spec.frozen_blocks :]
+    return [(learner.spec.penalty * residual_energy(residuals), None)] if learner.spec.penalty and residuals else []
+
+
+def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[Term]:
+    """What teaches embedding and trainable blocks of a local method; nothing for backpropagation."""
+    method, first = learner.method, learner.spec.frozen_blocks
+    if method.end_to_end:
+        return []
+    credits = method.credits(learner.network, run, labels, learner.state)
+    if credits.objective is not None:
+        return [(credits.objective, None)]
+    outputs = (run.states[0], *run.residuals[first:])
+    targets = (credits.embedding, *credits.blocks[first:])
+    return [(h, teaching_signal(h, a, credits.normalise)) for h, a in zip(outputs, targets, strict=True)]
 
 
 def teaching_signal(output: Tensor, credit: Tensor, normalise: bool) -> Tensor:
@@ -118,7 +163,7 @@ def teaching_signal(output: Tensor, credit: Tensor, normalise: bool) -> Tensor:
     return signal.expand_as(output)
 
 
-def residual_energy(residuals: tuple[Tensor, ...]) -> Tensor | float:
+def residual_energy(residuals: tuple[Tensor, ...]) -> Tensor:
     """``sum_l mean ||f_l||^2``, a scalar; the mean is over samples and tokens or positions."""
     return sum(f.square().sum(1 if f.dim() == 4 else -1).mean() for f in residuals)
 

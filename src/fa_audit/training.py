@@ -18,6 +18,7 @@ from torch import Tensor
 from fa_audit.checkpoint import Resume
 from fa_audit.data import Dataset, evaluation_batches, pad, training_batches
 from fa_audit.learner import Learner, build, learn
+from fa_audit.methods.method import Method
 from fa_audit.metrics import cosine, growth, median_norm
 from fa_audit.randomness import generator
 from fa_audit.spec import RunSpec
@@ -48,17 +49,23 @@ class Trained:
 
 
 def train(
-    spec: RunSpec, dataset: Dataset, *, device: torch.device | str = "cpu", resume: Resume | None = None
+    spec: RunSpec,
+    dataset: Dataset,
+    *,
+    device: torch.device | str = "cpu",
+    resume: Resume | None = None,
+    method: Method | None = None,
 ) -> Trained:
     """Train the network of `spec` on `dataset`; the same bits every time on one machine.
 
     Args:
         device: where to compute.
         resume: where to keep the state after every epoch and to go on from; nothing is kept without it.
+        method: constants and functions to use in place of those that `spec.method` names.
     """
     dataset = dataset.to(device)
-    learner = build(spec, dataset.image_shape, dataset.classes).to(device)
-    optimiser = torch.optim.AdamW(learner.trainable(), lr=spec.lr, weight_decay=spec.weight_decay, fused=True)
+    learner = build(spec, dataset.image_shape, dataset.classes, method).to(device)
+    optimiser = learner.optimiser()
     past = resume.load(learner, optimiser) if resume else None
     progress: dict[str, Any] = past or {"epoch": 0, "seconds": 0.0, "history": []}
     if past:
@@ -86,14 +93,15 @@ def _run_epoch(
     for group in optimiser.param_groups:
         group["lr"] = spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs))
     learner.train_mode()
-    randomness = generator(spec.seed, "epoch", epoch)
+    learner.method.begin_epoch(learner.state, epoch / spec.epochs)
+    randomness, noise = (generator(spec.seed, purpose, epoch) for purpose in ("epoch", "method"))
     batches = training_batches(dataset, padded, spec.batch_size, randomness)
     if spec.random_targets:
         batches = _with_random_targets(batches, dataset.classes, generator(spec.seed, "targets", epoch))
     total = torch.zeros((), device=padded.device)
     for x, labels in batches:
         optimiser.zero_grad(set_to_none=True)
-        total += learn(learner, x, labels) * len(labels)
+        total += learn(learner, x, labels, noise) * len(labels)
         optimiser.step()
     return total.item() / len(dataset.train_labels)
 

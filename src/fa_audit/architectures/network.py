@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 Skip = Literal["outside", "inside", "none"]
@@ -46,6 +47,16 @@ class Network(nn.Module):
         Moving a spatial mean by delta moves every position by delta, hence the sum over positions.
         """
         return g if g.dim() == 2 else g[:, 0] if g.dim() == 3 else g.sum(dim=(2, 3))
+
+    def lift(self, vector: Tensor, like: Tensor) -> Tensor:
+        """A state of the kind of `like` whose vector is `vector`: ``(B, d)``, one token, or one position."""
+        return vector if like.dim() == 2 else vector[:, None] if like.dim() == 3 else vector[:, :, None, None]
+
+    def shift(self, h: Tensor, delta: Tensor) -> Tensor:
+        """The state `h` with its vector moved by `delta` ``(B, d)``: the cls token, or every position alike."""
+        if h.dim() == 3:
+            return torch.cat([h[:, :1] + delta[:, None], h[:, 1:]], dim=1)
+        return h + self.lift(delta, h)
 
     def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Logits ``(B, C)``; with `return_hidden` also the states ``[h_0..h_L]``."""

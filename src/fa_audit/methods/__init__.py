@@ -1,10 +1,18 @@
 """Registry of training methods: name -> class.
 
-One new file and one line here add a method. This file holds names only and imports no torch.
+One new file and one line here add a method; one that lives elsewhere is named ``package.module:ClassName`` instead. This file holds names only and imports no torch.
 """
 
 METHODS: dict[str, str] = {
     "bp": "fa_audit.methods.bp:BP",
     "fa": "fa_audit.methods.fa:FA",
     "dfa": "fa_audit.methods.dfa:DFA",
+    "drtp": "fa_audit.methods.drtp:DRTP",
+    "usf": "fa_audit.methods.usf:USF",
+    "brsf": "fa_audit.methods.brsf:BRSF",
+    "frsf": "fa_audit.methods.frsf:FRSF",
+    "kolen_pollack": "fa_audit.methods.kolen_pollack:KolenPollack",
+    "ep": "fa_audit.methods.ep:EP",
+    "state_bridge": "fa_audit.methods.state_bridge:StateBridge",
+    "credit_bridge": "fa_audit.methods.credit_bridge:CreditBridge",
 }

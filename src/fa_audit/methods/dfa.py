@@ -2,7 +2,7 @@
 
     a_l = e B_l^T,    e = softmax(logits) - y,    embedding: e B_0^T,    B_l in R^{d x C}, entries N(0, 1/C)
 
-Source: Nokland 2016. Constants: none. Cost: one forward, one backward, as BP.
+Source: Nokland 2016. Constants: none; the variance 1/C is the paper's. Cost: one forward, one backward, as BP.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from fa_audit.trace import Trace
 @dataclass(frozen=True)
 class DFA(Method):
     summary: ClassVar[str] = "direct feedback alignment: a fixed random matrix per block projects the output error"
+    equation: ClassVar[str] = "a_l = (p - y) B_l^T"
+    feedback: ClassVar[str] = "fixed random B_l, d x C, per block"
+    source: ClassVar[str] = "Nokland 2016"
+    random_feedback: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         count = max(1, len(network.blocks))  # a network without blocks still teaches its embedding through B_0

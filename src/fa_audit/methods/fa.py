@@ -6,7 +6,7 @@ CE is the batch mean, as in the paper's code: once ||g_L|| nears 1e-6 the floor 
 is why FA's residual stream stops growing where DFA's goes on.
 
 Source: Lillicrap, Cownden, Tweed, Akerman 2016; block granularity as in Hao, Wan, Zhai 2026.
-Constants: none. Cost: one forward, one backward, as BP.
+Constants: none; the variance 1/d is the paper's. Cost: one forward, one backward, as BP.
 """
 
 from __future__ import annotations
@@ -18,20 +18,24 @@ import torch
 from torch import Tensor, nn
 
 from fa_audit.architectures.network import Network
-from fa_audit.methods.method import Credits, Feedback, Method, loss_gradients
+from fa_audit.methods.method import Credits, Feedback, Method, top_gradient
 from fa_audit.trace import Trace
 
 
 @dataclass(frozen=True)
 class FA(Method):
     summary: ClassVar[str] = "feedback alignment: a fixed random matrix per block carries the credit down"
+    equation: ClassVar[str] = "a_{L-1} = dCE/dh_L,  a_{l-1} = a_l B_l"
+    feedback: ClassVar[str] = "fixed random B_l, d x d, per block"
+    source: ClassVar[str] = "Lillicrap, Cownden, Tweed, Akerman 2016"
+    random_feedback: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         width = network.width
         return Feedback(len(network.blocks), (width, width), width**-0.5, generator)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
-        credit = network.read_gradient(*loss_gradients(trace, labels, (trace.top,))) / len(labels)
+        credit = network.read_gradient(top_gradient(trace, labels))
         descending = [credit]
         for layer in reversed(range(len(network.blocks))):
             credit = credit @ state[layer]

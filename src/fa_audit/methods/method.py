@@ -25,31 +25,56 @@ class Credits:
         embedding: the credit of ``h_0``.
         normalise: divide each credit by its per-sample root mean square before learning from it; otherwise the
             credits must be gradients of the per-sample loss.
+        objective: a scalar, mean over the batch, that blocks and embedding descend in place of ``<f_l, r(a_l)>``;
+            for methods that learn at other states than those of the forward pass. The credits are then audited only.
     """
 
     blocks: tuple[Tensor, ...]
     embedding: Tensor
     normalise: bool = True
+    objective: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Method:
     """A training method; its fields are its constants.
 
+    A method needs `credits`; the other functions have defaults that do nothing. The class says what it is and what
+    it costs, in literals, because the workflow plans with them without importing the class.
+
     Attributes:
         summary: one line for `fa-audit methods`.
+        equation: the credit ``a_l``, for tables.
+        feedback: what carries the credit, for tables.
+        source: authors and year.
+        passes: what a step computes, in forward and backward passes of the network.
+        relative_time: time of a training step divided by backpropagation's; scales the workflow's ``runtime``.
+        memory_mb: memory beyond backpropagation's; added to the workflow's ``mem_mb``.
         end_to_end: learn from the global loss by ordinary backpropagation. `credits` is then only audited.
+        random_feedback: `init_state` draws feedback at random, so that fresh draws make a null for its cosine.
+        decays_state: AdamW's weight decay acts on the parameters of the state as on those of the network.
     """
 
     summary: ClassVar[str] = ""
+    equation: ClassVar[str] = ""
+    feedback: ClassVar[str] = "none"
+    source: ClassVar[str] = ""
+    passes: ClassVar[str] = "1 forward, 1 backward"
+    relative_time: ClassVar[float] = 1.0
+    memory_mb: ClassVar[int] = 0
     end_to_end: ClassVar[bool] = False
+    random_feedback: ClassVar[bool] = False
+    decays_state: ClassVar[bool] = False
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """What the method keeps beside the network: feedback matrices, auxiliary nets; here nothing."""
+        """What the method keeps beside the network: feedback matrices, auxiliary nets; here nothing.
+
+        Buffers and parameters are saved with the checkpoint; parameters are trained by `auxiliary_loss`.
+        """
         return nn.Module()
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
-        """The credits of one batch, detached.
+        """The credits of one batch, detached. A function of its arguments alone: no randomness, nothing changed.
 
         Args:
             trace: local unless the method is `end_to_end`.
@@ -57,6 +82,31 @@ class Method:
             state: what `init_state` returned.
         """
         raise TypeError(f"{type(self).__name__} is a method without credits: define `credits`.")
+
+    def auxiliary_loss(
+        self, network: Network, trace: Trace, labels: Tensor, state: nn.Module, randomness: torch.Generator
+    ) -> Tensor | None:
+        """A scalar that the parameters of `state` descend (and nothing else does), or None.
+
+        Args:
+            randomness: a CPU generator for noise: the same draws on every device and after every resume.
+        """
+        return None
+
+    def begin_epoch(self, state: nn.Module, progress: float) -> None:
+        """Called before each epoch with the fraction of training that is done, ``0 <= progress < 1``."""
+
+    def update_state(self, network: Network, state: nn.Module, randomness: torch.Generator) -> None:
+        """Called once a minibatch, when all gradients are in place and before the optimiser's step.
+
+        For moving averages and for feedback that is redrawn or follows the network.
+        """
+
+    def bridge_residual(
+        self, network: Network, trace: Trace, labels: Tensor, state: nn.Module, randomness: torch.Generator
+    ) -> tuple[Tensor, ...] | None:
+        """Per block, ``(B,)``: how far an auxiliary net is from its target; None for methods without one."""
+        return None
 
 
 class Feedback(nn.Module):
@@ -75,6 +125,11 @@ def output_error(trace: Trace, labels: Tensor) -> Tensor:
     """``e = softmax(logits) - y``, ``(B, C)``, detached: the per-sample loss gradient by the logits."""
     logits = trace.logits.detach()
     return logits.softmax(dim=-1) - F.one_hot(labels, logits.shape[-1]).to(logits.dtype)
+
+
+def top_gradient(trace: Trace, labels: Tensor) -> Tensor:
+    """``dCE/dh_L`` of the batch-mean cross-entropy, shaped like the state; the trace's graph stays usable."""
+    return loss_gradients(trace, labels, (trace.top,))[0] / len(labels)
 
 
 def loss_gradients(trace: Trace, labels: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -1,0 +1,56 @@
+"""The auxiliary net that both bridges learn: one small MLP that reads any state, its depth and the output error."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fa_audit.architectures.network import Network
+from fa_audit.randomness import seeded
+from fa_audit.trace import Trace
+
+
+class BridgeNet(nn.Module):
+    """``[LN(h), t, s] -> 3 hidden layers, GELU -> out``.
+
+    Args:
+        width: ``d``.
+        classes: ``C``.
+        out: length of the output vector.
+        hidden: units of each hidden layer.
+        generator: seeds the initialisation, torch's default.
+    """
+
+    def __init__(self, width: int, classes: int, out: int, hidden: int, generator: torch.Generator) -> None:
+        super().__init__()
+        sizes = [width + 1 + classes, hidden, hidden, hidden]
+        with seeded(int(torch.randint(2**62, (), generator=generator))):
+            layers = [layer for pair in pairwise(sizes) for layer in (nn.Linear(*pair), nn.GELU())]
+            self.layers = nn.Sequential(*layers, nn.Linear(hidden, out))
+
+    def forward(self, h: Tensor, t: Tensor, error: Tensor) -> Tensor:
+        """Outputs ``(..., B, out)``.
+
+        Args:
+            h: vectors of states, ``(..., B, d)``.
+            t: depth of each, 0 for the embedding's output and 1 for the last state; broadcasts over ``(..., B, 1)``.
+            error: ``s = e``, ``(B, C)``, broadcast over the leading dimensions.
+        """
+        rows = h.shape[:-1]
+        parts = [F.layer_norm(h, h.shape[-1:]), t.expand(*rows, 1), error.expand(*rows, error.shape[-1])]
+        return self.layers(torch.cat(parts, dim=-1))
+
+
+def stacked_states(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:
+    """The vectors of ``h_0..h_L``, detached, ``(L + 1, B, d)``, and their depths ``t_l = l / L``, ``(L + 1, 1, 1)``."""
+    vectors = torch.stack([network.read(h.detach()) for h in trace.states])
+    t = torch.arange(len(vectors), device=vectors.device, dtype=vectors.dtype) / max(len(vectors) - 1, 1)
+    return vectors, t[:, None, None]
+
+
+def rms(vectors: Tensor) -> Tensor:
+    """Root mean square over features, ``(..., d) -> (..., 1)``."""
+    return vectors.square().mean(dim=-1, keepdim=True).sqrt()

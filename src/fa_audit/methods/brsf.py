@@ -1,0 +1,31 @@
+"""Batchwise random-magnitude sign-symmetric feedback: frSF whose magnitudes are drawn anew for every minibatch.
+
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l with each W replaced by M_t o sign(W)
+    M_t = |N(0, 1/fan_in)|, drawn for minibatch t
+
+Source: Liao, Leibo, Poggio 2016; named brSF in Moskovitz, Litwin-Kumar, Abbott 2018. Not in Hao, Wan, Zhai 2026.
+Constants: the variance 1/fan_in, ours. Cost: as uSF, and one random number per weight and step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from fa_audit.architectures.network import Network
+from fa_audit.methods.frsf import FRSF
+
+
+@dataclass(frozen=True)
+class BRSF(FRSF):
+    summary: ClassVar[str] = "batchwise random sign-symmetric feedback: as frsf, with new magnitudes every minibatch"
+    equation: ClassVar[str] = "a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> M_t sign(W)]"
+    feedback: ClassVar[str] = "signs of the weights, magnitudes M_t drawn per minibatch"
+    source: ClassVar[str] = "Liao, Leibo, Poggio 2016"
+    passes: ClassVar[str] = "3 forward, 2 backward"
+
+    def update_state(self, network: Network, state: nn.Module, randomness: torch.Generator) -> None:
+        state.redraw(randomness)

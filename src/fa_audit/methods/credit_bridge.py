@@ -1,0 +1,132 @@
+"""Credit bridge: a shared net values every state by the loss it leads to; credit is the value's gradient.
+
+    a_l = d/dh_l V(LN(h_l), t_l, s),    t_l = l / L,    s = softmax(logits) - y,    embedding: a_0
+
+V descends the sum of
+    the mean over l = 0..L of (V(h_l) - target_l)^2,    target_L = CE per sample,
+        target_l = -tau log mean_k exp(-V'(h_{l+1} + sigma rms(h_{l+1}) xi_k) / tau),    xi_k ~ N(0, I),    k = 1..K
+    the mean of (||h_L|| (dV/dh_L - g_L))^2,    g_L: gradient of the per-sample loss
+where V' is the exponential moving average of V. During the first 20 % of the epochs the credit is DFA's.
+
+Source: Hao, Wan, Zhai 2026. Constants: tau 0.1, K 8, moving average 0.995, sigma 0.1, warm-up 0.2 and the weight 1 of
+the gradient term are the paper's; ours: the noise is relative to the rms of the state, 3 hidden layers of 256 units,
+the three kinds of target weigh as written above. V is trained at the network's learning rate without weight decay.
+Cost: BP's passes, V on (K + 1)(L + 1) states a sample forward, its backward, and second derivatives at the top.
+"""
+
+from __future__ import annotations
+
+import math
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fa_audit.architectures.network import Network
+from fa_audit.methods.bridge import BridgeNet, rms, stacked_states
+from fa_audit.methods.dfa import DFA
+from fa_audit.methods.method import Credits, Method, loss_gradients, output_error
+from fa_audit.trace import Trace
+
+
+class CreditBridgeState(nn.Module):
+    """The value net, its moving average, the warm-up's feedback matrices, and whether the warm-up is over."""
+
+    def __init__(self, value: BridgeNet, feedback: nn.Module) -> None:
+        super().__init__()
+        self.value = value
+        self.average = deepcopy(value).requires_grad_(False)
+        self.feedback = feedback
+        self.register_buffer("warm", torch.zeros((), dtype=torch.bool))
+
+
+@dataclass(frozen=True)
+class CreditBridge(Method):
+    """Credit bridge.
+
+    Attributes:
+        tau: temperature of the soft minimum.
+        draws: K, noise draws of the soft minimum.
+        sigma: noise, relative to the rms of the state.
+        memory: factor of the moving average.
+        warm_up: fraction of the epochs during which the credit is DFA's.
+        hidden: units of each of the three hidden layers of V.
+    """
+
+    summary: ClassVar[str] = "credit bridge: a learned net values states by their loss, its gradient is the credit"
+    equation: ClassVar[str] = "a_l = d/dh_l V(LN(h_l), t_l, s)"
+    feedback: ClassVar[str] = "learned net V, shared by all blocks; DFA's B_l in the warm-up"
+    source: ClassVar[str] = "Hao, Wan, Zhai 2026"
+    passes: ClassVar[str] = "1 forward, 1 backward; (K + 3)(L + 1) states through V"
+    relative_time: ClassVar[float] = 5.0
+
+    tau: float = 0.1
+    draws: int = 8
+    sigma: float = 0.1
+    memory: float = 0.995
+    warm_up: float = 0.2
+    hidden: int = 256
+
+    def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
+        feedback = DFA().init_state(network, generator)
+        return CreditBridgeState(BridgeNet(network.width, network.classes, 1, self.hidden, generator), feedback)
+
+    def begin_epoch(self, state: nn.Module, progress: float) -> None:
+        state.warm.fill_(progress >= self.warm_up)
+
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+        if not state.warm:
+            return DFA().credits(network, trace, labels, state.feedback)
+        h, t = stacked_states(network, trace)
+        with torch.enable_grad():
+            value = state.value(h.requires_grad_(), t, output_error(trace, labels))
+            (slopes,) = torch.autograd.grad(value.sum(), h)
+        return Credits(tuple(slopes[: len(network.blocks)]), slopes[0])
+
+    def auxiliary_loss(
+        self, network: Network, trace: Trace, labels: Tensor, state: nn.Module, randomness: torch.Generator
+    ) -> Tensor:
+        h, t = stacked_states(network, trace)
+        top = h[-1].clone().requires_grad_()
+        value = state.value(torch.cat([h[:-1], top[None]]), t, error := output_error(trace, labels)).squeeze(-1)
+        targets = [*self._soft_minima(h[1:], t[1:], error, state, randomness), _losses(trace, labels)]
+        (slope,) = torch.autograd.grad(value[-1].sum(), top, create_graph=True)
+        truth = network.read_gradient(*loss_gradients(trace, labels, (trace.top,)))
+        misses = h[-1].norm(dim=-1, keepdim=True) * (slope - truth)
+        return F.mse_loss(value, torch.stack(targets)) + misses.square().mean()
+
+    def update_state(self, network: Network, state: nn.Module, randomness: torch.Generator) -> None:
+        with torch.no_grad():
+            for average, present in zip(state.average.parameters(), state.value.parameters(), strict=True):
+                average.lerp_(present, 1 - self.memory)
+
+    def bridge_residual(
+        self, network: Network, trace: Trace, labels: Tensor, state: nn.Module, randomness: torch.Generator
+    ) -> tuple[Tensor, ...]:
+        h, t = stacked_states(network, trace)
+        error = output_error(trace, labels)
+        with torch.no_grad():
+            value = state.value(h[:-1], t[:-1], error).squeeze(-1)
+            return tuple((value - self._soft_minima(h[1:], t[1:], error, state, randomness)).abs())
+
+    @torch.no_grad()
+    def _soft_minima(
+        self, following: Tensor, t: Tensor, error: Tensor, state: nn.Module, randomness: torch.Generator
+    ) -> Tensor:
+        """Targets of ``V(h_l)`` from the states ``h_{l+1}``, ``(L, B, d) -> (L, B)``."""
+        noise = torch.randn(self.draws, *following.shape, generator=randomness).to(following)
+        values = state.average(following + self.sigma * rms(following) * noise, t, error).squeeze(-1)
+        return soft_minimum(values, self.tau)
+
+
+def soft_minimum(values: Tensor, tau: float) -> Tensor:
+    """``-tau log mean_k exp(-v_k / tau)`` over the first dimension, without over- or underflow."""
+    return -tau * (torch.logsumexp(-values / tau, dim=0) - math.log(len(values)))
+
+
+def _losses(trace: Trace, labels: Tensor) -> Tensor:
+    """Per-sample cross-entropy, detached, ``(B,)``."""
+    return F.cross_entropy(trace.logits.detach(), labels, reduction="none")

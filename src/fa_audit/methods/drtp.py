@@ -1,0 +1,38 @@
+"""Direct random target projection: every block sees the label through a random matrix; the output plays no part.
+
+    a_l = (1/C - y) B_l^T,    embedding: (1/C - y) B_0^T,    B_l in R^{d x C}, entries N(0, 1/C)
+
+It is DFA whose prediction p is replaced by the uniform one: no block has to wait for the network's output.
+
+Source: Frenkel, Lefebvre, Bol 2021. Not in Hao, Wan, Zhai 2026. The one-hot target stands for the sign of the error up
+to a scale and a shift; the shift 1/C, which makes it sum to zero, is ours: residual blocks have no bounded output, and
+a target of non-zero mean pushes all samples the same way at every step (on digits, accuracy at chance; docs/methods.md).
+Constants: none; the variance 1/C is ours, as for DFA. Cost: one forward, one backward, as BP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fa_audit.architectures.network import Network
+from fa_audit.methods.dfa import DFA
+from fa_audit.methods.method import Credits
+from fa_audit.trace import Trace
+
+
+@dataclass(frozen=True)
+class DRTP(DFA):
+    summary: ClassVar[str] = "direct random target projection: a fixed random matrix per block projects the label"
+    equation: ClassVar[str] = "a_l = (1/C - y) B_l^T"
+    feedback: ClassVar[str] = "fixed random B_l, d x C, per block"
+    source: ClassVar[str] = "Frenkel, Lefebvre, Bol 2021"
+
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+        one_hot = F.one_hot(labels, network.classes).to(trace.logits.dtype)
+        target = 1 / network.classes - one_hot
+        blocks = tuple(target @ state[layer].T for layer in range(len(network.blocks)))
+        return Credits(blocks, target @ state[0].T)

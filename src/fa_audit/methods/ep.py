@@ -1,0 +1,85 @@
+"""Equilibrium propagation: the states relax towards a lower loss, the weights towards the relaxed states.
+
+    E = 1/2 ||h_0 - embed(x)||^2 + 1/2 sum_l ||h_{l+1} - h_l - f_l(h_l)||^2          per sample
+    free phase: the forward pass, E = 0;  nudged phase: from there, T steps h <- h - alpha d(E + beta CE)/dh
+    embedding and blocks descend (E_nudged - E_free) / beta, the head the true CE
+    a_l = -(h_{l+1}^nudged - h_{l+1}^free) / beta          (audited; it estimates dCE/dh_{l+1} and trains nothing)
+
+As beta -> 0 and T -> infinity the update is backpropagation's, with an error of order beta; `symmetric` averages the
+phases of +beta and -beta, which leaves an error of order beta^2.
+
+Source: Scellier, Bengio 2017; symmetric nudging: Laborieux, Ernoult, Scellier, Bengio, Grollier, Querlioz 2021.
+Constants: beta 0.5 and T 20 are the paper's (Hao, Wan, Zhai 2026); alpha 0.5 and the symmetric option are ours.
+Cost: T + 1 forward and backward passes through blocks and head, twice as many if symmetric.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fa_audit.architectures.network import Network
+from fa_audit.methods.method import Credits, Method
+from fa_audit.trace import Trace
+
+States = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class EP(Method):
+    """Equilibrium propagation.
+
+    Attributes:
+        beta: strength of the nudge.
+        steps: T, gradient steps of the nudged phase.
+        alpha: their size.
+        symmetric: nudge with +beta and -beta and take the difference.
+    """
+
+    summary: ClassVar[str] = "equilibrium propagation: weights follow states that relax towards a lower loss"
+    equation: ClassVar[str] = "a_l = -(h_{l+1}^nudged - h_{l+1}^free) / beta"
+    feedback: ClassVar[str] = "the forward weights, by relaxation"
+    source: ClassVar[str] = "Scellier, Bengio 2017"
+    passes: ClassVar[str] = "22 forward, 22 backward"
+    relative_time: ClassVar[float] = 20.0
+
+    beta: float = 0.5
+    steps: int = 20
+    alpha: float = 0.5
+    symmetric: bool = False
+
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+        free = tuple(h.detach() for h in trace.states)
+        betas = (self.beta, -self.beta) if self.symmetric else (self.beta,)
+        phases = [(beta, self._relax(network, free, labels, beta)) for beta in betas]
+        objective = sum(energy(network, trace.states[0], nudged) / beta for beta, nudged in phases)
+        moved = [sum((h - nudged[layer]) / beta for beta, nudged in phases) for layer, h in enumerate(free)]
+        embedding, *blocks = (network.read_gradient(move / len(phases)) for move in moved)
+        objective = objective / (len(phases) * len(labels))
+        return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
+
+    def _relax(self, network: Network, free: States, labels: Tensor, beta: float) -> States:
+        """The states after the nudged phase, detached."""
+        states = free
+        for _ in range(self.steps):
+            states = tuple(h.detach().requires_grad_() for h in states)
+            loss = F.cross_entropy(network.head(states[-1]), labels, reduction="sum")
+            total = energy(network, free[0], states) + beta * loss
+            slopes = torch.autograd.grad(total, states)
+            states = tuple(h - self.alpha * slope for h, slope in zip(states, slopes, strict=True))
+        return tuple(h.detach() for h in states)
+
+
+def energy(network: Network, embedded: Tensor, states: States) -> Tensor:
+    """``E``, summed over samples: how far `states` are from a forward pass that starts at `embedded`.
+
+    Args:
+        embedded: ``embed(x)``.
+        states: ``h_0..h_L``.
+    """
+    predicted = [embedded, *(network.split(layer, h)[1] for layer, h in enumerate(states[:-1]))]
+    return sum((h - p).square().sum() for h, p in zip(states, predicted, strict=True)) / 2

@@ -1,0 +1,52 @@
+"""Kolen-Pollack: random feedback weights that receive the forward weights' updates and the same decay.
+
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l with each W replaced by its partner B
+    dB = dW at every step, so that W - B shrinks by 1 - lr * decay and the two converge
+
+AdamW's step depends on the gradient alone and its decay on the weight alone: given W's gradient, B makes W's step.
+
+Source: Kolen, Pollack 1994; Akrout, Wilson, Humphreys, Lillicrap, Tweed 2019. Not in Hao, Wan, Zhai 2026.
+Constants: entries of B ~ N(0, 1/fan_in), ours; the decay is that of the run (0.01, the paper's), which is weak: over a
+run W - B loses a factor exp(-sum of lr * decay). Cost: as uSF, and a second optimiser step for the blocks' weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from fa_audit.architectures.network import Network
+from fa_audit.methods.method import Credits, Method
+from fa_audit.methods.transport import block_weights, fan_in, transported_credits
+from fa_audit.trace import Trace
+
+
+@dataclass(frozen=True)
+class KolenPollack(Method):
+    summary: ClassVar[str] = "Kolen-Pollack: random feedback weights that copy the updates of the forward weights"
+    equation: ClassVar[str] = "a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> B],  dB = dW"
+    feedback: ClassVar[str] = "learned B, a partner of every weight of the blocks"
+    source: ClassVar[str] = "Kolen, Pollack 1994; Akrout et al. 2019"
+    passes: ClassVar[str] = "3 forward, 2 backward"
+    random_feedback: ClassVar[bool] = True
+    decays_state: ClassVar[bool] = True
+
+    def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
+        state = nn.Module()
+        for name, weight in block_weights(network):
+            drawn = torch.randn(weight.shape, generator=generator) * fan_in(weight) ** -0.5
+            state.register_parameter(name, nn.Parameter(drawn))
+        return state
+
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+        partners = dict(state.named_parameters())
+        feedback = {weight: partners[name].detach() for name, weight in block_weights(network)}
+        return transported_credits(network, trace, labels, feedback)
+
+    def update_state(self, network: Network, state: nn.Module, randomness: torch.Generator) -> None:
+        partners = dict(state.named_parameters())
+        for name, weight in block_weights(network):
+            partners[name].grad = weight.grad

@@ -1,0 +1,77 @@
+"""State bridge: a shared net predicts the last state from any state; credit is the predicted loss's gradient.
+
+    a_l = d/dh_l CE(head(G(LN(h_l), t_l, s)), y),    t_l = l / L,    s = softmax(logits) - y,    embedding: a_0
+    G descends mean_l MSE(G(LN(h_l), t_l, s), h_L / rms(h_L)),    l = 0..L-1
+
+Source: Hao, Wan, Zhai 2026. Constants: 3 hidden layers of 256 units, AdamW at the network's learning rate without
+weight decay; the sizes are ours, from the paper's toy. CE is the per-sample loss [ours].
+Cost: BP's passes and two forward and backward passes of the small net, one to its inputs and one to its weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fa_audit.architectures.network import Network
+from fa_audit.methods.bridge import BridgeNet, rms, stacked_states
+from fa_audit.methods.method import Credits, Method, output_error
+from fa_audit.trace import Trace
+
+
+@dataclass(frozen=True)
+class StateBridge(Method):
+    """State bridge.
+
+    Attributes:
+        hidden: units of each of the three hidden layers of G.
+    """
+
+    summary: ClassVar[str] = "state bridge: a learned net predicts the last state, its loss's gradient is the credit"
+    equation: ClassVar[str] = "a_l = d/dh_l CE(head(G(LN(h_l), t_l, s)), y)"
+    feedback: ClassVar[str] = "learned net G, shared by all blocks"
+    source: ClassVar[str] = "Hao, Wan, Zhai 2026"
+    passes: ClassVar[str] = "1 forward, 1 backward; 2 and 2 of G"
+    relative_time: ClassVar[float] = 2.0
+
+    hidden: int = 256
+
+    def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
+        return BridgeNet(network.width, network.classes, network.width, self.hidden, generator)
+
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+        h, t = _block_inputs(network, trace)
+        with torch.enable_grad():
+            predicted = state(h.requires_grad_(), t, output_error(trace, labels)).flatten(0, 1)
+            logits = network.head(network.lift(predicted, trace.top))
+            loss = F.cross_entropy(logits, labels.repeat(len(h)), reduction="sum")
+            (slopes,) = torch.autograd.grad(loss, h)
+        return Credits(tuple(slopes[: len(network.blocks)]), slopes[0])
+
+    def auxiliary_loss(
+        self, network: Network, trace: Trace, labels: Tensor, state: nn.Module, randomness: torch.Generator
+    ) -> Tensor:
+        return _misses(network, trace, labels, state).square().mean()
+
+    def bridge_residual(
+        self, network: Network, trace: Trace, labels: Tensor, state: nn.Module, randomness: torch.Generator
+    ) -> tuple[Tensor, ...]:
+        return tuple(_misses(network, trace, labels, state).detach().abs().mean(dim=-1))
+
+
+def _block_inputs(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:
+    """States and depths from which G predicts: ``h_0..h_{L-1}``, and ``h_0`` alone in a network without blocks."""
+    vectors, t = stacked_states(network, trace)
+    inputs = max(len(network.blocks), 1)
+    return vectors[:inputs], t[:inputs]
+
+
+def _misses(network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Tensor:
+    """Prediction minus target at every block's input, ``(L, B, d)``."""
+    h, t = _block_inputs(network, trace)
+    last = network.read(trace.states[-1].detach())
+    return state(h, t, output_error(trace, labels)) - last / rms(last)

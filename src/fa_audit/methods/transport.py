@@ -1,0 +1,74 @@
+"""Credit that travels down through a block's own layers, with other weights on the way back.
+
+For the sign-symmetric family and Kolen-Pollack: every matrix and kernel W of a block has a feedback partner of the
+same shape, through which gradients by the layer's input flow. Activations, normalisations and skips are passed
+exactly. With every partner equal to its W, the credits are backpropagation's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from fa_audit.architectures.network import Network
+from fa_audit.methods.method import Credits, top_gradient
+from fa_audit.trace import Trace
+
+LAYERS = (F.linear, F.conv2d)
+
+
+def block_weights(network: Network) -> Iterator[tuple[str, nn.Parameter]]:
+    """Every matrix and kernel inside the blocks, under a name that a buffer can have."""
+    for name, parameter in network.blocks.named_parameters():
+        if parameter.dim() > 1:
+            yield name.replace(".", "_"), parameter
+
+
+def fan_in(weight: Tensor) -> int:
+    """Number of inputs that each output of a matrix ``(out, in)`` or kernel ``(out, in, kh, kw)`` sums."""
+    return weight[0].numel()
+
+
+def transported_credits(
+    network: Network, trace: Trace, labels: Tensor, feedback: Mapping[nn.Parameter, Tensor]
+) -> Credits:
+    """The exact output gradient of the batch-mean loss, carried down through `feedback`, block by block.
+
+    Args:
+        feedback: weight -> what takes its place on the way back, of the same shape.
+    """
+    credit = top_gradient(trace, labels)
+    descending = [credit]
+    for layer in reversed(range(len(network.blocks))):
+        h = trace.states[layer].detach().requires_grad_()
+        with torch.enable_grad(), _FeedbackWeights(feedback):
+            following = network.split(layer, h)[1]
+        (credit,) = torch.autograd.grad(following, h, credit)
+        descending.append(credit)
+    embedding, *blocks = map(network.read_gradient, reversed(descending))
+    return Credits(tuple(blocks), embedding)
+
+
+class _FeedbackWeights(TorchFunctionMode):
+    """Inside it, linear layers and convolutions compute with their weights and pass gradients through others."""
+
+    def __init__(self, feedback: Mapping[nn.Parameter, Tensor]) -> None:
+        super().__init__()
+        self.feedback = feedback
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function not in LAYERS or len(args) < 2 or args[1] not in self.feedback:
+            return function(*args, **kwargs)
+        x, weight, *rest = args
+        with torch.no_grad():
+            value = function(x, weight, *rest, **kwargs)
+        back = function(x, self.feedback[weight], *rest, **kwargs)
+        return value + (back - back.detach())  # the bracket is zero and carries the gradient

@@ -1,0 +1,33 @@
+"""Uniform sign-symmetric feedback: gradients travel back through the signs of the weights.
+
+    a_{L-1} = dCE/dh_L,    a_{l-1} = a_l J_l,    J_l: Jacobian of block l with each W replaced by sign(W) / sqrt(fan_in)
+
+Source: Liao, Leibo, Poggio 2016; named uSF in Moskovitz, Litwin-Kumar, Abbott 2018. Not in Hao, Wan, Zhai 2026.
+Constants: the magnitude 1/sqrt(fan_in), ours: the scale of a random matrix that preserves norms.
+Cost: BP's forward and backward, and for the credit a forward with both weights and a backward through the blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from fa_audit.architectures.network import Network
+from fa_audit.methods.method import Credits, Method
+from fa_audit.methods.transport import block_weights, fan_in, transported_credits
+from fa_audit.trace import Trace
+
+
+@dataclass(frozen=True)
+class USF(Method):
+    summary: ClassVar[str] = "uniform sign-symmetric feedback: the signs of the weights, all of one magnitude"
+    equation: ClassVar[str] = "a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> sign(W) / sqrt(fan_in)]"
+    feedback: ClassVar[str] = "signs of the weights"
+    source: ClassVar[str] = "Liao, Leibo, Poggio 2016"
+    passes: ClassVar[str] = "3 forward, 2 backward"
+
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+        feedback = {weight: weight.detach().sign() * fan_in(weight) ** -0.5 for _, weight in block_weights(network)}
+        return transported_credits(network, trace, labels, feedback)
