@@ -23,6 +23,7 @@ include: "rules/data.smk"
 include: "rules/train.smk"
 include: "rules/baselines.smk"
 include: "rules/audit.smk"
+include: "rules/sweep.smk"
 include: "rules/aggregate.smk"
 include: "rules/figures.smk"
 include: "rules/tables.smk"
@@ -46,6 +47,7 @@ rule all:
     input:
         figures=figure_files(),
         tables=table_files(),
+        sweeps=sweep_files(),
         tidy=expand("results/tidy/{name}.csv", name=TIDY),
     localrule: True
 
@@ -68,6 +70,13 @@ rule audit:
     """Every audit, one JSON file per run and seed."""
     input:
         audits=audit_files(),
+    localrule: True
+
+
+rule sweeps:
+    """Every penalty sweep: one trajectory per method, lambda and seed, and a table of their ends."""
+    input:
+        sweeps=sweep_files(),
     localrule: True
 
 

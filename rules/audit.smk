@@ -18,7 +18,7 @@ rule audit_network:
     threads: THREADS
     resources:
         gpu=gpus,
-        mem_mb=2000,
+        mem_mb=audit_memory,
         runtime=15,
     params:
         roles=baseline_roles,

@@ -1,11 +1,13 @@
 # Helpers of the rules: the grid, paths, resources, messages. No rules here, no rules' helpers elsewhere.
 
+import os
 import sys
 from pathlib import Path
 
 import yaml
 
 sys.path[:0] = [str(Path(workflow.basedir) / folder) for folder in ("src", "workflow_scripts")]
+sys.path.append(os.getcwd())  # methods of the user's own
 
 from _code import code_files
 from _lock import claim_folder
@@ -17,6 +19,7 @@ from fa_audit.errors import AuditError, unknown
 from fa_audit.figures import FIGURES
 from fa_audit.grid import read_grid
 from fa_audit.methods import METHODS
+from fa_audit.registry import class_literals, entry_of
 from fa_audit.tables import TABLES
 
 TIDY = ("runs", "layers", "trajectories")
@@ -61,9 +64,12 @@ def data_of(wildcards):
     return f"results/data/{spec_of(wildcards).dataset}.safetensors"
 
 
+def method_entry(wildcards):
+    return entry_of("method", METHODS, spec_of(wildcards).method)
+
+
 def modules_of(wildcards):
-    spec = spec_of(wildcards)
-    named = (METHODS[spec.method], ARCHITECTURES[spec.architecture])
+    named = (method_entry(wildcards), ARCHITECTURES[spec_of(wildcards).architecture])
     return [entry.partition(":")[0] for entry in named]
 
 
@@ -136,6 +142,19 @@ def table_files():
     ]
 
 
+def sweep_settings():
+    return [name for name, setting in sorted(GRID.settings.items()) if setting.sweep]
+
+
+def sweep_files():
+    tables = [f"results/sweeps/{name}.csv" for name in sweep_settings()]
+    return tables + run_files("sweeps", "csv", GRID.cells("sweep"))
+
+
+def sweep_trajectories_of(wildcards):
+    return run_files("sweeps", "csv", GRID.setting(wildcards.setting).cells("sweep"))
+
+
 @readable
 def cells_of(wildcards):
     return list(GRID.setting(wildcards.setting).cells("runs"))
@@ -201,8 +220,22 @@ def gpus(wildcards):
     return 1 if not workflow.local_exec or gpu_here() else 0
 
 
+def declared(wildcards, name):
+    """What a method's class says of its cost; what it does not say is the base class's."""
+    base = class_literals("fa_audit.methods.method:Method")
+    return (base | class_literals(method_entry(wildcards)))[name]
+
+
 def training_minutes(wildcards):
-    return 30 + 2 * spec_of(wildcards).epochs
+    return round(30 + 2 * spec_of(wildcards).epochs * declared(wildcards, "relative_time"))
+
+
+def training_memory(wildcards):
+    return 2000 + declared(wildcards, "memory_mb")
+
+
+def audit_memory(wildcards):
+    return 3000 + declared(wildcards, "memory_mb")
 
 
 # ---- what a person sees

@@ -16,7 +16,7 @@ rule train_network:
     threads: THREADS
     resources:
         gpu=gpus,
-        mem_mb=2000,
+        mem_mb=training_memory,
         runtime=training_minutes,
     params:
         spec=spec_values,

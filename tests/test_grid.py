@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.errors import AuditError
 from fa_audit.grid import read_grid
+from fa_audit.methods import METHODS
 from fa_audit.protocol import Thresholds
 from fa_audit.registry import load
 from fa_audit.spec import RunSpec
@@ -24,10 +25,10 @@ CONFIGS = [ROOT / "config.yaml", *sorted((ROOT / "configs").glob("*.yaml"))]
 
 
 def changed(**values):
-    """The demo's configuration with other values in its only setting."""
+    """The demo's first setting alone, with other values."""
     config = copy.deepcopy(DEMO)
-    config["settings"]["demo"] |= values
-    return config
+    config["settings"] = {"demo": config["settings"]["demo"] | values}
+    return {"settings": config["settings"]}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
@@ -38,8 +39,10 @@ def test_every_shipped_configuration_is_valid(path):
 
 def test_the_demo_expands_to_every_run_and_seed_with_full_specifications():
     grid = read_grid(DEMO, SCHEMA)
-    assert len(list(grid.cells("runs"))) == 12
-    assert len(list(grid.cells("baselines"))) == 12
+    demo = grid.setting("demo")
+    assert len(list(demo.cells("runs"))) == 12 and len(list(demo.cells("baselines"))) == 12
+    specs = [grid.setting(setting).spec(run, seed) for setting, run, seed in grid.cells("runs")]
+    assert {spec.method for spec in specs} == set(METHODS)
     frozen = grid.setting("demo").spec("dfa+frozen", 42)
     assert frozen == RunSpec(
         dataset="digits",
@@ -51,6 +54,33 @@ def test_the_demo_expands_to_every_run_and_seed_with_full_specifications():
         batch_size=32,
         seed=42,
     )
+
+
+def test_a_sweep_is_every_method_at_every_penalty_the_penalty_rising():
+    sweep = {"methods": ["fa", "dfa"], "penalties": [0.1, 0, 1e-4]}
+    setting = read_grid(changed(sweep=sweep, runs=["bp", "dfa"]), SCHEMA).setting("demo")
+    expected = [f"{method}{penalty}" for method in ("fa", "dfa") for penalty in ("", "+penalty1e-4", "+penalty1e-1")]
+    assert list(setting.sweep) == expected
+    assert sorted(setting.runs) == sorted({"bp", *expected})  # dfa is a run of the list and of the sweep: trained once
+    assert [setting.spec(run, 42).penalty for run in expected] == [0, 1e-4, 0.1] * 2
+
+
+def test_a_ladder_has_one_rung_per_number_of_trainable_top_blocks():
+    config = changed(ladder=["dfa"])
+    for key in ("sweep", "runs"):
+        del config["settings"]["demo"][key]
+    config["labels"] = {"dfa+frozen3": "top block"}
+    setting = read_grid(config, SCHEMA).setting("demo")
+    rungs = [*setting.runs, "dfa+frozen"]
+    assert [4 - setting.spec(run, 42).frozen_blocks for run in rungs] == [4, 3, 2, 1, 0]
+
+
+def test_a_setting_without_anything_to_audit_is_refused():
+    config = changed()
+    for key in ("sweep", "runs"):
+        del config["settings"]["demo"][key]
+    with pytest.raises(AuditError, match="expected runs, a sweep or a ladder"):
+        read_grid(config, SCHEMA)
 
 
 def test_a_run_is_compared_with_its_own_methods_frozen_baseline():
@@ -75,7 +105,17 @@ def test_a_run_is_compared_with_its_own_methods_frozen_baseline():
         ({"architecture": {"name": "resmlp", "width": "x"}}, ["architecture.width", "'x'", "256"]),
         ({"architecture": {"name": "resmlp", "depth": 0}}, ["architecture.depth", "found 0", "1.."]),
         ({"architecture": {"name": "resmlp", "residual": 1}}, ["architecture.residual", "found 1", "bool"]),
-        ({"runs": ["dfaa"]}, ["settings.demo.runs", "unknown method 'dfaa'", "bp, dfa, fa"]),
+        ({"runs": ["dfaa"]}, ["settings.demo.runs", "unknown method 'dfaa'", "bp, brsf, credit_bridge, dfa", "'dfa'?"]),
+        ({"runs": [], "sweep": None}, ["settings.demo.runs", "settings.demo.sweep", "'methods' and 'penalties'"]),
+        ({"sweep": {"methods": ["dfaa"], "penalties": [0]}}, ["settings.demo.sweep", "unknown method 'dfaa'"]),
+        ({"sweep": {"methods": ["dfa+frozen"], "penalties": [0]}}, ["sweep.methods.0", "the name of a method"]),
+        ({"sweep": {"methods": ["dfa"], "penalties": [-1]}}, ["sweep.penalties.0", "found -1", ">= 0"]),
+        ({"sweep": {"methods": ["dfa"], "penalties": [0, 0.0]}}, ["sweep.penalties", "different numbers"]),
+        ({"sweep": {"methods": ["dfa"]}}, ["settings.demo.sweep", "missing penalties"]),
+        ({"ladder": ["dfaa"]}, ["settings.demo.ladder", "unknown method 'dfaa'"]),
+        ({"ladder": ["ep"]}, ["missing 'ep+frozen'", "ep, ep+frozen1, ep+frozen2, ep+frozen3"]),
+        ({"runs": ["nowhere:Mine"]}, ["settings.demo.runs", "no file of the module 'nowhere'", "PYTHONPATH"]),
+        ({"runs": ["a/b:Mine"]}, ["settings.demo.runs", "unknown method 'a/b:Mine'"]),
         ({"runs": ["dfa+penalty-1"]}, ["penalty '-1'", ">= 0"]),
         ({"runs": ["dfa+penaltynan"]}, ["penalty 'nan'"]),
         ({"runs": ["dfa+penalty1e-2", "dfa+penalty0.01"]}, ["are the same run"]),

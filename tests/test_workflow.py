@@ -1,7 +1,6 @@
 """The workflow through its front door: Snakemake itself, on a small grid over real digits."""
 
 import ast
-import hashlib
 import json
 import os
 import re
@@ -13,14 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
-import yaml
+from projects import ROOT, checkpoints, command, copy_sources, planned, snakemake, write_config
 
 from fa_audit.architectures import ARCHITECTURES
 from fa_audit.files import exclusive
 from fa_audit.methods import METHODS
 
-ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("Snakefile", "rules", "workflow_scripts", "schemas", "profiles", "configs", "config.yaml", "envs", "src")
 CONFIG = {
     "settings": {
         "tiny": {
@@ -37,56 +34,6 @@ CONFIG = {
     "tables": {"main_audit": {"setting": "tiny", "title": "tiny"}},
 }
 RUNS = ("bp", "bp+frozen", "dfa", "dfa+frozen")
-
-
-def copy_sources(folder):
-    """A checkout: the same contents, new modification times."""
-    folder.mkdir(exist_ok=True)
-    for name in PARTS:
-        if (ROOT / name).is_file():
-            shutil.copyfile(ROOT / name, folder / name)
-            continue
-        ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
-        shutil.copytree(ROOT / name, folder / name, copy_function=shutil.copyfile, ignore=ignore, dirs_exist_ok=True)
-    return folder
-
-
-def write_config(folder, config, name="tiny.yaml"):
-    (folder / name).write_text(yaml.safe_dump(config))
-
-
-def command(*arguments, config="tiny.yaml"):
-    configured = ["--configfile", config] if config else []
-    return [sys.executable, "-m", "snakemake", *arguments, "--resources", "gpu=0", *configured]
-
-
-def snakemake(folder, *arguments, config="tiny.yaml", **environment):
-    """Run Snakemake in a folder; returns the finished process with everything it said."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE")}
-    return subprocess.run(
-        command(*arguments, config=config),
-        cwd=folder, env=clean | environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-
-
-def planned(folder, *arguments, **options):
-    """Jobs that a dry run would do, as ``{rule: [wildcards]}``."""
-    done = snakemake(folder, "-n", *arguments, **options)
-    assert done.returncode == 0, done.stdout
-    jobs = {}
-    for block in re.split(r"\n(?=\[|rule |localrule )", done.stdout):
-        if match := re.match(r"(?:local)?rule (\w+):", block):
-            wildcards = re.search(r"wildcards: (.*)", block)
-            jobs.setdefault(match[1], []).append(wildcards[1] if wildcards else "")
-    jobs.pop("all", None)
-    return jobs
-
-
-def checkpoints(folder):
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.glob("results/checkpoints/**/*.safetensors"))
-    }
 
 
 @pytest.fixture(scope="session")
@@ -351,7 +298,7 @@ def test_planning_the_paper_s_grid_imports_no_torch(tmp_path):
 def test_the_menu_of_targets(tmp_path):
     done = snakemake(copy_sources(tmp_path / "project"), "--list-target-rules", config=None)
     names = {line.split()[0] for line in done.stdout.splitlines() if line.endswith(")") and "(" in line}
-    assert names == {"all", "train", "baselines", "audit", "figures", "tables"}
+    assert names == {"all", "train", "baselines", "audit", "sweeps", "figures", "tables"}
 
 
 def test_snakemake_s_linter_and_formatter_have_nothing_to_say(tmp_path):

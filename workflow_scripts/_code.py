@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import ast
+import os
 from functools import cache
 from pathlib import Path
 
+from fa_audit.registry import find_module
+
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = (ROOT / "workflow_scripts", ROOT / "src")
+PROJECT = (ROOT / "workflow_scripts", ROOT / "src")
 
 
 @cache
 def code_files(*entries: str) -> list[str]:
     """The project files that `entries` import, directly or not, and the entries; paths relative to the root.
+
+    A method outside the project is followed in the working folder and in the folders in PYTHONPATH.
 
     Package `__init__` files are left out: they hold registries and re-exports, and a method added to a
     registry must not retrain the others.
@@ -29,7 +34,11 @@ def code_files(*entries: str) -> list[str]:
             continue
         found.add(path)
         waiting += map(_module_file, _imports(path))
-    return sorted(str(path.relative_to(ROOT)) for path in found if path.name != "__init__.py")
+    return sorted(_shown(path) for path in found if path.name != "__init__.py")
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
 @cache
@@ -46,10 +55,6 @@ def _imports(path: Path) -> tuple[str, ...]:
 
 @cache
 def _module_file(name: str) -> Path | None:
-    """The file of a module of this project, or None for everything else."""
-    relative = Path(*name.split("."))
-    for source in SOURCES:
-        for path in (source / relative.with_suffix(".py"), source / relative / "__init__.py"):
-            if path.exists():
-                return path
-    return None
+    """The file of a module of this project or of its user, or None for everything else."""
+    users = [Path(folder).resolve() for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    return find_module(name, [*PROJECT, Path.cwd(), *users])

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+sys.path.append(os.getcwd())  # methods of the user's own
 
 from fa_audit.errors import AuditError
 from fa_audit.files import exclusive

@@ -10,8 +10,11 @@ from fa_audit.audit import audit, first_flags
 from fa_audit.checkpoint import load_checkpoint
 from fa_audit.data import load_dataset
 from fa_audit.files import write_json
+from fa_audit.learner import load_method
+from fa_audit.methods import METHODS
 from fa_audit.numerics import set_numerics
 from fa_audit.protocol import Thresholds
+from fa_audit.spec import parse_run
 from fa_audit.training import read_trajectory
 
 if TYPE_CHECKING:
@@ -23,8 +26,10 @@ with logged(snakemake), device(snakemake) as where:
     files = [snakemake.input.sidecar, *snakemake.input.baselines]
     sidecar, *baselines = (json.loads(Path(path).read_text(encoding="utf-8")) for path in files)
     compared = dict(zip(snakemake.params.roles, baselines, strict=True))
+    named = parse_run(snakemake.wildcards.run).method
+    method = None if named in METHODS else load_method(named)  # a class that the configuration vouches for
     report = audit(
-        load_checkpoint(snakemake.input.checkpoint, where),
+        load_checkpoint(snakemake.input.checkpoint, where, method=method),
         load_dataset(snakemake.input.data).to(where),
         sidecar["accuracy"],
         own_frozen=(compared["own"]["run"], compared["own"]["accuracy"]),

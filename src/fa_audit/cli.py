@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,12 +16,13 @@ from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.datasets import DATASETS
 from fa_audit.errors import AuditError, unknown
 from fa_audit.methods import METHODS
-from fa_audit.registry import load
+from fa_audit.registry import entry_of, load
 from fa_audit.spec import RunSpec, parse_run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0 done, 1 bad input."""
+    sys.path.append(os.getcwd())  # methods of the user's own
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
@@ -46,6 +49,7 @@ def _audit_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="data file; default results/data/DATASET.safetensors")
     parser.add_argument("--frozen", type=Path, metavar="JSON", help="the method's own frozen baseline")
     parser.add_argument("--bp-frozen", type=Path, metavar="JSON", help="backpropagation's frozen baseline")
+    parser.add_argument("--method", help="package.module:ClassName of a checkpoint whose method is not fa-audit's own")
     parser.add_argument("--format", choices=("text", "json", "markdown"), default="text")
 
 
@@ -67,10 +71,11 @@ def _audit(options: argparse.Namespace) -> int:
     from fa_audit.audit import audit
     from fa_audit.checkpoint import load_checkpoint
     from fa_audit.data import load_dataset
+    from fa_audit.learner import load_method
     from fa_audit.numerics import set_numerics
 
     set_numerics(threads=1)
-    learner = load_checkpoint(options.checkpoint)
+    learner = load_checkpoint(options.checkpoint, method=load_method(options.method) if options.method else None)
     data = options.data or Path(f"results/data/{learner.spec.dataset}.safetensors")
     sidecar = options.checkpoint.with_suffix(".json")
     own, bp = (_baseline(path, learner.spec) for path in (options.frozen, options.bp_frozen))
@@ -114,6 +119,7 @@ def _baseline(path: Path | None, audited: RunSpec) -> tuple[str, float] | None:
 def _train(options: argparse.Namespace) -> int:
     from fa_audit.checkpoint import Resume
     from fa_audit.data import load_dataset
+    from fa_audit.learner import load_method
     from fa_audit.numerics import set_numerics
     from fa_audit.runfiles import fingerprint, train_run
 
@@ -124,7 +130,7 @@ def _train(options: argparse.Namespace) -> int:
     _check_device(options.device)
     dataset = load_dataset(options.data, verify=True)
     spec = _spec(options, dataset.name)
-    code = sorted(Path(__file__).parent.rglob("*.py"))
+    code = [*sorted(Path(__file__).parent.rglob("*.py")), inspect.getfile(type(load_method(spec.method)))]
     resume = Resume(
         output.with_name(f".{output.stem}.resume"), fingerprint(spec, [options.data, *code], options.device)
     )
@@ -147,8 +153,7 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
     if options.architecture not in ARCHITECTURES:
         raise unknown("architecture", options.architecture, ARCHITECTURES)
     run = parse_run(options.run)
-    if run.method not in METHODS:
-        raise unknown("method", run.method, METHODS)
+    entry_of("method", METHODS, run.method)
     chosen = {"width": options.width, "depth": options.depth}
     if wrong := [f"{name}: found {value}; expected an integer >= 1." for name, value in chosen.items() if value < 1]:
         raise AuditError(wrong[0])

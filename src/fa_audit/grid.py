@@ -14,7 +14,8 @@ from fa_audit.datasets import DATASETS
 from fa_audit.errors import AuditError, unknown
 from fa_audit.figures import FIGURES
 from fa_audit.methods import METHODS
-from fa_audit.spec import Run, RunSpec, parse_run
+from fa_audit.registry import class_literals, entry_of
+from fa_audit.spec import Run, RunSpec, parse_run, short_number
 from fa_audit.tables import TABLES
 
 MOST_PROBLEMS = 5
@@ -34,7 +35,8 @@ class Setting:
 
     Attributes:
         name: as in the configuration and in every path.
-        runs: names of the runs that are audited.
+        runs: names of the runs that are audited, those of the sweep and of the ladder included.
+        sweep: those of them that make the penalty sweep, method by method, the penalty rising.
         baselines: names of the frozen and shallow runs that they are compared with.
         seeds: every run is done once for each.
         common: `RunSpec` fields that all runs share.
@@ -42,6 +44,7 @@ class Setting:
 
     name: str
     runs: tuple[str, ...]
+    sweep: tuple[str, ...]
     baselines: tuple[str, ...]
     seeds: tuple[int, ...]
     common: Mapping[str, Any]
@@ -61,7 +64,7 @@ class Setting:
         return parse_run(run).spec(depth=depth, seed=seed, **self.common)
 
     def cells(self, kind: str) -> Iterator[tuple[str, str, int]]:
-        """``(setting, run, seed)`` of every audited run (`kind` "runs") or baseline ("baselines"), sorted."""
+        """``(setting, run, seed)``, sorted: every audited run ("runs"), baseline ("baselines") or "sweep" run."""
         for run in sorted(getattr(self, kind)):
             yield from ((self.name, run, seed) for seed in sorted(self.seeds))
 
@@ -130,8 +133,27 @@ def _setting(name: str, body: Mapping[str, Any]) -> Setting:
         "architecture_options": tuple(sorted((ARCHITECTURE_OPTIONS[kind] | architecture).items())),
         **{key: body[key] for key in BUDGET if key in body},
     }
-    runs, baselines = ([str(parse_run(run)) for run in body.get(kind, ())] for kind in ("runs", "baselines"))
-    return Setting(name, tuple(runs), tuple(baselines), tuple(body["seeds"]), common)
+    depth = dict(common["architecture_options"])["depth"]
+    parts = {part: tuple(str(parse_run(run)) for run in names) for part, names in run_names(body, depth).items()}
+    runs = tuple(dict.fromkeys((*parts["runs"], *parts["sweep"], *parts["ladder"])))
+    return Setting(name, runs, parts["sweep"], parts["baselines"], tuple(body["seeds"]), common)
+
+
+def run_names(body: Mapping[str, Any], depth: int) -> dict[str, list[str]]:
+    """The names of a setting's runs, by the part of the configuration that asks for them.
+
+    The sweep is every method at every penalty. The depth-utility ladder of a method is the method with its top
+    ``k`` blocks trainable, k = L..1; its last rung, k = 0, is the method's frozen baseline.
+    """
+    sweep = body.get("sweep", {"methods": [], "penalties": []})
+    penalties = [f"+penalty{short_number(value)}" if value else "" for value in sorted(sweep["penalties"])]
+    frozen = ["", *(f"+frozen{count}" for count in range(1, depth))]
+    return {
+        "runs": list(body.get("runs", [])),
+        "sweep": [method + penalty for method in sweep["methods"] for penalty in penalties],
+        "ladder": [method + rung for method in body.get("ladder", []) for rung in frozen],
+        "baselines": list(body.get("baselines", [])),
+    }
 
 
 def _schema_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
@@ -171,7 +193,7 @@ def _name_problems(config: Mapping[str, Any]) -> Iterator[str]:
     """Problems that a schema cannot see: names that nothing answers to, and missing baselines."""
     for name, body in config["settings"].items():
         yield from _setting_problems(f"settings.{name}", body)
-    runs = {run for body in config["settings"].values() for part in ("runs", "baselines") for run in body.get(part, [])}
+    runs = {run for body in config["settings"].values() for run in _listed(body)}
     for run in sorted(set(config.get("labels", {})) - runs):
         yield str(unknown("run", run, runs, where="labels"))
     for kind, registry in (("figures", FIGURES), ("tables", TABLES)):
@@ -180,6 +202,14 @@ def _name_problems(config: Mapping[str, Any]) -> Iterator[str]:
                 yield str(unknown(kind[:-1], body.get("kind", name), registry, where=f"{kind}.{name}"))
             elif body["setting"] not in config["settings"]:
                 yield str(unknown("setting", body["setting"], config["settings"], where=f"{kind}.{name}.setting"))
+
+
+def _listed(body: Mapping[str, Any]) -> Iterator[str]:
+    """Every run name of a setting; none if its architecture is unknown, which is reported on its own."""
+    options = ARCHITECTURE_OPTIONS.get(body["architecture"]["name"], {}) | body["architecture"]
+    if type(depth := options.get("depth")) is int:
+        for names in run_names(body, min(depth, LARGEST_OPTION)).values():
+            yield from names
 
 
 def _setting_problems(where: str, body: Mapping[str, Any]) -> Iterator[str]:
@@ -193,9 +223,12 @@ def _setting_problems(where: str, body: Mapping[str, Any]) -> Iterator[str]:
         yield from wrong
         return
     depth = (ARCHITECTURE_OPTIONS[kind] | body["architecture"])["depth"]
-    parts = [(f"{where}.{part}", body.get(part, [])) for part in ("runs", "baselines")]
-    problems = [problem for place, names in parts for problem in _run_problems(place, names, depth)]
-    yield from problems or _baseline_problems(where, body)
+    parts = run_names(body, depth)
+    problems = [problem for part, names in parts.items() for problem in _run_problems(f"{where}.{part}", names, depth)]
+    audited = [*parts["runs"], *parts["sweep"], *parts["ladder"]]
+    if not audited:
+        problems.append(f"{where}: nothing to audit; expected runs, a sweep or a ladder.")
+    yield from problems or _baseline_problems(where, audited, parts["baselines"])
 
 
 def _option_problems(where: str, kind: str, options: Mapping[str, Any]) -> Iterator[str]:
@@ -224,8 +257,8 @@ def _run_problems(where: str, names: list[str], depth: int) -> Iterator[str]:
 
 
 def _run_problem(run: Run, text: str, where: str, depth: int, seen: dict[str, str]) -> str:
-    if run.method not in METHODS:
-        return str(unknown("method", run.method, METHODS, where=where))
+    if problem := _method_problem(run.method):
+        return f"{where}: {problem}"
     if run.frozen > depth:
         return f"{where}: '{text}' freezes {run.frozen} blocks; the network has {depth}."
     if where.endswith("baselines") and not run.is_baseline:
@@ -236,13 +269,24 @@ def _run_problem(run: Run, text: str, where: str, depth: int, seen: dict[str, st
     return ""
 
 
-def _baseline_problems(where: str, body: Mapping[str, Any]) -> Iterator[str]:
+def _method_problem(name: str) -> str:
+    """Why a method cannot be trained with; one outside the registry must be a class in a file that can be found."""
+    try:
+        class_literals(entry_of("method", METHODS, name))
+    except AuditError as error:
+        return str(error)
+    return ""
+
+
+def _baseline_problems(where: str, audited: list[str], baselines: list[str]) -> Iterator[str]:
     """Every audited run needs its own frozen baseline and backpropagation's, or depth utility means nothing."""
-    present = {str(parse_run(text)) for text in body.get("baselines", [])}
+    present = {str(parse_run(text)) for text in baselines}
     needed: dict[str, list[str]] = {}
-    for text in body["runs"]:
+    for text in dict.fromkeys(str(parse_run(run)) for run in audited):
         for baseline in dict.fromkeys((own_baseline(text), "bp+frozen")):
             needed.setdefault(baseline, []).append(text)
     for baseline in sorted(set(needed) - present):
-        audited = ", ".join(needed[baseline])
-        yield f"{where}.baselines: missing '{baseline}', the frozen baseline of {audited}; add it to the list."
+        yield (
+            f"{where}.baselines: missing '{baseline}', the frozen baseline of {', '.join(needed[baseline])};"
+            " add it to the list."
+        )

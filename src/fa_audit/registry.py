@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ast
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from fa_audit.errors import AuditError, unknown
+
+ELSEWHERE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")  # package.module:ClassName
+WHERE = "Expected package.module:ClassName, in the working folder or in a folder in PYTHONPATH."
 
 
 def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
@@ -15,15 +23,61 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
     Raises:
         AuditError: `name` is not registered (the message lists the names that are), or cannot be imported.
     """
-    if name not in registry and ":" not in name:
-        raise unknown(kind, name, registry)
-    module, _, attribute = registry.get(name, name).partition(":")
+    entry = entry_of(kind, registry, name)
+    module, _, attribute = entry.partition(":")
     try:
         return getattr(import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         if name in registry:
             raise
-        raise AuditError(
-            f"{kind} '{name}': {error}. Expected package.module:ClassName, importable from the working folder"
-            " or from a folder in PYTHONPATH."
-        ) from error
+        raise AuditError(f"{kind} '{name}': {error}. {WHERE}") from error
+
+
+def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
+    """The entry ``package.module:Object`` behind a name, which may be such an entry itself.
+
+    Raises:
+        AuditError: it is neither.
+    """
+    if name not in registry and not ELSEWHERE.fullmatch(name):
+        raise unknown(kind, name, registry)
+    return registry.get(name, name)
+
+
+def find_module(name: str, folders: Iterable[str | Path]) -> Path | None:
+    """The source file of a module, looked for in `folders` in their order; nothing is imported."""
+    relative = Path(*name.split("."))
+    candidates = (
+        Path(folder) / path for folder in folders for path in (relative.with_suffix(".py"), relative / "__init__.py")
+    )
+    return next((path for path in candidates if path.is_file()), None)
+
+
+@cache
+def class_literals(entry: str) -> dict[str, Any]:
+    """The class attributes that the class body of ``package.module:Class`` assigns as literals, read from its source.
+
+    The workflow plans with them; importing every method would cost it seconds. Inherited ones are not seen.
+
+    Raises:
+        AuditError: there is no such file or no such class in it.
+    """
+    module, _, name = entry.partition(":")
+    path = find_module(module, [Path(__file__).resolve().parents[1], *sys.path])
+    if path is None:
+        raise AuditError(f"'{entry}': no file of the module '{module}'. {WHERE}")
+    try:
+        statements = ast.parse(path.read_text(encoding="utf-8")).body
+    except (SyntaxError, ValueError) as error:
+        raise AuditError(f"'{entry}': {path} is no Python source ({error}).") from error
+    classes = {statement.name: statement for statement in statements if isinstance(statement, ast.ClassDef)}
+    if name not in classes:
+        raise AuditError(f"'{entry}': no class '{name}' in {path}; it has: {', '.join(classes) or 'none'}.")
+    return dict(_literals(classes[name].body))
+
+
+def _literals(body: list[ast.stmt]) -> Iterable[tuple[str, Any]]:
+    for statement in body:
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and isinstance(statement.value, ast.Constant):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            yield from ((target.id, statement.value.value) for target in targets if isinstance(target, ast.Name))

@@ -9,7 +9,8 @@ As beta -> 0 and T -> infinity the update is backpropagation's, with an error of
 phases of +beta and -beta, which leaves an error of order beta^2.
 
 Source: Scellier, Bengio 2017; symmetric nudging: Laborieux, Ernoult, Scellier, Bengio, Grollier, Querlioz 2021.
-Constants: beta 0.5 and T 20 are the paper's (Hao, Wan, Zhai 2026); alpha 0.5 and the symmetric option are ours.
+Constants: beta 0.5 and T 20 are the paper's (Hao, Wan, Zhai 2026); alpha 0.2 and the symmetric option are ours. E's
+curvature in a chain of identities reaches 4, so that steps of 0.5 no longer settle (docs/methods.md has the search).
 Cost: T + 1 forward and backward passes through blocks and head, twice as many if symmetric.
 """
 
@@ -49,7 +50,7 @@ class EP(Method):
 
     beta: float = 0.5
     steps: int = 20
-    alpha: float = 0.5
+    alpha: float = 0.2
     symmetric: bool = False
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:

@@ -1,0 +1,90 @@
+"""How long a training step of every method takes, relative to backpropagation in the same run.
+
+Writes benchmarks/methods.json, from which docs/methods.md takes its column. One thread, the paper's network (resmlp,
+d = 256, L = 4, batch 128), pixels at random: no download, and nothing here depends on what the images show.
+
+    python benchmarks/methods.py [--repeats N] [--steps N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from pathlib import Path
+
+import torch
+
+from fa_audit.files import write_json
+from fa_audit.learner import Learner, build, learn
+from fa_audit.methods import METHODS
+from fa_audit.numerics import set_numerics
+from fa_audit.spec import RunSpec
+
+OUTPUT = Path(__file__).with_suffix(".json")
+BATCH, SHAPE, CLASSES = 128, (3, 32, 32), 10
+RESMLP = (("depth", 4), ("residual", True), ("terminal_norm", True), ("width", 256))
+
+
+def learner_of(method: str) -> Learner:
+    """A fresh learner in the phase in which it spends most of its training."""
+    spec = RunSpec(dataset="random", architecture="resmlp", architecture_options=RESMLP, method=method)
+    learner = build(spec, SHAPE, CLASSES)
+    learner.method.begin_epoch(learner.state, 0.5)
+    learner.train_mode()
+    return learner
+
+
+def seconds_per_step(method: str, steps: int) -> float:
+    """Mean wall time of a whole step, optimiser included, after two steps to warm up."""
+    randomness = torch.Generator().manual_seed(0)
+    x = torch.randn(BATCH, *SHAPE, generator=randomness)
+    labels = torch.randint(CLASSES, (BATCH,), generator=randomness)
+    learner = learner_of(method)
+    optimiser = learner.optimiser()
+    start = 0.0
+    for step in range(steps + 2):
+        if step == 2:
+            start = time.perf_counter()
+        optimiser.zero_grad(set_to_none=True)
+        learn(learner, x, labels, randomness)
+        optimiser.step()
+    return (time.perf_counter() - start) / steps
+
+
+def measure(repeats: int, steps: int) -> dict[str, dict[str, float]]:
+    """Per method, medians over rounds in which every method has its turn: milliseconds, and the ratio to BP's."""
+    times: dict[str, list[float]] = {name: [] for name in METHODS}
+    for _ in range(repeats):
+        for name in METHODS:
+            times[name].append(seconds_per_step(name, steps))
+    ratios = {name: [t / bp for t, bp in zip(times[name], times["bp"], strict=True)] for name in METHODS}
+    return {
+        name: {
+            "milliseconds": round(1000 * statistics.median(times[name]), 2),
+            "relative_to_bp": round(statistics.median(ratios[name]), 2),
+        }
+        for name in METHODS
+    }
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=20)
+    options = parser.parse_args()
+    set_numerics(threads=1)
+    measured = measure(options.repeats, options.steps)
+    for name, entry in measured.items():
+        print(f"{name:<16} {entry['milliseconds']:8.2f} ms   {entry['relative_to_bp']:6.2f} x bp")
+    about = {"machine": platform.machine(), "torch": torch.__version__, "threads": torch.get_num_threads()}
+    about |= {"network": "resmlp d=256 L=4", "batch": BATCH, "steps": options.steps, "repeats": options.repeats}
+    write_json(OUTPUT, {"about": about, "methods": measured})
+    print(f"written: {json.dumps(str(OUTPUT.name))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Writes the tables of docs/methods.md from the registry and from benchmarks/methods.json, or checks them.
+
+python tools/methods_table.py [--check]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from fa_audit.learner import load_method
+from fa_audit.methods import METHODS
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENT = ROOT / "docs/methods.md"
+MEASURED = ROOT / "benchmarks/methods.json"
+
+
+def methods_table() -> str:
+    """One row per method: what its class says of it, and its measured time per step."""
+    measured = json.loads(MEASURED.read_text(encoding="utf-8"))["methods"]
+    rows = [
+        [f"`{name}`", f"`{m.equation}`", m.feedback, m.source, m.passes, f"{measured[name]['relative_to_bp']:.2f}"]
+        for name, m in ((name, load_method(name)) for name in METHODS)
+    ]
+    header = ["method", "credit", "feedback", "source", "passes per step", "time per step / BP's"]
+    return _markdown(header, rows)
+
+
+def constants_table() -> str:
+    """One row per method with constants: their names and defaults."""
+    rows = [
+        [f"`{name}`", ", ".join(f"{field} = {value}" for field, value in dataclasses.asdict(method).items())]
+        for name, method in ((name, load_method(name)) for name in METHODS)
+        if dataclasses.fields(method)
+    ]
+    return _markdown(["method", "constants"], rows)
+
+
+def _markdown(header: list[str], rows: Iterable[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows])
+
+
+def document(text: str) -> str:
+    """The text with the tables between its markers made anew."""
+    for name, table in {"methods": methods_table(), "constants": constants_table()}.items():
+        pattern = rf"(<!-- table: {name} -->\n).*?(\n<!-- end -->)"
+        text, count = re.subn(pattern, lambda m, table=table: m[1] + table + m[2], text, flags=re.DOTALL)
+        if count != 1:
+            raise SystemExit(f"{DOCUMENT}: found {count} places for the table '{name}'; expected one.")
+    return text
+
+
+def main() -> None:
+    """Rewrite the document, or with --check exit with 1 if it is stale."""
+    before = DOCUMENT.read_text(encoding="utf-8")
+    after = document(before)
+    if "--check" in sys.argv[1:]:
+        if after != before:
+            raise SystemExit(f"{DOCUMENT} is stale: run python tools/methods_table.py")
+        return
+    DOCUMENT.write_text(after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
