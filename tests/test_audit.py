@@ -1,16 +1,21 @@
-"""The audit of a run: credits against gradients, first flags, and what the tidy tables keep of it."""
+"""The audit of a run: credits against gradients, first flags, and what reports and tidy tables keep of it."""
 
 import json
+import math
+from dataclasses import dataclass, replace
 
 import pandas as pd
 import pytest
 import torch
 
-from fa_audit.audit import audit, credit_alignment, first_flags
+from fa_audit.audit import audit, first_flags
+from fa_audit.credit_metrics import credit_alignment
 from fa_audit.data import evaluation_batches
 from fa_audit.datasets.digits import digits
 from fa_audit.learner import build
-from fa_audit.protocol import Thresholds
+from fa_audit.methods import METHODS
+from fa_audit.methods.dfa import DFA
+from fa_audit.protocol import Thresholds, diagnose
 from fa_audit.spec import RunSpec
 from fa_audit.tidy import layers_table, runs_table
 from fa_audit.training import read_trajectory, train, trajectory_csv
@@ -51,6 +56,64 @@ def test_an_audit_keeps_the_two_frozen_baselines_apart(data):
     assert report.to_dict()["verdict"]["baseline"] == "dfa+frozen"
     assert "D3-strict (against bp+frozen)" in report.flags
     assert "dfa+frozen" in str(report)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_weights_that_are_not_finite_leave_reasons_and_no_numbers(make_spec, dataset, method):
+    learner = build(make_spec(method), dataset.image_shape, dataset.classes)
+    learner.network.embed[1].weight.data[0, 0] = math.nan
+    report = audit(learner, dataset, 0.5)
+    of_blocks = [entry for block in report.credit for name, entry in block.items() if name != "feature_drift"]
+    assert len(of_blocks) == 27 and len(report.deep) == 6
+    assert all(entry.value is None and entry.reason for entry in [*of_blocks, *report.deep.values()])
+    assert report.feature_drift["embed.1.weight"].value is None
+    json.dumps(report.to_dict(), allow_nan=False)
+
+
+def test_a_network_of_one_block_has_no_deep_layer_and_a_shallow_one_no_blocks(make_spec, dataset):
+    for options, blocks in (({"depth": 1}, 1), ({"shallow": True}, 0)):
+        report = audit(build(make_spec("dfa", **options), dataset.image_shape, dataset.classes), dataset, 0.5)
+        assert len(report.credit) == blocks
+        assert all(entry.value is None and "l >= 1" in entry.reason for entry in report.deep.values())
+        assert report.feature_drift["embed.1.weight"].value == 0
+
+
+@dataclass(frozen=True)
+class Single(DFA):
+    def credits(self, network, trace, labels, state):
+        return super().credits(network, replace(trace, logits=trace.logits @ torch.eye(network.classes)), labels, state)
+
+
+def test_a_method_that_insists_on_float32_keeps_its_cosines(make_spec, dataset):
+    report = audit(build(make_spec("dfa"), dataset.image_shape, dataset.classes, Single()), dataset, 0.5)
+    assert report.deep["cosine"].value is not None
+    for entry in (report.credit[1]["rho"], report.credit[1]["fresh_b_cosine"], report.deep["fresh_b_null"]):
+        assert entry.value is None and entry.reason.startswith("float64 recomputation failed: RuntimeError")
+
+
+def test_the_json_of_an_audit_carries_counts_and_reasons(make_spec, dataset):
+    learner = build(make_spec("dfa"), dataset.image_shape, dataset.classes)
+    entry = json.loads(json.dumps(audit(learner, dataset, 0.5).to_dict(), allow_nan=False))
+    assert len(entry["credit"]) == 3
+    assert set(entry["deep"]) == {"cosine", "clamped_cosine", "rho", "rho_bp", "nudging", "fresh_b_null"}
+    assert entry["feature_drift"].keys() == dict(learner.network.named_parameters()).keys()
+    for measured in (*entry["credit"][0].values(), *entry["deep"].values(), *entry["feature_drift"].values()):
+        assert {"value", "n", "n_valid"} <= set(measured) and (measured["value"] is None) == ("reason" in measured)
+    for draws in (entry["deep"]["fresh_b_null"], entry["credit"][2]["rho_random"]):
+        low, high = draws["interval"]
+        assert low < draws["value"] < high and high - low == pytest.approx(2 * 1.96 * draws["std"])
+
+
+def test_the_text_has_a_table_of_credits_only_where_there_are_credits(make_spec, dataset):
+    learner = build(make_spec("dfa"), dataset.image_shape, dataset.classes)
+    report = audit(learner, dataset, 0.5)
+    cells = ["2", *(f"{report.credit[2][name].value:.3g}" for name in ("cosine", "rho", "nudging"))]
+    assert cells in [line.split() for line in str(report).splitlines()]
+    assert "| block | cosine | rho | nudging |" in report.to_markdown()
+    assert f"| {' | '.join(cells)} |" in report.to_markdown()
+    foreign = diagnose(learner.network, evaluation_batches(dataset), 0.5)
+    assert "rho" not in str(foreign) + foreign.to_markdown()
+    assert [foreign.to_dict()[name] for name in ("credit", "deep", "feature_drift")] == [[], {}, {}]
 
 
 def row(epoch, layer, growth, grad_norm):
@@ -109,3 +172,12 @@ def test_tidy_tables_have_one_row_per_run_and_per_state(data):
     assert layers["layer"].tolist() == [0, 1, 2, 3]
     assert layers["cosine"].tolist()[:3] == [block["cosine"].value for block in report.credit]
     assert pd.isna(layers["cosine"].iloc[3])
+    deep = report.deep
+    for name in ("cosine", "clamped_cosine", "rho", "nudging"):
+        assert runs.loc[0, f"deep_{name}"] == deep[name].value
+    null = deep["fresh_b_null"]
+    assert runs.loc[0, ["fresh_b_mean", "fresh_b_std"]].tolist() == [null.value, null.std]
+    for name in ("rho", "nudging", "rho_random", "feature_drift"):
+        assert layers[name].tolist()[:3] == [block[name].value for block in report.credit]
+    assert layers["rho_random_std"].tolist()[:3] == [block["rho_random"].std for block in report.credit]
+    assert layers["bridge_residual_reason"].tolist()[:3] == ["the method has no auxiliary net"] * 3

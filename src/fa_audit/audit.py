@@ -1,4 +1,4 @@
-"""The audit of a run of this package: the protocol on its network, and its credits against the true gradient."""
+"""The audit of a run of this package: the protocol on its network, and what its credits are worth."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
-
+from fa_audit.credit_metrics import measure_credits
 from fa_audit.data import Dataset, evaluation_batches
 from fa_audit.learner import Learner
-from fa_audit.metrics import Measured, clamped_cosine, cosine
 from fa_audit.protocol import DiagnosticReport, Thresholds, diagnose
 from fa_audit.protocol.doors import BATCH_SIZE, BATCHES
-from fa_audit.trace import reference, untouched
-from fa_audit.training import block_credits
 
 
 def audit(
@@ -48,27 +44,8 @@ def audit(
         bp_frozen_acc=bp_frozen_acc,
         frozen_baseline_name=own_name,
     )
-    return replace(report, credit=credit_alignment(learner, *batches[0]))
-
-
-def credit_alignment(learner: Learner, x: torch.Tensor, labels: torch.Tensor) -> tuple[dict[str, Measured], ...]:
-    """Per block, how the credit ``a_l`` is aligned with backpropagation's gradient.
-
-    ``cosine`` compares it with ``g_l`` at the block's input, which is what published numbers do, without any
-    epsilon; ``clamped_cosine`` is torch's value of the same; ``cosine_at_output`` compares it with ``g_{l+1}``,
-    the true gradient of the block's output.
-    """
-    with untouched(learner.network):
-        g = reference(learner.network, x, labels).gradients
-        credits = block_credits(learner, x, labels)
-    return tuple(
-        {
-            "cosine": cosine(a, g[layer]),
-            "clamped_cosine": clamped_cosine(a, g[layer]),
-            "cosine_at_output": cosine(a, g[layer + 1]),
-        }
-        for layer, a in enumerate(credits)
-    )
+    measured = measure_credits(learner, *batches[0])
+    return replace(report, credit=measured.blocks, deep=measured.deep, feature_drift=measured.drift)
 
 
 def first_flags(trajectory: Iterable[Mapping[str, Any]], thresholds: Thresholds) -> dict[str, int | None]:

@@ -38,12 +38,24 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         "grad_norm_last": last["grad_norm"],
         "stability": checks["stability"]["value"],
         "scale_free_last": last["scale_free"],
+        "deep_cosine": audit["deep"]["cosine"]["value"],
+        **deep_credit(audit),
         "three_check": audit["verdict"]["three_check"],
         "four_check": audit["verdict"]["four_check"],
         "baseline": audit["verdict"]["baseline"],
         "flags": "; ".join(audit["flags"]),
         **audit["first_flags"],
     }
+
+
+def deep_credit(audit: Mapping[str, Any]) -> dict[str, float | None]:
+    """What an audit alone knows of the credits of the blocks l >= 1, in columns; None where it could not be measured.
+
+    Their mean cosine is not among it: a run's history has that one for every epoch.
+    """
+    deep = audit["deep"]
+    values = {f"deep_{name}": deep[name]["value"] for name in ("clamped_cosine", "rho", "nudging")}
+    return values | {"fresh_b_mean": deep["fresh_b_null"]["value"], "fresh_b_std": deep["fresh_b_null"]["std"]}
 
 
 def layers_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
@@ -58,14 +70,13 @@ def layers_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def _flat(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Measured quantities as columns: value, number of valid samples, and why a value is absent."""
-    return {
-        column: value
-        for name, entry in measured.items()
-        for column, value in (
-            (name, entry["value"]), (f"{name}_n_valid", entry["n_valid"]), (f"{name}_reason", entry.get("reason"))
-        )
-    }  # fmt: skip
+    """Measured quantities as columns: value, number of valid samples, spread of draws, and why a value is absent."""
+    columns: dict[str, Any] = {}
+    for name, entry in measured.items():
+        columns |= {name: entry["value"], f"{name}_n_valid": entry["n_valid"], f"{name}_reason": entry.get("reason")}
+        if "std" in entry:
+            columns[f"{name}_std"] = entry["std"]
+    return columns
 
 
 def trajectories_table(paths: Mapping[tuple[str, str, int], str]) -> pd.DataFrame:

@@ -23,6 +23,7 @@ from fa_audit.thresholds import Thresholds
 
 LETTERS = {"scale": "D1 / (a)", "reference": "D2 / (b)", "stability": "(c)", "depth": "D3 / (d)",
            "depth_strict": "D3-strict"}  # fmt: skip
+CREDIT_COLUMNS = ("cosine", "rho", "nudging")
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,9 @@ class DiagnosticReport:
         baselines: frozen accuracies of the same cell.
         thresholds: limits of the checks.
         notes: the author's remarks.
-        credit: per block, how the method's credits relate to the gradient; empty where only a network was audited.
+        credit: per block, what the method's credits are worth; empty where only a network was audited.
+        deep: the same over the blocks l >= 1.
+        feature_drift: relative change of every parameter since initialisation, by name.
     """
 
     method_name: str
@@ -46,6 +49,8 @@ class DiagnosticReport:
     thresholds: Thresholds
     notes: str = ""
     credit: tuple[dict[str, Measured], ...] = field(default=())
+    deep: dict[str, Measured] = field(default_factory=dict)
+    feature_drift: dict[str, Measured] = field(default_factory=dict)
 
     @property
     def residual_norms(self) -> list[float]:
@@ -109,7 +114,9 @@ class DiagnosticReport:
                 "checks": checks,
                 "finite": self.evidence.finite,
                 "layers": [layer.to_dict() for layer in self.evidence.layers],
-                "credit": [{name: m.to_dict() for name, m in block.items()} for block in self.credit],
+                "credit": [_entries(block) for block in self.credit],
+                "deep": _entries(self.deep),
+                "feature_drift": _entries(self.feature_drift),
                 "stability": {"layer": self.stability_layer} | self.evidence.stability.to_dict(),
                 "samples": self.evidence.samples,
                 "batches": self.evidence.batches,
@@ -130,6 +137,8 @@ class DiagnosticReport:
             "",
             *_columns(["layer", "||h||", "growth", "||g||", "B ||h|| ||g||", "float32 error"], self._layer_rows()),
         ]
+        if self.credit:
+            lines += ["", *_columns(["block", *CREDIT_COLUMNS], self._credit_rows())]
         return "\n".join(lines + ([f"\n  notes: {self.notes}"] if self.notes else []))
 
     def to_markdown(self) -> str:
@@ -141,6 +150,8 @@ class DiagnosticReport:
             _markdown(["check", "value", "fires when", "outcome"], self._check_rows()),
             _markdown(["layer", "‖h‖", "growth", "‖g‖", "B ‖h‖ ‖g‖", "float32 error"], self._layer_rows()),
         ]
+        if self.credit:
+            parts.append(_markdown(["block", *CREDIT_COLUMNS], self._credit_rows()))
         return "\n\n".join(parts + ([self.notes] if self.notes else [])) + "\n"
 
     def _check_rows(self) -> Iterator[list[str]]:
@@ -155,6 +166,10 @@ class DiagnosticReport:
         for layer in self.evidence.layers:
             values = (layer.hidden_norm, layer.growth, layer.grad_norm, layer.scale_free, layer.float32_error.value)
             yield [str(layer.layer), *map(_number, values)]
+
+    def _credit_rows(self) -> Iterator[list[str]]:
+        for index, block in enumerate(self.credit):
+            yield [str(index), *(_number(block[name].value) for name in CREDIT_COLUMNS)]
 
 
 def summary(report: DiagnosticReport) -> dict[str, Any]:
@@ -187,6 +202,10 @@ def summary(report: DiagnosticReport) -> dict[str, Any]:
             },
         },
     }
+
+
+def _entries(measured: dict[str, Measured]) -> dict[str, Any]:
+    return {name: entry.to_dict() for name, entry in measured.items()}
 
 
 def _jsonable(value: Any) -> Any:

@@ -1,0 +1,400 @@
+"""Credit metrics against closed forms: true gradients, transposed heads, chance, hand-scaled weights."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fa_audit.architectures.network import Network
+from fa_audit.checkpoint import learner_tensors
+from fa_audit.credit_metrics import (
+    Draws,
+    bridge_residuals,
+    deep_mean,
+    drift,
+    feature_drift,
+    loss_changes,
+    measure_credits,
+    nudging,
+    over_draws,
+    perturbation_correlation,
+    unit_directions,
+)
+from fa_audit.learner import build, learn
+from fa_audit.methods import METHODS
+from fa_audit.methods.dfa import DFA
+from fa_audit.metrics import Measured
+from fa_audit.randomness import generator
+from fa_audit.trace import reference, trace
+from fa_audit.training import block_credits
+
+SHAPE, CLASSES, BATCH, WIDTH = (1, 4, 4), 3, 24, 8
+PER_BLOCK = {
+    *("cosine", "clamped_cosine", "cosine_at_output", "rho", "rho_bp", "rho_random"),
+    *("nudging", "bridge_residual", "feature_drift", "fresh_b_cosine"),
+}
+DEEP = {"cosine", "clamped_cosine", "rho", "rho_bp", "nudging", "fresh_b_null"}
+
+
+@pytest.fixture
+def batch():
+    randomness = torch.Generator().manual_seed(1)
+    x = torch.randn(BATCH, *SHAPE, generator=randomness)
+    return x, torch.randint(CLASSES, (BATCH,), generator=randomness)
+
+
+@pytest.fixture
+def vectors():
+    """Random credits ``(B, d)``, directions ``(M, B, d)`` and the loss changes that are linear in them."""
+    randomness = torch.Generator().manual_seed(2)
+    credit = torch.randn(BATCH, WIDTH, dtype=torch.float64, generator=randomness)
+    directions = unit_directions(credit, randomness, count=32)
+    return credit, directions, 1e-3 * (directions * credit).sum(dim=-1)
+
+
+def stirred(learner):
+    """The learner with blocks that matter: random outer weights in place of almost zero ones."""
+    randomness = torch.Generator().manual_seed(5)
+    for block in learner.network.blocks:
+        block.outer.weight.data = 0.5 * torch.randn(WIDTH, WIDTH, generator=randomness)
+    return learner
+
+
+# --- correlation with true changes of the loss -----------------------------------------------------------------------
+
+
+def test_rho_is_one_for_the_gradient_of_a_linear_loss_and_minus_one_for_its_negative(vectors):
+    credit, directions, changes = vectors
+    pairs = 32 * BATCH
+    assert perturbation_correlation(credit, directions, changes) == Measured(pytest.approx(1, abs=1e-12), pairs, pairs)
+    assert perturbation_correlation(-credit, directions, changes).value == pytest.approx(-1, abs=1e-12)
+
+
+def test_rho_is_numpys_correlation_of_the_pooled_pairs(vectors):
+    credit, directions, changes = vectors
+    other = credit + torch.randn(BATCH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    predicted = np.array([[v @ a for v, a in zip(rows, other.numpy())] for rows in directions.numpy()])
+    expected = np.corrcoef(predicted.ravel(), changes.numpy().ravel() + 7)[0, 1]
+    assert 0.5 < expected < 0.95
+    assert perturbation_correlation(other, directions, changes + 7).value == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e-3, 1e30, 1e290])
+def test_rho_ignores_one_scale_of_all_credits_and_sees_scales_between_samples(vectors, scale):
+    credit, directions, changes = vectors
+    other = credit + torch.randn(BATCH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    expected = perturbation_correlation(other, directions, changes).value
+    assert perturbation_correlation(scale * other, directions, changes).value == pytest.approx(expected, abs=1e-9)
+    assert perturbation_correlation(other, directions, scale * changes).value == pytest.approx(expected, abs=1e-9)
+    uneven = other * torch.linspace(0.01, 10, BATCH, dtype=torch.float64)[:, None]
+    assert abs(perturbation_correlation(uneven, directions, changes).value - expected) > 0.01
+
+
+def test_rho_without_variance_on_either_side_is_absent(vectors):
+    credit, directions, changes = vectors
+    for a, c, words in (
+        (torch.zeros_like(credit), changes, "credit predicts the same"),
+        (credit, torch.zeros_like(changes), "loss changes by the same"),
+        (credit, torch.full_like(changes, 0.3), "loss changes by the same"),
+    ):
+        measured = perturbation_correlation(a, directions, c)
+        assert measured.value is None and measured.n_valid == 32 * BATCH and words in measured.reason
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_rho_leaves_out_what_is_not_finite(vectors, bad):
+    credit, directions, changes = (tensor.clone() for tensor in vectors)
+    credit[0], changes[5, 1] = bad, bad
+    measured = perturbation_correlation(credit, directions, changes)
+    assert measured == Measured(pytest.approx(1, abs=1e-12), 32 * BATCH, 32 * (BATCH - 1) - 1)
+    for absent in map(perturbation_correlation, (credit * bad, credit), (directions,) * 2, (changes, changes * bad)):
+        assert (absent.value, absent.n_valid) == (None, 0) and "finite" in absent.reason
+
+
+def test_directions_are_unit_vectors_of_their_own_for_every_sample():
+    directions = unit_directions(torch.zeros(BATCH, WIDTH), torch.Generator().manual_seed(0))
+    assert directions.shape == (32, BATCH, WIDTH) and directions.dtype == torch.float64
+    torch.testing.assert_close(directions.norm(dim=-1), torch.ones(32, BATCH, dtype=torch.float64))
+    assert directions.flatten(0, 1).unique(dim=0).shape == (32 * BATCH, WIDTH)
+    assert directions.mean(dim=(0, 1)).abs().max() < 4 / math.sqrt(32 * BATCH * WIDTH)
+
+
+# --- the loss around a state -----------------------------------------------------------------------------------------
+
+
+class Tokens(Network):
+    """Five tokens that mix in every block; the head reads the first."""
+
+    width, classes = WIDTH, CLASSES
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Sequential(nn.Flatten(), nn.Linear(16, 5 * WIDTH), nn.Unflatten(1, (5, WIDTH)))
+        mix = (nn.Linear(5 * WIDTH, 5 * WIDTH), nn.Tanh(), nn.Unflatten(1, (5, WIDTH)))
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Flatten(), *mix) for _ in range(2))
+        self.head = nn.Sequential(nn.Flatten(), nn.Linear(5 * WIDTH, CLASSES))
+
+
+class Maps(Network):
+    """Feature maps whose blocks contain their skip; the head reads the spatial mean."""
+
+    skip, width, classes = "inside", WIDTH, CLASSES
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Conv2d(1, WIDTH, 3, padding=1)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Conv2d(WIDTH, WIDTH, 3, padding=1), nn.Tanh()) for _ in range(2))
+        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(WIDTH, CLASSES))
+
+
+def vector_network(make_spec):
+    return stirred(build(make_spec("dfa", depth=2), SHAPE, CLASSES)).network
+
+
+@pytest.mark.parametrize("kind", ["vector", "tokens", "maps"])
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_loss_changes_follow_the_gradient_by_the_vector_of_any_kind_of_state(make_spec, batch, kind, layer):
+    torch.manual_seed(4)
+    network = {"vector": lambda: vector_network(make_spec), "tokens": Tokens, "maps": Maps}[kind]().double()
+    x, labels = batch[0].double(), batch[1]
+    h = trace(network, x, local=True).states[layer].detach()
+    gradient = BATCH * reference(network, x, labels).gradients[layer]
+    directions = unit_directions(gradient, torch.Generator().manual_seed(6), count=4)
+    changes = loss_changes(network, layer, h, labels, directions, 1e-6)
+    assert changes.shape == (4, BATCH)
+    torch.testing.assert_close(changes / 1e-6, (directions * gradient).sum(dim=-1), rtol=1e-3, atol=1e-5)
+
+
+def test_nudging_along_the_true_gradient_lowers_the_loss_as_a_taylor_series_says(make_spec, batch):
+    network, (x, labels) = vector_network(make_spec).double(), (batch[0].double(), batch[1])
+    h = trace(network, x, local=True).states[0].detach()
+    g = BATCH * reference(network, x, labels).gradients[0]
+    r = g / (g.square().mean(dim=1, keepdim=True).sqrt() + 1e-6)
+    slope = (g * r).sum(dim=1).mean().item()
+    errors = {}
+    for eta in (1e-3, 1e-4):
+        measured = nudging(network, 0, h, labels, g, eta)
+        assert measured.value < 0 and (measured.n, measured.n_valid) == (BATCH, BATCH)
+        errors[eta] = abs(measured.value + eta * slope)
+    assert errors[1e-3] < 0.1 * 1e-3 * slope
+    assert errors[1e-3] / errors[1e-4] == pytest.approx(100, rel=0.1)
+
+
+def test_nudging_is_the_mean_change_over_the_samples_that_have_a_direction(make_spec, batch):
+    network, (x, labels) = vector_network(make_spec).double(), (batch[0].double(), batch[1])
+    h = trace(network, x, local=True).states[1].detach()
+    credit = torch.randn(BATCH, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(8))
+    credit[0], credit[1, 2], credit[2] = 0, math.nan, math.inf
+    r = credit[3:] / (credit[3:].square().mean(dim=1, keepdim=True).sqrt() + 1e-6)
+    moved = network.split(1, h[3:] - 0.01 * r)[1], network.split(1, h[3:])[1]
+    losses = [F.cross_entropy(network.head(state), labels[3:]).item() for state in moved]
+    expected = Measured(pytest.approx(losses[0] - losses[1], rel=1e-8), BATCH, BATCH - 3)
+    assert nudging(network, 1, h, labels, credit, 0.01) == expected
+    absent = nudging(network, 1, h, labels, torch.zeros_like(credit), 0.01)
+    assert (absent.value, absent.n, absent.n_valid) == (None, BATCH, 0) and absent.reason
+
+
+# --- ceiling and floor -----------------------------------------------------------------------------------------------
+
+
+def test_rho_has_a_ceiling_near_one_and_a_floor_that_covers_zero(make_spec, batch):
+    """The floor's variance is 1 / (M B) from the directions and 1 / (B d) from the angles of random credits."""
+    report = measure_credits(stirred(build(make_spec("dfa"), SHAPE, CLASSES)), *batch)
+    chance = math.sqrt(1 / (32 * BATCH) + 1 / (BATCH * WIDTH))
+    for block in report.blocks:
+        floor = block["rho_random"]
+        assert block["rho_bp"].value > 0.999 and abs(block["rho"].value) < 0.999
+        assert floor.interval[0] < 0 < floor.interval[1] and (floor.n, floor.n_valid) == (20, 20)
+        assert abs(floor.value) < 4 * chance / math.sqrt(20)
+    assert np.mean([block["rho_random"].std for block in report.blocks]) == pytest.approx(chance, rel=0.25)
+
+
+def test_the_report_measures_at_the_declared_sizes_and_at_the_blocks_inputs(make_spec, batch):
+    learner = stirred(build(make_spec("dfa"), SHAPE, CLASSES))
+    blocks = measure_credits(learner, *batch).blocks
+    network, state, x = learner.network.double(), learner.state.double(), batch[0].double()
+    credits = block_credits(replace(learner, state=state), x, batch[1])
+    for layer, h in enumerate(trace(network, x, local=True).states[:-1]):
+        directions = unit_directions(credits[layer], generator(3, "audit", "directions", layer))
+        changes = loss_changes(network, layer, h, batch[1], directions, 1e-3)
+        expected = perturbation_correlation(credits[layer], directions, changes)
+        assert blocks[layer]["rho"] == replace(expected, value=pytest.approx(expected.value, rel=1e-9))
+        nudge = nudging(network, layer, h, batch[1], credits[layer], 0.01)
+        assert blocks[layer]["nudging"].value == pytest.approx(nudge.value, rel=1e-9)
+
+
+def test_the_copy_in_float64_sees_changes_below_the_resolution_of_float32(make_spec, batch):
+    learner = stirred(build(make_spec("bp"), SHAPE, CLASSES))
+    for parameter in learner.network.embed.parameters():
+        parameter.data *= 3e4  # behind the LayerNorms: gradients shrink as much, changes of the loss to about 1e-9
+    block = measure_credits(learner, *batch).blocks[0]
+    assert block["rho_bp"].value > 0.999
+    assert block["nudging"].value < 0
+
+
+def transposed_head_learner(make_spec):
+    """DFA on blocks that add nothing, without terminal norm, whose feedback is the head: credits are gradients."""
+    learner = build(make_spec("dfa", terminal_norm=False), SHAPE, CLASSES)
+    for index, block in enumerate(learner.network.blocks):
+        nn.init.zeros_(block.outer.weight)
+        learner.state[index].copy_(learner.network.head.linear.weight.detach().T)
+    return learner
+
+
+def test_feedback_that_is_the_transposed_head_gives_gradients_far_above_the_fresh_feedback_null(make_spec, batch):
+    report = measure_credits(transposed_head_learner(make_spec), *batch)
+    for block in report.blocks:
+        assert block["cosine"].value == pytest.approx(1, abs=1e-5)
+        assert block["rho"].value == pytest.approx(block["rho_bp"].value, abs=1e-9)
+        assert block["rho"].value > 0.9999 and block["nudging"].value < 0
+    null = report.deep["fresh_b_null"]
+    assert report.deep["cosine"].value > null.interval[1] + 0.1
+
+
+def test_the_fresh_feedback_null_of_dfa_is_centred_on_zero(make_spec, batch):
+    learner = build(make_spec("dfa", width=32), SHAPE, CLASSES)
+    report = measure_credits(learner, *batch)
+    null = report.deep["fresh_b_null"]
+    assert (null.n, null.n_valid) == (20, 20) and null.std > 0.01
+    assert abs(null.value) < 3 * null.std / math.sqrt(20)
+    assert null.interval[0] < report.deep["cosine"].value < null.interval[1]
+    assert len({block["fresh_b_cosine"].value for block in report.blocks}) == 3
+
+
+def test_the_null_is_the_mean_and_spread_of_the_deep_cosine_over_draws_of_the_state(make_spec, batch, monkeypatch):
+    """Every draw negates one of the trained matrices: the deep cosine is known for each."""
+    learner = transposed_head_learner(make_spec)
+    trained, drawn = learner.state, []
+
+    def negate_one(self, network, generator):
+        drawn.append(int(torch.randint(2**31, (), generator=generator)))
+        signs = (-1.0, 1.0, 1.0 if len(drawn) % 2 else -1.0)
+        state = build(make_spec("fa"), SHAPE, CLASSES).state
+        for index, sign in enumerate(signs):
+            state.register_buffer(f"B{index}", sign * trained[index])
+        return state
+
+    fixed = build(learner.spec, SHAPE, CLASSES).network
+    monkeypatch.setattr(DFA, "init_state", negate_one)
+    monkeypatch.setattr("fa_audit.credit_metrics.build", lambda *_: replace(learner, network=fixed))
+    report = measure_credits(learner, *batch)
+    assert len(set(drawn)) == 20
+    null, std = report.deep["fresh_b_null"], np.std([1.0, 0.0] * 10, ddof=1)  # block 0, always wrong, is not deep
+    assert (null.value, null.std) == pytest.approx((0.5, std), abs=1e-5) and null.n_valid == 20
+    assert [block["fresh_b_cosine"].value for block in report.blocks] == pytest.approx([-1, 1, 0], abs=1e-5)
+
+
+def test_fa_s_last_credit_does_not_depend_on_the_feedback(make_spec, batch):
+    report = measure_credits(stirred(build(make_spec("fa"), SHAPE, CLASSES)), *batch)
+    last = report.blocks[-1]
+    assert last["fresh_b_cosine"].value == pytest.approx(last["cosine"].value, abs=1e-5)
+    assert last["fresh_b_cosine"].std == pytest.approx(0, abs=1e-12)
+    assert report.blocks[0]["fresh_b_cosine"].std > 0.01
+
+
+# --- averages --------------------------------------------------------------------------------------------------------
+
+
+def test_draws_have_numpys_mean_and_unbiased_spread():
+    values = [0.1, -0.4, 0.25, 0.9]
+    mean, std = np.mean(values), np.std(values, ddof=1)
+    draws = over_draws([*(Measured(value, 5, 5) for value in values), Measured(None, 5, 0, "why")])
+    assert draws == Draws(pytest.approx(mean), 5, 4, std=pytest.approx(std))
+    assert draws.to_dict() == {"value": draws.value, "n": 5, "n_valid": 4, "std": draws.std, "interval": draws.interval}
+    assert draws.interval == pytest.approx((mean - 1.96 * std, mean + 1.96 * std))
+    single = over_draws([Measured(0.5, 5, 5)])
+    assert single == Draws(0.5, 1, 1) and single.interval is None
+    assert over_draws([Measured(None, 5, 0, "why")]) == Draws(None, 1, 0, "why")
+    assert over_draws([], "none") == Draws(None, 0, 0, "none")
+
+
+def test_the_deep_mean_leaves_out_the_first_block_and_what_is_absent():
+    blocks = [Measured(9.0, 5, 5), Measured(1.0, 5, 5), Measured(None, 5, 0, "why"), Measured(2.0, 5, 4)]
+    assert deep_mean(blocks) == Measured(1.5, 3, 2)
+    assert deep_mean([blocks[0], blocks[2]]) == Measured(None, 1, 0, "why")
+    for shallow in (blocks[:1], []):
+        absent = deep_mean(shallow)
+        assert (absent.value, absent.n, absent.n_valid) == (None, 0, 0) and "l >= 1" in absent.reason
+
+
+# --- bridges and drift -----------------------------------------------------------------------------------------------
+
+
+def test_the_bridge_residual_is_the_mean_over_samples_of_the_method_s_own(make_spec, batch):
+    learner = build(make_spec("state_bridge"), SHAPE, CLASSES)
+    run = trace(learner.network, batch[0], local=True)
+    expected = learner.method.bridge_residual(learner.network, run, batch[1], learner.state, torch.Generator())
+    report = measure_credits(learner, *batch)
+    for block, residual in zip(report.blocks, expected, strict=True):
+        assert block["bridge_residual"] == Measured(pytest.approx(residual.mean().item(), rel=1e-5), BATCH, BATCH)
+    spoilt = batch[0].clone()
+    spoilt[0] = math.nan
+    assert [entry.n_valid for entry in bridge_residuals(learner, spoilt, batch[1])] == [BATCH - 1] * 3
+
+
+def test_drift_is_the_relative_change_in_the_frobenius_norm():
+    before, after = torch.tensor([[3.0, 0.0], [0.0, 4.0]]), torch.tensor([[3.0, 2.0], [0.0, 4.0]])
+    assert drift(before, after) == Measured(pytest.approx(2 / 5), 4, 4)
+    assert drift(1e-30 * before, 1e-30 * after).value == pytest.approx(2 / 5)
+    assert "zero at initialisation" in drift(0 * before, after).reason
+    spoilt = drift(before, after / torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
+    assert (spoilt.value, spoilt.n_valid) == (None, 3) and "finite" in spoilt.reason
+
+
+def test_drift_is_zero_before_training_and_exact_for_a_scaled_tensor(make_spec):
+    learner = build(make_spec("dfa"), SHAPE, CLASSES)
+    by_name, blocks = feature_drift(learner)
+    parameters = dict(learner.network.named_parameters())
+    assert by_name.keys() == parameters.keys() and [entry.value for entry in blocks] == [0, 0, 0]
+    assert {entry.value for name, entry in by_name.items() if "bias" not in name} == {0}
+    assert by_name["blocks.0.outer.bias"].value is None  # zero from the start
+    weight = learner.network.blocks[1].inner.weight
+    share = weight.norm() / torch.cat([p.flatten() for p in learner.network.blocks[1].parameters()]).norm()
+    weight.data *= 1.5
+    by_name, blocks = feature_drift(learner)
+    assert by_name["blocks.1.inner.weight"].value == pytest.approx(0.5, rel=1e-6)
+    assert by_name["blocks.1.outer.weight"].value == 0
+    assert [entry.value for entry in blocks] == [0, pytest.approx(0.5 * share.item(), rel=1e-6), 0]
+
+
+# --- what cannot be measured -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_gets_every_metric_or_a_reason(make_spec, batch, method):
+    learner = stirred(build(make_spec(method), SHAPE, CLASSES))
+    report = measure_credits(learner, *batch)
+    assert [set(block) for block in report.blocks] == [PER_BLOCK] * 3 and set(report.deep) == DEEP
+    for block in report.blocks:
+        absent = {name: entry.reason for name, entry in block.items() if entry.value is None}
+        expected = {} if method.endswith("bridge") else {"bridge_residual": "the method has no auxiliary net"}
+        if not learner.method.random_feedback:
+            expected["fresh_b_cosine"] = "the method has no random feedback"
+        assert absent == expected
+    null = report.deep["fresh_b_null"]
+    assert (null.value is None) == (not learner.method.random_feedback) == bool(null.reason)
+
+
+# --- side effects ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_audit_leaves_the_learner_as_it_was_and_is_reproducible(make_spec, batch, method):
+    learner = build(make_spec(method), SHAPE, CLASSES)
+    learn(learner, *batch, torch.Generator())
+    before = {name: tensor.clone() for name, tensor in learner_tensors(learner).items()}
+    gradients = [None if p.grad is None else p.grad.clone() for p in learner.network.parameters()]
+    stream = torch.get_rng_state()
+    first = measure_credits(learner, *batch)
+    assert torch.equal(torch.get_rng_state(), stream) and learner.network.training
+    assert all(torch.equal(tensor, before[name]) for name, tensor in learner_tensors(learner).items())
+    for parameter, gradient in zip(learner.network.parameters(), gradients, strict=True):
+        assert parameter.grad is gradient is None or torch.equal(parameter.grad, gradient)
+    torch.rand(3)
+    assert measure_credits(learner, *batch) == first
+    other_seed = replace(learner, spec=replace(learner.spec, seed=9))
+    assert measure_credits(other_seed, *batch).blocks[0]["rho"] != first.blocks[0]["rho"]
