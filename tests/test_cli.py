@@ -9,6 +9,7 @@ import pytest
 from fa_audit.cli import main
 from fa_audit.data import save_dataset
 from fa_audit.datasets.digits import digits
+from fa_audit.methods import METHODS
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ def test_markdown_is_a_section_with_tables(folder, capsys):
     [
         (["audit", "missing.safetensors"], "no such file"),
         (["audit", __file__], "truncated, foreign or executable file"),
-        (["train", "dfx", "x.safetensors", "--data", "DATA"], "unknown method 'dfx'; known: bp, dfa, fa"),
+        (["train", "dfx", "x.safetensors", "--data", "DATA"], "unknown method 'dfx'; known: bp, brsf, credit_bridge, dfa"),
         (["train", "dfa", "x.safetensors", "--data", "missing"], "not a data set written by fa-audit"),
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--architecture", "x"], "unknown architecture 'x'"),
         (["train", "dfa", "x.json", "--data", "DATA"], "expected a name that ends in .safetensors"),
@@ -102,3 +103,37 @@ def test_help_needs_no_torch():
     program = "import sys; sys.modules['torch'] = None; from fa_audit.cli import main; main(['--help'])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0 and "audit a checkpoint" in done.stdout, done.stderr
+
+
+def test_methods_are_listed_with_one_line_each(capsys):
+    assert main(["methods"]) == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert list(lines) == list(METHODS)
+    assert "random matrix" in lines["dfa"] and "relax" in lines["ep"]
+
+
+MINE = """
+from dataclasses import dataclass, replace
+from fa_audit.methods.dfa import DFA
+
+
+@dataclass(frozen=True)
+class Mine(DFA):
+    factor: float = 2.0
+
+    def credits(self, network, trace, labels, state):
+        credits = super().credits(network, trace, labels, state)
+        return replace(credits, blocks=tuple(self.factor * a for a in credits.blocks))
+"""
+
+
+def test_a_method_beside_the_user_is_trained_and_audited_when_it_is_named(folder, capsys, monkeypatch):
+    (folder / "command_line_method.py").write_text(MINE)
+    monkeypatch.chdir(folder)
+    name, data = "command_line_method:Mine", ["--data", "digits.safetensors"]
+    small = ["--width", "16", "--depth", "2", "--epochs", "1", "--batch-size", "64"]
+    assert main(["train", name, "mine.safetensors", *data, *small]) == 0
+    assert main(["audit", "mine.safetensors", *data, "--method", name]) == 0
+    assert "Audit of command_line_method:Mine" in capsys.readouterr().out
+    assert main(["audit", "mine.safetensors", *data]) == 1
+    assert "--method package.module:ClassName" in capsys.readouterr().err

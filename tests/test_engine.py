@@ -12,6 +12,7 @@ from torch import nn
 from fa_audit.architectures.network import Network
 from fa_audit.data import pad, training_batches
 from fa_audit.learner import Learner, build, learn, normalised, residual_energy, teaching_signal
+from fa_audit.methods import METHODS
 from fa_audit.methods.bp import BP
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.fa import FA
@@ -61,7 +62,7 @@ def test_bp_is_plain_autograd(make_spec, batch, residual, terminal_norm):
     x, labels = batch
     loss = F.cross_entropy(learner.network(x), labels)
     expected = torch.autograd.grad(loss, list(learner.network.parameters()))
-    returned = learn(learner, x, labels)
+    returned = learn(learner, x, labels, torch.Generator())
     assert torch.equal(returned, loss.detach()) and not returned.requires_grad
     for parameter, gradient in zip(learner.network.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=0, atol=1e-14)
@@ -76,9 +77,9 @@ def test_bp_with_penalty_is_autograd_of_loss_plus_energy(make_spec, batch, froze
     h, f = written_out_states(network, x)
     energy = sum((residual**2).sum(dim=1).mean() for residual in f[frozen:])
     loss = F.cross_entropy(network.head(h[-1]), labels) + 0.3 * energy
-    parameters = learner.trainable()
+    parameters = [p for p in network.parameters() if p.requires_grad]
     expected = torch.autograd.grad(loss, parameters)
-    plain = learn(learner, x, labels)
+    plain = learn(learner, x, labels, torch.Generator())
     assert plain.item() == pytest.approx((loss - 0.3 * energy).item(), rel=1e-12)
     for parameter, gradient in zip(parameters, expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-10, atol=1e-12)
@@ -140,7 +141,7 @@ def test_fa_with_true_jacobians_is_backpropagation(make_spec, batch, skip):
     learner = linear_learner(make_spec("fa"), TrueScaleFA(), skip)
     use_true_jacobians(learner)
     expected = torch.autograd.grad(F.cross_entropy(learner.network(x), labels), list(learner.network.parameters()))
-    learn(learner, x, labels)
+    learn(learner, x, labels, torch.Generator())
     for parameter, gradient in zip(learner.network.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-10, atol=1e-14)
 
@@ -240,15 +241,15 @@ class SeparatePasses:
 @pytest.mark.parametrize("penalty", [0.0, 0.05])
 @pytest.mark.parametrize("method", LOCAL)
 def test_one_backward_equals_separate_passes_and_optimisers(make_spec, method, penalty):
-    learner = double_learner(make_spec(method, penalty=penalty))
+    learner = double_learner(make_spec(method, penalty=penalty, lr=1e-3, weight_decay=0.01))
     separate = SeparatePasses(learner, lr=1e-3, weight_decay=0.01)
-    optimiser = torch.optim.AdamW(learner.trainable(), lr=1e-3, weight_decay=0.01, fused=True)
+    optimiser = learner.optimiser()
     randomness = torch.Generator().manual_seed(2)
     for _ in range(20):
         x = torch.randn(BATCH, *SHAPE, dtype=torch.float64, generator=randomness)
         labels = torch.randint(CLASSES, (BATCH,), generator=randomness)
         optimiser.zero_grad()
-        learn(learner, x, labels)
+        learn(learner, x, labels, torch.Generator())
         optimiser.step()
         separate.step(method, penalty, x, labels)
     for (name, ours), theirs in zip(learner.network.named_parameters(), separate.network.parameters(), strict=True):
@@ -259,7 +260,7 @@ def test_one_backward_equals_separate_passes_and_optimisers(make_spec, method, p
 def test_penalty_changes_local_learning(make_spec, batch, method):
     with_penalty, without = (double_learner(make_spec(method, penalty=value)) for value in (0.5, 0.0))
     for learner in (with_penalty, without):
-        learn(learner, *batch)
+        learn(learner, *batch, torch.Generator())
     grads, plain = gradients(with_penalty.network), gradients(without.network)
     assert not torch.equal(grads["blocks.1.outer.weight"], plain["blocks.1.outer.weight"])
     assert torch.equal(grads["embed.1.weight"], plain["embed.1.weight"])
@@ -293,7 +294,7 @@ def test_training_is_adamw_with_a_cosine_schedule(make_spec, dataset):
 
 
 @pytest.mark.parametrize("frozen", [1, 2, 3])
-@pytest.mark.parametrize("method", ["bp", *LOCAL])
+@pytest.mark.parametrize("method", METHODS)
 def test_frozen_blocks_keep_their_bits(make_spec, dataset, method, frozen):
     spec = make_spec(method, frozen_blocks=frozen, penalty=0.01)
     before = build(spec, dataset.image_shape, dataset.classes)
@@ -301,7 +302,7 @@ def test_frozen_blocks_keep_their_bits(make_spec, dataset, method, frozen):
     locked = tuple(f"blocks.{index}." for index in range(frozen))
     for (name, old), new in zip(before.network.named_parameters(), after.network.parameters(), strict=True):
         assert torch.equal(old, new) == name.startswith(locked), name
-    optimised = {id(p) for p in after.trainable()}
+    optimised = {id(p) for group in after.optimiser().param_groups for p in group["params"]}
     assert all((id(p) in optimised) != n.startswith(locked) for n, p in after.network.named_parameters())
 
 
@@ -312,19 +313,19 @@ def test_frozen_blocks_stay_in_evaluation_mode(make_spec):
     assert learner.network.embed.training and learner.network.head.training
 
 
-@pytest.mark.parametrize("method", ["bp", *LOCAL])
+@pytest.mark.parametrize("method", METHODS)
 def test_freezing_does_not_change_what_the_others_learn(make_spec, batch, method):
     """Credits pass frozen blocks as if they were trained; only their own gradients are missing."""
     frozen, free = (double_learner(make_spec(method, frozen_blocks=k)) for k in (2, 0))
     for learner in (frozen, free):
-        learn(learner, *batch)
+        learn(learner, *batch, torch.Generator())
     kept, everything = gradients(frozen.network), gradients(free.network)
     assert set(everything) - set(kept) == {name for name in everything if name.startswith(("blocks.0.", "blocks.1."))}
     for name, gradient in kept.items():
         torch.testing.assert_close(gradient, everything[name], rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("method", ["bp", *LOCAL])
+@pytest.mark.parametrize("method", METHODS)
 def test_shallow_networks_have_no_blocks_and_learn(make_spec, dataset, method):
     spec = make_spec(method, shallow=True, epochs=15, lr=0.02)
     trained = train(spec, dataset)
@@ -337,13 +338,12 @@ def test_shallow_networks_have_no_blocks_and_learn(make_spec, dataset, method):
 
 
 def test_shallow_dfa_teaches_the_embedding_through_the_first_matrix(make_spec, batch):
-    learner = double_learner(make_spec("dfa", shallow=True))
-    x, labels = batch
+    learner, (x, labels) = double_learner(make_spec("dfa", shallow=True)), batch
     error = learner.network(x).softmax(dim=1) - F.one_hot(labels, CLASSES)
     signal = rms_normalised((error @ learner.state.B0.T).detach())
     h = learner.network.embed(x)
     (expected,) = torch.autograd.grad((h * signal).sum(dim=1).mean(), learner.network.embed[1].weight)
-    learn(learner, x, labels)
+    learn(learner, x, labels, torch.Generator())
     torch.testing.assert_close(learner.network.embed[1].weight.grad, expected, rtol=1e-10, atol=1e-14)
 
 
@@ -413,7 +413,7 @@ def test_trajectory_csv_has_empty_fields_for_what_does_not_exist(make_spec, data
     assert len(lines) == 5 and ",,," in lines[-1]
 
 
-@pytest.mark.parametrize("method", ["bp", *LOCAL])
+@pytest.mark.parametrize("method", METHODS)
 def test_the_same_seed_gives_the_same_bits(make_spec, dataset, method):
     torch.manual_seed(0)
     first = train(make_spec(method, epochs=1), dataset)

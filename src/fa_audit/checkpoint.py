@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from fa_audit.architectures import ARCHITECTURES
 from fa_audit.errors import AuditError
 from fa_audit.files import write_atomically
-from fa_audit.learner import Learner, build
+from fa_audit.learner import Learner, build, load_method
+from fa_audit.methods import METHODS
+from fa_audit.methods.method import Method
 from fa_audit.spec import RunSpec
 
 log = logging.getLogger(__name__)
@@ -44,28 +48,86 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def save_checkpoint(learner: Learner, path: str | Path) -> None:
-    """Write a trained learner; the same learner always gives the same bytes."""
+    """Write a trained learner; the same learner always gives the same bytes.
+
+    Raises:
+        AuditError: a constant of the method cannot be written as JSON.
+    """
     about = {
         "spec": learner.spec.to_dict(),
+        "method": _described(learner.method),
         "image_shape": list(learner.image_shape),
         "classes": learner.network.classes,
     }
     _save(path, FORMAT, learner_tensors(learner), about)
 
 
-def load_checkpoint(path: str | Path, device: torch.device | str = "cpu") -> Learner:
+def load_checkpoint(path: str | Path, device: torch.device | str = "cpu", *, method: Method | None = None) -> Learner:
     """Rebuild the learner that `save_checkpoint` wrote.
 
+    A file never decides which code runs: it can name registered methods and architectures only.
+
+    Args:
+        method: constants and functions to use, instead of those that the file names; required if its method is not
+            registered. A file without constants, of an older version, stands for the defaults.
+
     Raises:
-        AuditError: the file is missing, truncated, foreign, executable, or does not fit its specification.
+        AuditError: the file is missing, truncated, foreign, executable, does not fit its specification, or names a
+            method that is not registered and that `method` does not replace.
     """
     tensors, about = _load(path, FORMAT)
     try:
-        learner = build(RunSpec.from_dict(about["spec"]), tuple(about["image_shape"]), about["classes"])
+        spec = RunSpec.from_dict(about["spec"])
+        if spec.architecture not in ARCHITECTURES:
+            raise AuditError(f"{path}: the architecture '{spec.architecture}' is none of fa-audit's own: not loaded.")
+        method = _method_of(spec.method, about.get("method", {}), method, str(path))
+        learner = build(spec, tuple(about["image_shape"]), about["classes"], method)
         load_learner_tensors(learner, tensors)
-    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+    except (KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError) as error:
         raise AuditError(f"{path}: the tensors do not fit the specification stored with them: {error}") from error
     return learner.to(device)
+
+
+def _described(method: Method) -> dict[str, Any]:
+    """Class and constants of a method, as plain JSON types."""
+    kind = f"{type(method).__module__}:{type(method).__qualname__}"
+    try:
+        return {"class": kind, "constants": json.loads(json.dumps(asdict(method)))}
+    except (TypeError, ValueError) as error:
+        raise AuditError(
+            f"method '{kind}': constants found that are not JSON ({error}); expected numbers, strings, booleans, None"
+            " and lists or dictionaries of them. Keep tensors in the state that `init_state` returns."
+        ) from error
+
+
+def _method_of(name: str, stored: Mapping[str, Any], given: Method | None, path: str) -> Method:
+    """The method of a checkpoint: `given`, or else the registered class with the constants of the file."""
+    if given is not None:
+        if stored and stored != _described(given):
+            log.warning("%s was written with %s; going on with %s", path, stored, _described(given))
+        return given
+    registered = METHODS.get(name)
+    if registered is None or stored.get("class", registered) != registered:
+        raise AuditError(
+            f"{path}: written by the method '{name}' ({stored.get('class', 'class unknown')}), which is none of"
+            " fa-audit's own. A file does not decide what is imported: pass load_checkpoint(path, method=YourMethod()),"
+            " or --method package.module:ClassName on the command line."
+        )
+    return _with_constants(load_method(name), stored.get("constants", {}), path)
+
+
+def _with_constants(default: Method, constants: Mapping[str, Any], path: str) -> Method:
+    """A registered method with the constants of a file in place of its defaults."""
+    known = asdict(default)
+    if odd := [f"{k}={value!r}" for k, value in constants.items() if k not in known or not _fits(value, known[k])]:
+        kind, expected = type(default).__name__, ", ".join(f"{k}={value!r}" for k, value in known.items())
+        raise AuditError(f"{path}: odd constants of {kind}: {', '.join(odd)}; expected e.g. {expected or 'none'}.")
+    return replace(default, **constants)
+
+
+def _fits(value: object, default: object) -> bool:
+    """Whether a constant of a file can stand in the place of a registered method's default, which is a plain scalar."""
+    return type(value) is type(default) or (type(default) is float and type(value) is int)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class BRSF(FRSF):
     feedback: ClassVar[str] = "signs of the weights, magnitudes M_t drawn per minibatch"
     source: ClassVar[str] = "Liao, Leibo, Poggio 2016"
     passes: ClassVar[str] = "3 forward, 2 backward"
+    relative_time: ClassVar[float] = 2.0
 
     def update_state(self, network: Network, state: nn.Module, randomness: torch.Generator) -> None:
         state.redraw(randomness)

@@ -44,6 +44,7 @@ class FRSF(Method):
     feedback: ClassVar[str] = "signs of the weights, fixed random magnitudes M"
     source: ClassVar[str] = "Liao, Leibo, Poggio 2016"
     passes: ClassVar[str] = "3 forward, 2 backward"
+    relative_time: ClassVar[float] = 2.0
     random_feedback: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:

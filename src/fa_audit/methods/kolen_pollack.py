@@ -31,6 +31,7 @@ class KolenPollack(Method):
     feedback: ClassVar[str] = "learned B, a partner of every weight of the blocks"
     source: ClassVar[str] = "Kolen, Pollack 1994; Akrout et al. 2019"
     passes: ClassVar[str] = "3 forward, 2 backward"
+    relative_time: ClassVar[float] = 2.0
     random_feedback: ClassVar[bool] = True
     decays_state: ClassVar[bool] = True
 

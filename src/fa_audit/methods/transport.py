@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fa_audit.architectures.network import Network
+from fa_audit.errors import AuditError
 from fa_audit.methods.method import Credits, top_gradient
 from fa_audit.trace import Trace
 
@@ -41,17 +42,31 @@ def transported_credits(
 
     Args:
         feedback: weight -> what takes its place on the way back, of the same shape.
+
+    Raises:
+        AuditError: a weight is used in another way than as the second argument of a linear layer or convolution, so
+            that it, and not its feedback, would have carried the credit.
     """
     credit = top_gradient(trace, labels)
     descending = [credit]
     for layer in reversed(range(len(network.blocks))):
         h = trace.states[layer].detach().requires_grad_()
-        with torch.enable_grad(), _FeedbackWeights(feedback):
+        with torch.enable_grad(), _FeedbackWeights(feedback) as passed:
             following = network.split(layer, h)[1]
+        _check_all_passed(network.blocks[layer], feedback, passed.used)
         (credit,) = torch.autograd.grad(following, h, credit)
         descending.append(credit)
     embedding, *blocks = map(network.read_gradient, reversed(descending))
     return Credits(tuple(blocks), embedding)
+
+
+def _check_all_passed(block: nn.Module, feedback: Mapping[nn.Parameter, Tensor], used: set[nn.Parameter]) -> None:
+    odd = [name for name, p in block.named_parameters() if p in feedback and p not in used]
+    if odd:
+        raise AuditError(
+            f"{type(block).__name__}: no linear layer or convolution passes {', '.join(odd)}, so its feedback carries"
+            " nothing; expected blocks that call F.linear or F.conv2d with it (nn.Linear and nn.Conv2d do)."
+        )
 
 
 class _FeedbackWeights(TorchFunctionMode):
@@ -60,6 +75,7 @@ class _FeedbackWeights(TorchFunctionMode):
     def __init__(self, feedback: Mapping[nn.Parameter, Tensor]) -> None:
         super().__init__()
         self.feedback = feedback
+        self.used: set[nn.Parameter] = set()
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -68,6 +84,7 @@ class _FeedbackWeights(TorchFunctionMode):
         if function not in LAYERS or len(args) < 2 or args[1] not in self.feedback:
             return function(*args, **kwargs)
         x, weight, *rest = args
+        self.used.add(weight)
         with torch.no_grad():
             value = function(x, weight, *rest, **kwargs)
         back = function(x, self.feedback[weight], *rest, **kwargs)

@@ -27,6 +27,7 @@ class USF(Method):
     feedback: ClassVar[str] = "signs of the weights"
     source: ClassVar[str] = "Liao, Leibo, Poggio 2016"
     passes: ClassVar[str] = "3 forward, 2 backward"
+    relative_time: ClassVar[float] = 2.0
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
         feedback = {weight: weight.detach().sign() * fan_in(weight) ** -0.5 for _, weight in block_weights(network)}

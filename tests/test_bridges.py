@@ -1,0 +1,400 @@
+"""State and credit bridge: their nets written out, their credits as finite differences, their losses as sums."""
+
+import math
+from dataclasses import dataclass, field, replace
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from fa_audit.architectures.network import Network
+from fa_audit.learner import build, learn
+from fa_audit.methods.bridge import BridgeNet
+from fa_audit.methods.credit_bridge import CreditBridge, soft_minimum
+from fa_audit.methods.kolen_pollack import KolenPollack
+from fa_audit.methods.state_bridge import StateBridge
+from fa_audit.trace import trace
+from fa_audit.training import train
+
+SHAPE, CLASSES, BATCH, WIDTH, HIDDEN = (1, 4, 4), 3, 5, 8, 16
+STATE = StateBridge(hidden=HIDDEN)
+CREDIT = CreditBridge(hidden=HIDDEN, tau=0.3, draws=4, sigma=0.2, memory=0.9)
+BRIDGES = pytest.mark.parametrize("method", [STATE, CREDIT], ids=["state", "credit"])
+KINDS = pytest.mark.parametrize("kind", ["standard", "no skip", "no norm", "feature maps"])
+
+
+@pytest.fixture
+def batch():
+    randomness = torch.Generator().manual_seed(1)
+    x = torch.randn(BATCH, *SHAPE, dtype=torch.float64, generator=randomness)
+    return x, torch.randint(CLASSES, (BATCH,), generator=randomness)
+
+
+class Maps(Network):
+    """Feature maps, two convolutional blocks, pooling and a linear head."""
+
+    def __init__(self):
+        super().__init__()
+        self.width, self.classes = WIDTH, CLASSES
+        self.embed = nn.Conv2d(1, WIDTH, 3)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Conv2d(WIDTH, WIDTH, 1), nn.GELU()) for _ in range(2))
+        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(WIDTH, CLASSES))
+
+
+@pytest.fixture
+def make_learner(make_spec):
+    """Learners in float64, with parameters far from their initialisation and a net after its warm-up."""
+
+    def make(method, kind="standard", **options):
+        options |= {"residual": kind != "no skip", "terminal_norm": kind != "no norm", "depth": 2, "width": WIDTH}
+        learner, randomness = build(make_spec(**options), SHAPE, CLASSES, method), torch.Generator().manual_seed(2)
+        if kind == "feature maps":
+            with torch.random.fork_rng():
+                torch.manual_seed(5)
+                learner = replace(learner, network=Maps())
+        for module in (learner.network.double(), learner.state.double()):
+            for parameter in module.parameters():
+                parameter.data.add_(0.3 * torch.randn(parameter.shape, generator=randomness))
+        method.begin_epoch(learner.state, 0.5)
+        return learner
+
+    return make
+
+
+# --- by hand ---------------------------------------------------------------------------------------------------------
+
+
+def net(module, h, t, error):
+    """``[LN(h), t, s]``, three hidden layers of GELU units, a linear output."""
+    centred = h - h.mean(dim=1, keepdim=True)
+    z = centred / ((centred**2).mean(dim=1, keepdim=True) + 1e-5).sqrt()
+    a = torch.cat([z, torch.full((len(h), 1), t, dtype=h.dtype), error], dim=1)
+    *hidden, last = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    for layer in hidden:
+        u = a @ layer.weight.T + layer.bias
+        a = u * (1 + torch.erf(u / 2**0.5)) / 2
+    return a @ last.weight.T + last.bias
+
+
+class ByHand:
+    """States as vectors, output error and per-sample losses of a batch, from the network's own parts."""
+
+    def __init__(self, learner, x, labels):
+        self.learner, self.labels = learner, labels
+        network, states = learner.network, [learner.network.embed(x)]
+        for block in network.blocks:
+            states.append(block(states[-1]) + (states[-1] if network.skip == "outside" else 0))
+        self.top, self.depth = states[-1].detach(), max(len(network.blocks), 1)
+        self.vectors = [h.detach().mean(dim=(2, 3)) if h.dim() == 4 else h.detach() for h in states]
+        self.error = network.head(self.top).softmax(dim=1).detach() - F.one_hot(labels, CLASSES)
+        self.losses = self.loss(self.top)
+
+    def spread(self, vector):
+        return vector[:, :, None, None] if self.top.dim() == 4 else vector
+
+    def loss(self, top):
+        with torch.no_grad():
+            logits = self.learner.network.head(top)
+        return logits.exp().sum(dim=1).log() - logits[range(len(self.labels)), self.labels]
+
+    def predicted_loss(self, h, layer):
+        """``CE(head(G(h)))`` of each sample; of a feature map, G predicts one position."""
+        return self.loss(self.spread(net(self.learner.state, h, layer / self.depth, self.error)))
+
+    def value(self, h, layer, net_name="value"):
+        """``V`` of each sample, or its moving average's."""
+        return net(getattr(self.learner.state, net_name), h, layer / self.depth, self.error)[:, 0].detach()
+
+    def true_slope(self):
+        """``g_L`` of the per-sample loss, by moving all positions alike."""
+        return differences(lambda d: self.loss(self.top + self.spread(d)), torch.zeros_like(self.vectors[-1]))
+
+    def soft_minima(self, randomness):
+        """The target of every ``V(h_l)``, l < L, in the order in which the library draws its noise."""
+        method, depth = self.learner.method, len(self.vectors) - 1
+        noise = torch.randn(method.draws, depth, *self.vectors[0].shape, generator=randomness).double()
+        targets = []
+        for layer, h in enumerate(self.vectors[1:]):
+            scale = method.sigma * (h**2).mean(dim=1, keepdim=True) ** 0.5
+            values = [self.value(h + scale * xi[layer], layer + 1, "average") for xi in noise]
+            mean = sum(torch.exp(-v / method.tau) for v in values) / method.draws
+            targets.append(-method.tau * mean.log())
+        return targets
+
+
+def differences(function, h, step=1e-5):
+    """Central differences of ``(B,)``-valued `function` by the features of `h`, ``(B, d)``."""
+    moves = step * torch.eye(h.shape[1], dtype=h.dtype)
+    return torch.stack([(function(h + move) - function(h - move)) / (2 * step) for move in moves], dim=1)
+
+
+def arguments(learner, x, labels):
+    """What all functions of a method take first."""
+    return learner.network, trace(learner.network, x, local=True), labels, learner.state
+
+
+def loss_of(learner, x, labels, seed=9):
+    randomness = torch.Generator().manual_seed(seed)
+    return learner.method.auxiliary_loss(*arguments(learner, x, labels), randomness)
+
+
+# --- the net and the credits -----------------------------------------------------------------------------------------
+
+
+def test_the_net_has_three_hidden_layers_and_reads_state_depth_and_error():
+    made = BridgeNet(WIDTH, CLASSES, 2, HIDDEN, torch.Generator().manual_seed(0)).double()
+    shapes = [tuple(p.shape) for p in made.parameters() if p.dim() == 2]
+    assert shapes == [(HIDDEN, WIDTH + 1 + CLASSES), (HIDDEN, HIDDEN), (HIDDEN, HIDDEN), (2, HIDDEN)]
+    randomness = torch.Generator().manual_seed(4)
+    h = 3 + 5 * torch.randn(2, 3, WIDTH, dtype=torch.float64, generator=randomness)
+    error = torch.randn(3, CLASSES, dtype=torch.float64, generator=randomness)
+    found = made(h, torch.tensor([0.25, 0.75], dtype=torch.float64)[:, None, None], error)
+    by_hand = torch.stack([net(made, h[0], 0.25, error), net(made, h[1], 0.75, error)])
+    torch.testing.assert_close(found, by_hand, rtol=1e-12, atol=1e-14)
+
+
+def test_the_net_is_drawn_from_its_generator_alone():
+    before = torch.get_rng_state()
+    first, again, other = (BridgeNet(4, 3, 1, 5, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(map(torch.equal, first.parameters(), again.parameters()))
+    assert not any(map(torch.equal, first.parameters(), other.parameters()))
+
+
+@KINDS
+@BRIDGES
+def test_credits_are_finite_differences_of_what_the_net_predicts(make_learner, batch, method, kind):
+    learner = make_learner(method, kind)
+    hand, credits = ByHand(learner, *batch), method.credits(*arguments(learner, *batch))
+    predicted = hand.predicted_loss if method is STATE else hand.value
+    assert credits.normalise and credits.objective is None and len(credits.blocks) == 2
+    for layer, credit in enumerate(credits.blocks):
+        slopes = differences(lambda h, layer=layer: predicted(h, layer), hand.vectors[layer])
+        torch.testing.assert_close(credit, slopes, rtol=1e-6, atol=1e-8)
+    assert torch.equal(credits.embedding, credits.blocks[0]) and slopes.abs().max() > 1e-3
+
+
+@BRIDGES
+def test_without_blocks_the_embedding_is_taught_all_the_same(make_learner, batch, method):
+    learner = make_learner(method, shallow=True)
+    hand, credits = ByHand(learner, *batch), method.credits(*arguments(learner, *batch))
+    predicted = hand.predicted_loss if method is STATE else hand.value
+    assert credits.blocks == ()
+    slopes = differences(lambda h: predicted(h, 0), hand.vectors[0])
+    torch.testing.assert_close(credits.embedding, slopes, rtol=1e-6, atol=1e-8)
+
+
+# --- what the nets learn ---------------------------------------------------------------------------------------------
+
+
+@KINDS
+def test_the_state_bridge_fits_the_last_state_at_unit_rms(make_learner, batch, kind):
+    learner = make_learner(STATE, kind)
+    hand = ByHand(learner, *batch)
+    target = hand.vectors[-1] / (hand.vectors[-1] ** 2).mean(dim=1, keepdim=True) ** 0.5
+    misses = [net(learner.state, hand.vectors[layer], layer / 2, hand.error) - target for layer in range(2)]
+    by_hand = sum((miss**2).mean() for miss in misses) / 2
+    torch.testing.assert_close(loss_of(learner, *batch), by_hand, rtol=1e-11, atol=0)
+    residual = STATE.bridge_residual(*arguments(learner, *batch), torch.Generator())
+    torch.testing.assert_close(list(residual), [miss.abs().mean(dim=1).detach() for miss in misses])
+
+
+def credit_loss(hand, seed=9):
+    """Values against their targets and the top slope against the truth, summed up by hand."""
+    depth = len(hand.vectors) - 1
+    targets = [*hand.soft_minima(torch.Generator().manual_seed(seed)), hand.losses]
+    values = [hand.value(h, layer) for layer, h in enumerate(hand.vectors)]
+    top = hand.vectors[-1]
+    slope = differences(lambda h: hand.value(h, depth), top)
+    scaled = (top**2).sum(dim=1, keepdim=True).sqrt() * (slope - hand.true_slope())
+    squares = torch.cat([(v - target) ** 2 for v, target in zip(values, targets, strict=True)])
+    return squares.mean() + (scaled**2).mean()
+
+
+@KINDS
+def test_the_credit_bridge_s_loss_is_that_of_its_definition(make_learner, batch, kind):
+    learner = make_learner(CREDIT, kind)
+    found, by_hand = loss_of(learner, *batch), credit_loss(ByHand(learner, *batch))
+    torch.testing.assert_close(found.detach(), by_hand, rtol=1e-7, atol=0)
+    assert abs(loss_of(learner, *batch, seed=8).item() / by_hand.item() - 1) > 1e-6
+
+
+def test_the_credit_bridge_s_residual_is_its_distance_from_the_soft_minimum(make_learner, batch):
+    learner = make_learner(CREDIT)
+    found = CREDIT.bridge_residual(*arguments(learner, *batch), torch.Generator().manual_seed(9))
+    hand = ByHand(learner, *batch)
+    targets = hand.soft_minima(torch.Generator().manual_seed(9))
+    expected = [(hand.value(hand.vectors[layer], layer) - targets[layer]).abs() for layer in range(2)]
+    torch.testing.assert_close(list(found), expected, rtol=1e-10, atol=1e-13)
+
+
+@KINDS
+@BRIDGES
+def test_the_net_descends_the_slope_of_its_loss(make_learner, batch, method, kind):
+    """Finite differences of the loss along every parameter's own gradient; second derivatives reach them all."""
+    learner = make_learner(method, kind)
+    trained = {name: p for name, p in learner.state.named_parameters() if p.requires_grad}
+    slopes = torch.autograd.grad(loss_of(learner, *batch), list(trained.values()))
+    assert len(trained) == 8
+    for (name, parameter), slope in zip(trained.items(), slopes, strict=True):
+        direction, ends = slope / slope.norm(), []
+        for step in (1e-5, -2e-5):
+            parameter.data.add_(step * direction)
+            ends.append(loss_of(learner, *batch).item())
+        parameter.data.add_(1e-5 * direction)
+        assert (ends[0] - ends[1]) / 2e-5 == pytest.approx(slope.norm().item(), rel=1e-5), name
+
+
+@BRIDGES
+def test_the_loss_reaches_nothing_but_the_net(make_learner, batch, method):
+    learner = make_learner(method)
+    network, run, labels, state = arguments(learner, *batch)
+    method.auxiliary_loss(network, run, labels, state, torch.Generator()).backward()
+    assert run.top.grad is None and all(p.grad is None for p in learner.network.parameters())
+    for name, parameter in learner.state.named_parameters():
+        assert (parameter.grad is None) if name.startswith("average.") else parameter.grad.any(), name
+
+
+@BRIDGES
+def test_the_network_learns_from_its_credits_alone(make_learner, batch, method):
+    learner = make_learner(method)
+    (x, labels), network = batch, learner.network
+    credits, h, expected = method.credits(*arguments(learner, x, labels)), network.embed(x), {}
+    for index, (block, a) in enumerate(zip(network.blocks, credits.blocks, strict=True)):
+        f = block(h.detach())
+        signal = a / ((a**2).mean(dim=1, keepdim=True).sqrt() + 1e-6)
+        loss = (f * signal).sum(dim=1).mean()
+        (expected[f"blocks.{index}.inner.weight"],) = torch.autograd.grad(loss, block.inner.weight)
+        h = h.detach() + f.detach()
+    loss = F.cross_entropy(network.head(h), labels)
+    (expected["head.linear.weight"],) = torch.autograd.grad(loss, network.head.linear.weight)
+    learn(learner, x, labels, torch.Generator())
+    for name, gradient in expected.items():
+        torch.testing.assert_close(network.get_parameter(name).grad, gradient, rtol=1e-10, atol=1e-14)
+
+
+@BRIDGES
+def test_the_net_comes_closer_to_its_targets(make_learner, batch, method):
+    learner = make_learner(method, lr=3e-3)
+    optimiser, before = learner.optimiser(), [p.clone() for p in learner.state.parameters()]
+    losses = [loss_of(learner, *batch).item()]
+    for _ in range(60):
+        optimiser.zero_grad()
+        learn(learner, *batch, torch.Generator().manual_seed(9))
+        optimiser.step()
+        losses.append(loss_of(learner, *batch).item())
+    assert losses[-1] < 0.5 * losses[0]
+    assert not any(map(torch.equal, learner.state.parameters(), before))
+
+
+@pytest.mark.parametrize("method", [STATE, CREDIT, KolenPollack()])
+def test_weight_decay_spares_bridges_but_not_mirrored_weights(make_learner, method):
+    learner = make_learner(method, lr=0.01, weight_decay=0.5)
+    optimiser = learner.optimiser()
+    for parameter in (*learner.network.parameters(), *learner.state.parameters()):
+        parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
+    factors = {learner.network: 1 - 0.01 * 0.5, learner.state: 1 - 0.01 * 0.5 * method.decays_state}
+    expected = [factor * p.detach() for module, factor in factors.items() for p in module.parameters()]
+    optimiser.step()
+    assert method.decays_state == isinstance(method, KolenPollack)
+    found = [p.detach() for module in factors for p in module.parameters()]
+    torch.testing.assert_close(found, expected, rtol=1e-14, atol=0)
+
+
+def test_the_moving_average_follows_once_a_minibatch(make_learner, batch):
+    state = (learner := make_learner(CREDIT)).state
+    before = [v.clone() for v in state.value.parameters()]
+    expected = [0.9 * a + 0.1 * v for a, v in zip(state.average.parameters(), before, strict=True)]
+    learn(learner, *batch, torch.Generator())
+    torch.testing.assert_close(list(state.average.parameters()), expected, rtol=1e-14, atol=1e-15)
+    assert all(map(torch.equal, state.value.parameters(), before))
+    assert not any(p.requires_grad or p.grad is not None for p in state.average.parameters())
+    fresh = build(learner.spec, SHAPE, CLASSES, CREDIT).state
+    assert all(map(torch.equal, fresh.average.parameters(), fresh.value.parameters()))
+
+
+@dataclass(frozen=True)
+class Recording(CreditBridge):
+    """Notes for every batch whether its credits are the output error through the warm-up's matrices."""
+
+    direct: list = field(default_factory=list)
+
+    def credits(self, network, trace, labels, state):
+        found = super().credits(network, trace, labels, state)
+        error = trace.logits.detach().softmax(dim=1) - F.one_hot(labels, CLASSES)
+        matrices = [state.feedback.get_buffer(f"B{layer}") for layer in range(3)]
+        pairs = zip((found.embedding, *found.blocks), (matrices[0], *matrices), strict=True)
+        self.direct.append(all(torch.allclose(a, error @ b.T, rtol=1e-5, atol=1e-6) for a, b in pairs))
+        return found
+
+
+@pytest.mark.parametrize(("epochs", "warm"), [(1, 1), (3, 1), (5, 1), (6, 2), (10, 2)])
+def test_the_first_fifth_of_the_epochs_learns_from_dfa(make_spec, dataset, epochs, warm):
+    method = Recording(hidden=HIDDEN)
+    train(make_spec("credit_bridge", epochs=epochs), dataset, method=method)
+    per_epoch = 4 + 1  # minibatches, and the epoch's observation
+    assert method.direct == [True] * (warm * per_epoch) + [False] * ((epochs - warm) * per_epoch)
+
+
+def test_in_its_warm_up_a_credit_bridge_is_dfa_with_a_net_in_training(make_spec, dataset):
+    bridge, dfa = (train(make_spec(method, epochs=1), dataset).learner for method in ("credit_bridge", "dfa"))
+    assert all(map(torch.equal, bridge.network.parameters(), dfa.network.parameters()))
+    untrained = build(bridge.spec, dataset.image_shape, CLASSES).state
+    assert not any(map(torch.equal, bridge.state.value.parameters(), untrained.value.parameters()))
+
+
+# --- the soft minimum ------------------------------------------------------------------------------------------------
+
+
+def exact_soft_minimum(values, tau):
+    """``-tau log mean exp(-v / tau)`` with sixty digits and no bound on the exponent."""
+    with localcontext(Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)):
+        terms = [(-Decimal(v) / Decimal(tau)).exp() for v in values]
+        return float(-Decimal(tau) * (sum(terms) / len(terms)).ln())
+
+
+def softmin(values, tau):
+    return soft_minimum(torch.tensor(values, dtype=torch.float64), tau).item()
+
+
+ratios = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8)
+temperatures = st.floats(1e-4, 1e4)
+
+
+@given(ratios, temperatures)
+def test_the_soft_minimum_is_the_log_mean_exp(ratios, tau):
+    values = [tau * ratio for ratio in ratios]
+    scale = max(map(abs, values)) + tau
+    found = softmin(values, tau)
+    assert found == pytest.approx(exact_soft_minimum(values, tau), rel=0, abs=1e-14 * scale)
+    mean = math.fsum(values) / len(values)
+    assert min(values) - 1e-14 * scale <= found <= mean + 1e-14 * scale
+
+
+@given(ratios, temperatures, st.floats(-1e6, 1e6))
+def test_shifting_all_values_shifts_the_soft_minimum(ratios, tau, shift):
+    values, moved = ([tau * (ratio + by) for ratio in ratios] for by in (0, shift))
+    scale = max(map(abs, (*values, *moved))) + tau
+    assert softmin(moved, tau) == pytest.approx(softmin(values, tau) + tau * shift, rel=0, abs=1e-14 * scale)
+
+
+@given(st.lists(st.floats(-100, 100), min_size=1, max_size=8))
+def test_the_soft_minimum_goes_from_the_minimum_to_the_mean(values):
+    assert softmin(values, 1e-9) == pytest.approx(min(values), abs=1e-8)
+    assert softmin(values, 1e9) == pytest.approx(math.fsum(values) / len(values), abs=2e-5)
+    assert softmin(values, 0.5) <= softmin(values, 5.0) + 1e-12
+
+
+@given(st.floats(-1e6, 1e6), temperatures, st.integers(1, 8))
+def test_the_soft_minimum_of_equal_values_is_their_value(value, tau, count):
+    assert softmin([value] * count, tau) == pytest.approx(value, rel=1e-13, abs=1e-14 * tau)
+
+
+def test_the_soft_minimum_is_taken_over_the_draws():
+    values = torch.randn(4, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    expected = [[exact_soft_minimum(values[:, i, j].tolist(), 0.3) for j in range(3)] for i in range(2)]
+    torch.testing.assert_close(soft_minimum(values, 0.3), torch.tensor(expected, dtype=torch.float64))

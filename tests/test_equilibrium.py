@@ -1,0 +1,299 @@
+"""Equilibrium propagation against backpropagation and against a relaxation written out by hand, in float64."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fa_audit.learner import build, learn
+from fa_audit.methods.ep import EP, energy
+from fa_audit.trace import trace
+
+SHAPE, CLASSES, BATCH, WIDTH, DEPTH = (1, 4, 4), 3, 4, 8, 2
+NETWORKS = [(residual, norm) for residual in (True, False) for norm in (True, False)]
+SETTLED = EP(beta=1e-2, steps=300, alpha=0.35)
+
+
+@pytest.fixture
+def batch():
+    randomness = torch.Generator().manual_seed(1)
+    x = torch.randn(BATCH, *SHAPE, dtype=torch.float64, generator=randomness)
+    return x, torch.randint(CLASSES, (BATCH,), generator=randomness)
+
+
+@pytest.fixture
+def make_learner(make_spec):
+    """Learners whose blocks do something and whose energy is curved so evenly that relaxation settles."""
+
+    def make(method, residual=True, terminal_norm=True, **options):
+        spec = make_spec(
+            "ep", width=WIDTH, depth=DEPTH, residual=residual, terminal_norm=terminal_norm, seed=3, **options
+        )
+        learner, randomness = build(spec, SHAPE, CLASSES, method), torch.Generator().manual_seed(3)
+        network = learner.network.double()
+        with torch.no_grad():
+            network.embed[1].weight.mul_(3)
+            for block in network.blocks:
+                nn.init.normal_(block.outer.weight, std=0.3 if residual else 0.5, generator=randomness)
+                nn.init.normal_(block.outer.bias, generator=randomness)
+        return learner
+
+    return make
+
+
+# --- by hand ---------------------------------------------------------------------------------------------------------
+
+
+def following(network, layer, h):
+    """``h_{l+1}`` of a ResMLP, from its formula."""
+    block = network.blocks[layer]
+    z = F.layer_norm(h, (WIDTH,), block.norm.weight, block.norm.bias)
+    f = F.linear(
+        F.gelu(F.linear(z, block.inner.weight, block.inner.bias)), block.outer.weight, block.outer.bias
+    )  # fmt: skip
+    return h + f if network.skip == "outside" else f
+
+
+def embedded(network, x):
+    return F.linear(x.flatten(1), network.embed[1].weight, network.embed[1].bias)
+
+
+def logits_of(network, top):
+    if hasattr(network.head, "norm"):
+        top = F.layer_norm(top, (WIDTH,), network.head.norm.weight, network.head.norm.bias)
+    return F.linear(top, network.head.linear.weight, network.head.linear.bias)
+
+
+def free_states(network, x):
+    states = [embedded(network, x)]
+    for layer in range(len(network.blocks)):
+        states.append(following(network, layer, states[-1]))
+    return [h.detach() for h in states]
+
+
+def losses(network, top, labels):
+    """Per-sample cross-entropy without torch's own."""
+    logits = logits_of(network, top)
+    return logits.exp().sum(dim=1).log() - logits[range(len(labels)), labels]
+
+
+def errors_of(network, free, states):
+    """``h_0 - embed(x)`` and ``h_{l+1} - prediction(h_l)``."""
+    return [states[0] - free[0], *(b - following(network, layer, a) for layer, (a, b) in enumerate(pairwise(states)))]
+
+
+def pulled_back(network, layer, h, vector):
+    """``J_l^T vector``, row by row."""
+    return torch.autograd.functional.vjp(lambda state: following(network, layer, state), h, vector)[1]
+
+
+def loss_slope(network, top, labels):
+    return torch.autograd.functional.jacobian(lambda h: losses(network, h, labels).sum(), top)
+
+
+def relaxed(network, free, labels, beta, method):
+    """The nudged phase with every slope written out: ``e_l - J_l^T e_{l+1}``, at the top ``e_L + beta dCE/dh_L``."""
+    states = list(free)
+    for _ in range(method.steps):
+        e = [error.detach() for error in errors_of(network, free, states)]
+        slopes = [e[layer] - pulled_back(network, layer, states[layer], e[layer + 1]) for layer in range(DEPTH)]
+        slopes.append(e[-1] + beta * loss_slope(network, states[-1], labels))
+        states = [h - method.alpha * slope for h, slope in zip(states, slopes, strict=True)]
+    return states
+
+
+def taught_parameters(network):
+    return {name: p for name, p in network.named_parameters() if not name.startswith("head.")}
+
+
+def hand_update(network, x, labels, method, betas):
+    """``mean over the phases of d(E_nudged - E_free)/dtheta / beta``, per sample, from the errors of each layer."""
+    free, total = free_states(network, x), 0.0
+    for beta in betas:
+        nudged = relaxed(network, free, labels, beta, method)
+        e = [error.detach() for error in errors_of(network, free, nudged)]
+        total = total - (e[0] * embedded(network, x)).sum() / beta
+        for layer in range(DEPTH):
+            total = total - (e[layer + 1] * following(network, layer, nudged[layer])).sum() / beta
+    return torch.autograd.grad(total / len(betas) / len(labels), list(taught_parameters(network).values()))
+
+
+def credits_of(learner, x, labels):
+    return learner.method.credits(learner.network, trace(learner.network, x, local=True), labels, learner.state)
+
+
+# --- backpropagation in the limit ------------------------------------------------------------------------------------
+
+
+def relative_error(learner, x, labels):
+    """``||EP update - BP gradient|| / ||BP gradient||`` over all parameters of embedding and blocks."""
+    parameters = list(taught_parameters(learner.network).values())
+    h = embedded(learner.network, x)
+    for layer in range(DEPTH):
+        h = following(learner.network, layer, h)
+    truth = torch.autograd.grad(losses(learner.network, h, labels).mean(), parameters)
+    learn(learner, x, labels, torch.Generator())
+    missed = sum((p.grad - g).square().sum() for p, g in zip(parameters, truth, strict=True))
+    return (missed / sum(g.square().sum() for g in truth)).sqrt().item()
+
+
+@pytest.mark.parametrize(("residual", "terminal_norm"), NETWORKS)
+def test_the_error_of_the_update_is_of_first_order_in_beta(make_learner, batch, residual, terminal_norm):
+    errors = [
+        relative_error(make_learner(replace(SETTLED, beta=beta), residual, terminal_norm), *batch)
+        for beta in (1e-1, 1e-2, 1e-3)
+    ]
+    assert [before / after for before, after in pairwise(errors)] == pytest.approx([10, 10], rel=0.05)
+    assert errors[-1] < 2e-3
+
+
+@pytest.mark.parametrize(("residual", "terminal_norm"), NETWORKS)
+def test_the_error_of_symmetric_updates_is_of_second_order_in_beta(make_learner, batch, residual, terminal_norm):
+    symmetric = replace(SETTLED, symmetric=True, steps=500)
+    errors = [
+        relative_error(make_learner(replace(symmetric, beta=beta), residual, terminal_norm), *batch)
+        for beta in (1e-1, 1e-2)
+    ]
+    assert errors[0] / errors[1] == pytest.approx(100, rel=0.1)
+    assert errors[-1] < 3e-5
+
+
+def test_the_error_shrinks_with_the_number_of_steps(make_learner, batch):
+    errors = [relative_error(make_learner(replace(SETTLED, steps=steps, beta=1e-4)), *batch) for steps in (1, 30, 90)]
+    assert errors[0] > 0.5 and errors[0] > 3 * errors[1] > 30 * errors[2]
+
+
+@pytest.mark.parametrize("terminal_norm", [True, False])
+@pytest.mark.parametrize("beta", [-0.5, 1e-3, 0.5, 3.0])
+def test_the_head_learns_the_true_loss_at_any_beta(make_learner, batch, beta, terminal_norm):
+    x, labels = batch
+    learner = make_learner(EP(beta=beta, steps=3, alpha=0.2), terminal_norm=terminal_norm)
+    head = list(learner.network.head.parameters())
+    loss = losses(learner.network, free_states(learner.network, x)[-1], labels).mean()
+    truth = torch.autograd.grad(loss, head)
+    returned = learn(learner, x, labels, torch.Generator())
+    assert returned.item() == pytest.approx(loss.item(), rel=1e-12)
+    torch.testing.assert_close([p.grad for p in head], list(truth), rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize(("residual", "terminal_norm"), NETWORKS)
+def test_the_audited_credit_sums_the_gradients_of_all_states_below(make_learner, batch, residual, terminal_norm):
+    """With ``M`` the chain's linearisation, small nudges move the states by ``-beta (M^T M)^{-1} dCE/dh_L``.
+
+    So the embedding's credit is ``g_0``, and ``a_l = g_{l+1} + J_l a_{l-1}``.
+    """
+    x, labels = batch
+    learner = make_learner(replace(SETTLED, symmetric=True, steps=500), residual, terminal_norm)
+    network = learner.network
+    free = free_states(network, x)
+    g = [loss_slope(network, free[-1], labels)]
+    for layer in reversed(range(DEPTH)):
+        g.insert(0, pulled_back(network, layer, free[layer], g[0]))
+    expected = [g[0]]
+    for layer in range(DEPTH):
+        pushed = torch.autograd.functional.jvp(lambda h, k=layer: following(network, k, h), free[layer], expected[-1])
+        expected.append(g[layer + 1] + pushed[1])
+    credits = credits_of(learner, x, labels)
+    for found, hand in zip((credits.embedding, *credits.blocks), expected, strict=True):
+        torch.testing.assert_close(found, hand, rtol=1e-3, atol=1e-4 * hand.abs().max().item())
+
+
+# --- the energy ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_energy_and_its_slopes_vanish_in_the_free_phase(make_learner, batch, residual):
+    network = make_learner(EP(), residual).network
+    free = [h.requires_grad_() for h in free_states(network, batch[0])]
+    found = energy(network, free[0].detach(), tuple(free))
+    assert found.item() == pytest.approx(0, abs=1e-28)
+    slopes = torch.autograd.grad(found, free)
+    assert max(slope.abs().max().item() for slope in slopes) < 1e-14
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_the_energy_is_half_the_sum_of_squared_errors(make_learner, batch, residual):
+    network, randomness = make_learner(EP(), residual).network, torch.Generator().manual_seed(8)
+    free = free_states(network, batch[0])
+    moved = [h + torch.randn(h.shape, generator=randomness, dtype=h.dtype) for h in free]
+    by_hand = sum((0.5 * e**2).sum().item() for e in errors_of(network, free, moved))
+    assert energy(network, free[0], tuple(moved)).item() == pytest.approx(by_hand, rel=1e-12)
+
+
+# --- a few steps by hand ---------------------------------------------------------------------------------------------
+
+
+def test_one_step_moves_the_last_state_alone_by_the_nudge(make_learner, batch):
+    """``h_L - alpha beta dCE/dh_L``, whence a credit of ``alpha dCE/dh_L`` for the last block and none below."""
+    x, labels = batch
+    learner = make_learner(EP(beta=0.7, steps=1, alpha=0.3))
+    credits = credits_of(learner, x, labels)
+    slope = loss_slope(learner.network, free_states(learner.network, x)[-1], labels)
+    torch.testing.assert_close(credits.blocks[-1], 0.3 * slope, rtol=1e-10, atol=1e-14)
+    for other in (credits.embedding, *credits.blocks[:-1]):
+        assert other.abs().max().item() < 1e-14
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize(("residual", "terminal_norm"), NETWORKS)
+def test_audited_credits_are_those_of_the_written_out_relaxation(
+    make_learner, batch, residual, terminal_norm, symmetric
+):
+    x, labels = batch
+    method = EP(beta=0.6, steps=5, alpha=0.25, symmetric=symmetric)
+    learner = make_learner(method, residual, terminal_norm)
+    free = free_states(learner.network, x)
+    up = relaxed(learner.network, free, labels, 0.6, method)
+    down = relaxed(learner.network, free, labels, -0.6, method)
+    expected = [-(a - b) / 1.2 if symmetric else -(a - h) / 0.6 for a, b, h in zip(up, down, free, strict=True)]
+    credits = credits_of(learner, x, labels)
+    torch.testing.assert_close([credits.embedding, *credits.blocks], expected, rtol=1e-9, atol=1e-13)
+    assert not credits.normalise
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize(("residual", "terminal_norm"), NETWORKS)
+def test_the_update_is_that_of_the_written_out_relaxation(make_learner, batch, residual, terminal_norm, symmetric):
+    x, labels = batch
+    method = EP(beta=0.6, steps=5, alpha=0.25, symmetric=symmetric)
+    learner = make_learner(method, residual, terminal_norm)
+    expected = hand_update(learner.network, x, labels, method, (0.6, -0.6) if symmetric else (0.6,))
+    learn(learner, x, labels, torch.Generator())
+    for (name, p), gradient in zip(taught_parameters(learner.network).items(), expected, strict=True):
+        torch.testing.assert_close(
+            p.grad, gradient, rtol=1e-9, atol=1e-13, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+def test_without_a_step_nothing_but_the_head_learns(make_learner, batch):
+    learner = make_learner(EP(steps=0))
+    learn(learner, *batch, torch.Generator())
+    assert all(not p.grad.any() for p in taught_parameters(learner.network).values())
+    assert all(p.grad.any() for p in learner.network.head.parameters())
+
+
+def test_a_sample_relaxes_as_if_it_were_alone(make_learner, batch):
+    x, labels = batch
+    learner = make_learner(EP())
+    together = credits_of(learner, x, labels)
+    alone = [credits_of(learner, x[i : i + 1], labels[i : i + 1]) for i in range(BATCH)]
+    for layer in range(DEPTH):
+        rows = torch.cat([credits.blocks[layer] for credits in alone])
+        torch.testing.assert_close(together.blocks[layer], rows, rtol=1e-10, atol=1e-14)
+
+
+def test_the_penalty_adds_the_gradient_of_the_residual_energy_of_the_forward_pass(make_learner, batch):
+    x, labels = batch
+    plain, penalised = make_learner(EP()), make_learner(EP(), penalty=0.2)
+    for learner in (plain, penalised):
+        learn(learner, x, labels, torch.Generator())
+    h = free_states(plain.network, x)[0]
+    for layer, block in enumerate(plain.network.blocks):
+        residual = following(plain.network, layer, h) - h
+        (gradient,) = torch.autograd.grad(0.2 * residual.square().sum(dim=1).mean(), block.outer.weight)
+        added = penalised.network.blocks[layer].outer.weight.grad - block.outer.weight.grad
+        torch.testing.assert_close(added, gradient, rtol=1e-10, atol=1e-14)
+        h = (h + residual).detach()
