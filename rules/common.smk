@@ -146,9 +146,12 @@ def sweep_settings():
     return [name for name, setting in sorted(GRID.settings.items()) if setting.sweep]
 
 
+def sweep_tables():
+    return [f"results/sweeps/{name}.csv" for name in sweep_settings()]
+
+
 def sweep_files():
-    tables = [f"results/sweeps/{name}.csv" for name in sweep_settings()]
-    return tables + run_files("sweeps", "csv", GRID.cells("sweep"))
+    return sweep_tables() + run_files("sweeps", "csv", GRID.cells("sweep"))
 
 
 def sweep_trajectories_of(wildcards):
@@ -221,7 +224,7 @@ def gpus(wildcards):
 
 
 def declared(wildcards, name):
-    """What a method's class says of its cost; what it does not say is the base class's."""
+    """What a method's class says of its cost."""
     base = class_literals("fa_audit.methods.method:Method")
     return (base | class_literals(method_entry(wildcards)))[name]
 
@@ -255,7 +258,7 @@ def start_work():
 
 
 def say_results():
-    print(results(GRID, [*figure_files(), *table_files()]), file=sys.stderr)
+    print(results(GRID, [*figure_files(), *table_files(), *sweep_tables()]), file=sys.stderr)
 
 
 def say_how_to_go_on(log_files):

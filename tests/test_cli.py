@@ -75,7 +75,10 @@ def test_markdown_is_a_section_with_tables(folder, capsys):
     [
         (["audit", "missing.safetensors"], "no such file"),
         (["audit", __file__], "truncated, foreign or executable file"),
-        (["train", "dfx", "x.safetensors", "--data", "DATA"], "unknown method 'dfx'; known: bp, brsf, credit_bridge, dfa"),
+        (
+            ["train", "dfx", "x.safetensors", "--data", "DATA"],
+            "unknown method 'dfx'; known: bp, brsf, credit_bridge, dfa",
+        ),
         (["train", "dfa", "x.safetensors", "--data", "missing"], "not a data set written by fa-audit"),
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--architecture", "x"], "unknown architecture 'x'"),
         (["train", "dfa", "x.json", "--data", "DATA"], "expected a name that ends in .safetensors"),

@@ -35,12 +35,17 @@ def test_reading_literals_imports_nothing(tmp_path):
     assert done.stdout.strip() == "{'relative_time': 3.5} False"
 
 
-def test_only_literals_of_the_class_s_own_body_are_read(tmp_path, monkeypatch):
+def test_literals_of_the_class_and_of_its_bases_are_read(tmp_path, monkeypatch):
+    (tmp_path / "base.py").write_text("class Far:\n    far = 1\n    both = 1\n")
     source = """
-        class Other:
-            relative_time = 9.0
+        from base import Far
+        import torch
 
-        class Mine(Other):
+        class Near:
+            near = 2.5
+            both = 2
+
+        class Mine(Near, Far, torch.nn.Module, Exception):
             summary: str = "one line"
             memory_mb = 64
             computed = 2 * 3
@@ -51,7 +56,15 @@ def test_only_literals_of_the_class_s_own_body_are_read(tmp_path, monkeypatch):
     """
     (tmp_path / "literal.py").write_text(textwrap.dedent(source))
     monkeypatch.syspath_prepend(tmp_path)
-    assert class_literals("literal:Mine") == {"summary": "one line", "memory_mb": 64}
+    expected = {"summary": "one line", "memory_mb": 64, "near": 2.5, "far": 1, "both": 2}
+    assert class_literals("literal:Mine") == expected
+
+
+def test_a_subclass_costs_what_its_parent_says(tmp_path, monkeypatch):
+    source = "from fa_audit.methods.ep import EP\nclass Mine(EP):\n    summary = 'mine'\n"
+    (tmp_path / "subclass.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert class_literals("subclass:Mine")["relative_time"] == load_method("subclass:Mine").relative_time > 1
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -55,25 +56,48 @@ def find_module(name: str, folders: Iterable[str | Path]) -> Path | None:
 
 @cache
 def class_literals(entry: str) -> dict[str, Any]:
-    """The class attributes that the class body of ``package.module:Class`` assigns as literals, read from its source.
+    """The class attributes that ``package.module:Class`` assigns as literals, read from its source.
 
-    The workflow plans with them; importing every method would cost it seconds. Inherited ones are not seen.
+    The workflow plans with them; importing every method would cost it seconds. Inherited ones are followed to bases of
+    the same file and to those that it imports by ``from module import Base``.
 
     Raises:
         AuditError: there is no such file or no such class in it.
     """
     module, _, name = entry.partition(":")
-    path = find_module(module, [Path(__file__).resolve().parents[1], *sys.path])
+    tree = _source_of(entry, module)
+    classes = {statement.name: statement for statement in tree.body if isinstance(statement, ast.ClassDef)}
+    if name not in classes:
+        raise AuditError(
+            f"'{entry}': no class '{name}' in the module '{module}'; it has: {', '.join(classes) or 'none'}."
+        )
+    places = _imported(tree) | dict.fromkeys(classes, module)
+    inherited: dict[str, Any] = {}
+    for base in reversed(classes[name].bases):
+        if isinstance(base, ast.Name) and base.id in places:
+            with contextlib.suppress(AuditError):  # a base that is no file, or only passed on by that module
+                inherited |= class_literals(f"{places[base.id]}:{base.id}")
+    return inherited | dict(_literals(classes[name].body))
+
+
+def _folders() -> list[str | Path]:
+    return [Path(__file__).resolve().parents[1], *sys.path]
+
+
+def _source_of(entry: str, module: str) -> ast.Module:
+    path = find_module(module, _folders())
     if path is None:
         raise AuditError(f"'{entry}': no file of the module '{module}'. {WHERE}")
     try:
-        statements = ast.parse(path.read_text(encoding="utf-8")).body
+        return ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError) as error:
         raise AuditError(f"'{entry}': {path} is no Python source ({error}).") from error
-    classes = {statement.name: statement for statement in statements if isinstance(statement, ast.ClassDef)}
-    if name not in classes:
-        raise AuditError(f"'{entry}': no class '{name}' in {path}; it has: {', '.join(classes) or 'none'}.")
-    return dict(_literals(classes[name].body))
+
+
+def _imported(tree: ast.Module) -> dict[str, str]:
+    """Names that a module imports by ``from module import name``, with the module."""
+    statements = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return {alias.name: node.module for node in statements for alias in node.names if not alias.asname}
 
 
 def _literals(body: list[ast.stmt]) -> Iterable[tuple[str, Any]]:
