@@ -26,8 +26,10 @@ lint: bootstrap ## check the style of the code and of the workflow
 	$(IN_VENV) .venv/bin/snakefmt --check Snakefile rules
 	$(IN_VENV) .venv/bin/snakemake --lint
 
-bench: bootstrap ## measure the speed of training
+bench: bootstrap ## measure the speed of training, and every method's step for docs/methods.md
 	$(IN_VENV) .venv/bin/python benchmarks/throughput.py
+	$(IN_VENV) .venv/bin/python benchmarks/methods.py
+	$(IN_VENV) .venv/bin/python tools/methods_table.py
 
 clean-env: ## delete .venv
 	rm -rf .venv

@@ -48,8 +48,8 @@ def _markdown(header: list[str], rows: Iterable[list[str]]) -> str:
 def document(text: str) -> str:
     """The text with the tables between its markers made anew."""
     for name, table in {"methods": methods_table(), "constants": constants_table()}.items():
-        pattern = rf"(<!-- table: {name} -->\n).*?(\n<!-- end -->)"
-        text, count = re.subn(pattern, lambda m, table=table: m[1] + table + m[2], text, flags=re.DOTALL)
+        pattern = rf"(?<=<!-- table: {name} -->\n)[^<]*(?=<!-- end -->)"
+        text, count = re.subn(pattern, lambda _, table=table: table + "\n", text)
         if count != 1:
             raise SystemExit(f"{DOCUMENT}: found {count} places for the table '{name}'; expected one.")
     return text
