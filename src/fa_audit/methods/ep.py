@@ -6,8 +6,8 @@
     a_l = -(h_{l+1}^nudged - h_{l+1}^free) / beta          (audited; it trains nothing)
 
 As beta -> 0 and T -> infinity the update is backpropagation's, with an error of order beta; `symmetric` averages the
-phases of +beta and -beta, which leaves an error of order beta^2. The audited credit tends to the gradients of all states
-below, carried up: a_embed = g_0, a_l = g_{l+1} + J_l a_{l-1}; its cosine with g is below 1 by construction.
+phases of +beta and -beta, which leaves an error of order beta^2. The audited credit tends to the gradients of all
+states below, carried up: a_embed = g_0, a_l = g_{l+1} + J_l a_{l-1}; its cosine with g is below 1 by construction.
 
 Source: Scellier, Bengio 2017; symmetric nudging: Laborieux, Ernoult, Scellier, Bengio, Grollier, Querlioz 2021.
 Constants: beta 0.5 and T 20 are the paper's (Hao, Wan, Zhai 2026); alpha 0.2 and the symmetric option are ours. E's

@@ -1,0 +1,403 @@
+"""The conformance suite passes every registered method, and finds by name what is wrong with a broken one."""
+
+import textwrap
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fa_audit.architectures as registry
+from fa_audit.architectures.network import Network
+from fa_audit.errors import AuditError
+from fa_audit.learner import load_method
+from fa_audit.methods import METHODS
+from fa_audit.methods.bp import BP
+from fa_audit.methods.dfa import DFA
+from fa_audit.methods.drtp import DRTP
+from fa_audit.methods.ep import EP
+from fa_audit.methods.fa import FA
+from fa_audit.methods.kolen_pollack import KolenPollack
+from fa_audit.methods.method import Credits, Method
+from fa_audit.methods.state_bridge import StateBridge
+from fa_audit.methods.usf import USF
+from fa_audit.testing import CHECKS, ConformanceError, Finding, Subject, aligned, check_method
+from fa_audit.training import train
+
+
+def failures(method):
+    """What the suite says about a method: name of a failed check -> its line."""
+    try:
+        check_method(method)
+    except ConformanceError as error:
+        return dict(line.strip().split(": ", 1) for line in str(error).splitlines()[1:])
+    return {}
+
+
+def with_parts(base, function):
+    """A method whose credits are ``function(credits of base)``."""
+
+    class Changed(base):
+        def credits(self, network, trace, labels, state):
+            return function(super().credits(network, trace, labels, state))
+
+    return Changed
+
+
+def with_credits(base, function):
+    """A method whose credits are those of `base` with `function` applied to each."""
+    return with_parts(
+        base, lambda c: replace(c, blocks=tuple(map(function, c.blocks)), embedding=function(c.embedding))
+    )
+
+
+def after_step(base, function):
+    """A method that calls ``function(network, state)`` after every minibatch."""
+
+    class Updating(base):
+        @torch.no_grad()
+        def update_state(self, network, state, randomness):
+            function(network, state)
+
+    return Updating
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_registered_method_conforms(name):
+    check_method(name)
+
+
+def test_every_check_says_what_it_proves():
+    assert len(CHECKS) >= 15 and all(check.__doc__ and check.__name__ == name for name, check in CHECKS.items())
+
+
+# --- wrong signs -----------------------------------------------------------------------------------------------------
+
+
+class Exact(BP):
+    """Backpropagation's credits, learned from block by block."""
+
+    end_to_end: ClassVar[bool] = False
+
+    def credits(self, network, trace, labels, state):
+        states = [trace.states[0].detach().requires_grad_()]
+        for layer in range(len(network.blocks)):
+            states.append(network.split(layer, states[-1])[1])
+        loss = F.cross_entropy(network.head(states[-1]), labels, reduction="sum")
+        embedding, *blocks = map(network.read_gradient, torch.autograd.grad(loss, states))
+        return Credits(tuple(blocks), embedding, normalise=False)
+
+
+@pytest.mark.parametrize("kind", [FA, DFA, DRTP, USF, KolenPollack, StateBridge, Exact])
+def test_credits_with_the_wrong_sign_point_uphill(kind):
+    found = failures(with_credits(kind, torch.neg))
+    assert {"direction", "downhill"} <= set(found) <= {"direction", "downhill", "learns"}
+    assert "cosine of -" in found["direction"] and "block 2" in found["direction"]
+
+
+def test_an_embedding_with_the_wrong_sign_is_found_in_a_network_without_blocks():
+    found = failures(with_parts(DFA, lambda c: replace(c, embedding=-c.embedding)))
+    assert {"direction", "downhill"} <= set(found) <= {"direction", "downhill", "learns"}
+    assert "embedding" in found["direction"]
+
+
+def test_an_objective_with_the_wrong_sign_goes_uphill_although_its_credits_are_right():
+    climbing = with_parts(EP, lambda c: replace(c, objective=-c.objective))
+    assert {"downhill"} <= set(failures(climbing(steps=4))) <= {"downhill", "learns"}
+
+
+@pytest.mark.parametrize(("kind", "constants"), [(BP, {}), (EP, {"steps": 4})])
+def test_audited_credits_with_the_wrong_sign_are_found_although_the_training_is_right(kind, constants):
+    assert set(failures(with_credits(kind, torch.neg)(**constants))) == {"direction"}
+
+
+def test_random_feedback_of_either_sign_is_as_good():
+    class Other(DFA):
+        def init_state(self, network, generator):
+            state = super().init_state(network, generator)
+            state.load_state_dict({name: -b for name, b in state.state_dict().items()})
+            return state
+
+    check_method(Other)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_alignment_replaces_direct_feedback_in_either_layout_and_nothing_else(transposed):
+    learner = Subject(DFA(), "dfa").build()
+    weight = learner.network.head.linear.weight.detach()
+    expected = weight if transposed else weight.T
+    learner.state.register_buffer("one", torch.zeros(expected.shape))
+    learner.state.register_buffer("stack", torch.zeros(4, *expected.shape))
+    learner.state.register_buffer("square", torch.zeros(len(weight.T), len(weight.T)))
+    aligned(learner)
+    assert torch.equal(learner.state.one, expected) and all(torch.equal(b, expected) for b in learner.state.stack)
+    assert not learner.state.square.any() and torch.equal(learner.state[0], weight.T)
+
+
+# --- broken promises -------------------------------------------------------------------------------------------------
+
+
+class Attached(DFA):
+    def credits(self, network, trace, labels, state):
+        error = trace.logits.softmax(dim=-1) - F.one_hot(labels, network.classes)
+        return Credits(tuple(error @ state[layer].T for layer in range(len(network.blocks))), error @ state[0].T)
+
+
+class Blockwise(FA):
+    """Cannot do without blocks."""
+
+    def credits(self, network, trace, labels, state):
+        trace.residuals[0].sum()
+        return super().credits(network, trace, labels, state)
+
+
+class Pushing(FA):
+    """An auxiliary loss that does its own backward pass."""
+
+    def auxiliary_loss(self, network, trace, labels, state, randomness):
+        F.cross_entropy(trace.logits, labels).backward(retain_graph=True)
+
+
+class Vectorial(StateBridge):
+    def auxiliary_loss(self, network, trace, labels, state, randomness):
+        return super().auxiliary_loss(network, trace, labels, state, randomness)[None]
+
+
+class Forgetful(FA):  # without the decorator
+    strength: float = 1.0
+
+
+def one_matrix(keep, matrix):
+    """FA with one feedback matrix for all blocks: ``keep(method, state, matrix)`` stores it, `matrix` finds it."""
+
+    class OneMatrix(FA):
+        store: ClassVar[dict] = {}
+
+        def init_state(self, network, generator):
+            state = nn.Module()
+            keep(self, state, torch.randn(network.width, network.width, generator=generator))
+            return state
+
+        def begin_epoch(self, state, progress):
+            state.progress = progress
+
+        def credits(self, network, trace, labels, state):
+            return super().credits(network, trace, labels, [matrix(self, state)] * len(network.blocks))
+
+    return OneMatrix
+
+
+def in_a_buffer(method, state, matrix):
+    state.register_buffer("matrix", matrix)
+
+
+def age(network, state):
+    """Feedback that follows the number of steps, which an attribute counts."""
+    state.steps = getattr(state, "steps", 0) + 1
+    state.matrix.mul_(1 + 1 / (10 + state.steps))
+
+
+Buffered = one_matrix(in_a_buffer, lambda _, state: state.matrix)
+BROKEN = {
+    "rolled rows": (with_credits(DFA, lambda a: a.roll(1, dims=0)), "rows direction downhill"),
+    "flipped rows": (with_credits(DFA, lambda a: a.flip(0)), "rows direction downhill"),
+    "batch mean": (with_credits(FA, lambda a: a - 0.1 * a.mean(dim=0)), "rows"),
+    "noise": (with_credits(DFA, lambda a: a + 0.01 * torch.rand(a.shape)), "determinism purity rows saved"),
+    "global stream": (with_credits(DFA, lambda a: [torch.rand(1), a][1]), "purity"),
+    "drifts globally": (after_step(Buffered, lambda _, s: s.matrix.add_(torch.randn(s.matrix.shape))), "determinism"),
+    "unfreezes": (after_step(FA, lambda net, _: net.requires_grad_(True)), "frozen"),
+    "writes to a block": (after_step(FA, lambda net, _: [p.mul_(1.01) for p in net.blocks[:1].parameters()]), "frozen"),
+    "graph": (Attached, "detached"),
+    "idle block": (
+        with_parts(DFA, lambda c: replace(c, blocks=(*(0 * a for a in c.blocks[:1]), *c.blocks[1:]))),
+        "rows moves",
+    ),
+    "needs blocks": (Blockwise, "shapes direction downhill options"),
+    "attribute": (one_matrix(lambda _, s, m: setattr(s, "kept", m), lambda _, s: s.kept), "saved"),
+    "not persistent": (one_matrix(lambda _, s, m: s.register_buffer("k", m, False), lambda _, s: s.k), "saved"),
+    "on the method": (one_matrix(lambda f, _, m: object.__setattr__(f, "kept", m), lambda f, _: f.kept), "saved"),
+    "on the class": (one_matrix(lambda f, _, m: f.store.update(kept=m), lambda f, _: f.store["kept"]), "saved"),
+    "fades": (one_matrix(in_a_buffer, lambda _, s: s.matrix * (1 - getattr(s, "progress", 0))), "saved"),
+    "ages": (after_step(Buffered, age), "resume"),
+    "pushes": (Pushing, "auxiliary"),
+    "vector of losses": (Vectorial, "auxiliary"),
+    "two lines": (type("TwoLines", (FA,), {"summary": "two\nlines"}), "declarations"),
+    "forgets its constant": (Forgetful, "declarations"),
+    "nothing": (Buffered, ""),
+    "nothing, exact": (Exact, ""),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_promise_is_named_and_no_other(name):
+    kind, broken = BROKEN[name]
+    assert set(failures(kind)) == set(broken.split())
+
+
+CRIPPLED = {
+    "too wide": with_credits(DFA, lambda a: F.pad(a, (0, 1))),
+    "one too few": with_parts(DFA, lambda c: replace(c, blocks=c.blocks[1:])),
+    "no credits": type("Silent", (DFA,), {"credits": Method.credits}),
+}
+
+
+@pytest.mark.parametrize("name", CRIPPLED)
+def test_a_method_that_cannot_train_fails_every_check_that_trains(name):
+    found = failures(CRIPPLED[name])
+    assert set(found) == set(CHECKS) - {"declarations"}
+    assert all(line.startswith(("found ", "with resmlp, found ")) and "; expected " in line for line in found.values())
+
+
+def test_credits_that_are_not_numbers_are_named():
+    found = failures(with_credits(DFA, lambda a: a.where(a < a.max(), torch.nan)))
+    assert "NaN or Inf in embedding, block 0" in found["finite"]
+
+
+def test_a_method_that_overrules_the_gradients_of_the_engine_loses_the_penalty():
+    def overrule(network, _):
+        for parameter in network.blocks.parameters():
+            parameter.grad = parameter.sign() - 0.5 if parameter.requires_grad else None
+
+    with pytest.raises(Finding, match="with penalty 10"):
+        CHECKS["penalty"](Subject(after_step(FA, overrule)(), "mine"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("equation", 3), ("relative_time", 0.0), ("relative_time", float("nan")), ("memory_mb", -1), ("memory_mb", 0.5),
+     ("random_feedback", "yes")],
+)  # fmt: skip
+def test_odd_declarations_are_named(name, value):
+    subject = Subject(type("Odd", (FA,), {name: value})(), "odd")
+    with pytest.raises(Finding, match=f"{name}={value!r}"):
+        CHECKS["declarations"](subject)
+
+
+# --- the architectures of the registry -------------------------------------------------------------------------------
+
+
+class Tokens(Network):
+    """Patches that attend to nothing; the first is the cls token."""
+
+    def __init__(self, *, image_shape, classes, width, depth):
+        super().__init__()
+        self.width, self.classes = width, classes
+        self.embed = nn.Sequential(nn.Unfold(4, stride=4), nn.Flatten(2), nn.Linear(4, width))
+        self.blocks = nn.ModuleList(nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width)) for _ in range(depth))
+        self.head = nn.Sequential(nn.AdaptiveAvgPool2d((1, width)), nn.Flatten(), nn.Linear(width, classes))
+
+
+class Maps(Network):
+    """Feature maps with batch normalisation."""
+
+    def __init__(self, *, image_shape, classes, width, depth):
+        super().__init__()
+        self.width, self.classes = width, classes
+        self.embed = nn.Conv2d(image_shape[0], width, 3, padding=1)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.BatchNorm2d(width), nn.Conv2d(width, width, 3, padding=1), nn.GELU()) for _ in range(depth)
+        )
+        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, classes))
+
+
+@pytest.fixture
+def more_architectures(monkeypatch):
+    for kind in (Tokens, Maps):
+        monkeypatch.setitem(registry.ARCHITECTURES, kind.__name__, f"{__name__}:{kind.__name__}")
+        monkeypatch.setitem(registry.ARCHITECTURE_OPTIONS, kind.__name__, {"width": 512, "depth": 12})
+
+
+@pytest.mark.parametrize("name", ["bp", "fa", "dfa", "state_bridge", "credit_bridge"])
+def test_architectures_added_to_the_registry_are_trained_and_small(more_architectures, monkeypatch, name):
+    seen = []
+
+    def train_and_tell(spec, *args, **options):
+        seen.append((spec.architecture, dict(spec.architecture_options)["width"], spec.epochs))
+        return train(spec, *args, **options)
+
+    monkeypatch.setattr("fa_audit.testing.train", train_and_tell)
+    CHECKS["architectures"](Subject(load_method(name), name))
+    assert sorted(seen) == [(kind, 16, 2) for kind in sorted(registry.ARCHITECTURES)]
+
+
+class Flat(FA):
+    """Takes every state for a vector."""
+
+    def credits(self, network, trace, labels, state):
+        (top,) = torch.autograd.grad(F.cross_entropy(trace.logits, labels), trace.top, retain_graph=True)
+        return Credits(tuple(top @ state[0] for _ in network.blocks[:-1]) + (top,) * len(network.blocks[-1:]), top)
+
+
+class Rerunning(FA):
+    """Runs the network again, running statistics and all."""
+
+    def credits(self, network, trace, labels, state):
+        for layer, h in enumerate(trace.states[:-1]):
+            network.split(layer, h)
+        return super().credits(network, trace, labels, state)
+
+
+@pytest.mark.parametrize(("kind", "where"), [(Flat, "with Tokens, "), (Rerunning, "with Maps, found credits changing")])
+def test_a_method_that_fits_one_architecture_only_is_named(more_architectures, kind, where):
+    found = failures(kind)
+    assert set(found) == {"architectures"} and where in found["architectures"]
+
+
+# --- how a method is given -------------------------------------------------------------------------------------------
+
+MINE = """
+    from dataclasses import dataclass
+    from typing import ClassVar
+    from fa_audit.methods.dfa import DFA
+
+    @dataclass(frozen=True)
+    class Mine(DFA):
+        scale: float = 2.0
+
+        def credits(self, network, trace, labels, state):
+            found = super().credits(network, trace, labels, state)
+            return type(found)(tuple(self.scale * a for a in found.blocks), self.scale * found.embedding)
+
+    @dataclass(frozen=True)
+    class Costly(Mine):
+        relative_time: ClassVar[float] = 2.0 * 3
+"""
+
+
+def test_a_method_in_a_file_of_its_own_is_checked_by_name(tmp_path, monkeypatch):
+    (tmp_path / "my_method.py").write_text(textwrap.dedent(MINE))
+    monkeypatch.syspath_prepend(tmp_path)
+    check_method("my_method:Mine")
+    found = failures("my_method:Costly")  # the workflow reads literals only
+    assert set(found) == {"declarations"} and "relative_time=1.0 in the source, 6.0 in" in found["declarations"]
+    assert {"direction", "downhill"} <= set(failures(replace(load_method("my_method:Mine"), scale=-2.0)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demanding(StateBridge):
+    strength: float
+
+
+def test_an_instance_is_checked_with_its_own_constants():
+    check_method(Demanding(strength=2.0, hidden=16))
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [("dfaa", "Did you mean 'dfa'"), ("os:getcwd", "a subclass"), (Demanding, "pass an instance"), (3, "a name")],
+)
+def test_what_is_no_method_is_refused(method, words):
+    with pytest.raises(AuditError, match=words):
+        check_method(method)
+
+
+def test_the_message_has_one_line_for_every_failed_check_and_the_random_state_stays():
+    before = torch.get_rng_state()
+    with pytest.raises(ConformanceError) as caught:
+        check_method(Blockwise)
+    title, *lines = str(caught.value).splitlines()
+    assert title == f"{__name__}:Blockwise fails {len(lines)} of {len(CHECKS)} conformance checks:"
+    assert all("IndexError: tuple index out of range (test_conformance.py, line" in line for line in lines)
+    assert isinstance(caught.value.__cause__, IndexError) and torch.equal(torch.get_rng_state(), before)
