@@ -19,7 +19,12 @@ import fa_audit
 from fa_audit.checkpoint import FORMAT, Resume, learner_tensors, load_checkpoint, save_checkpoint
 from fa_audit.data import save_dataset
 from fa_audit.errors import AuditError
-from fa_audit.learner import build
+from fa_audit.learner import build, load_method
+from fa_audit.methods.credit_bridge import CreditBridge
+from fa_audit.methods.dfa import DFA
+from fa_audit.methods.ep import EP
+from fa_audit.methods.fa import FA
+from fa_audit.methods.state_bridge import StateBridge
 from fa_audit.training import train
 
 SHAPE, CLASSES = (1, 4, 4), 3
@@ -112,6 +117,10 @@ DISTORTIONS = {
     "options are a list": lambda about: change_spec(about, architecture_options=[1]),
     "options are null": lambda about: change_spec(about, architecture_options=None),
     "image is null": lambda about: about | {"image_shape": None},
+    "method is null": lambda about: about | {"method": None},
+    "method is text": lambda about: about | {"method": "fa"},
+    "constants are a list": lambda about: about | {"method": {"constants": [1]}},
+    "constants are null": lambda about: about | {"method": {"constants": None}},
     "other format": lambda about: about | {"format": "fa-audit resume 1"},
     "no format": lambda about: {},
     "a list": lambda about: [],
@@ -156,6 +165,116 @@ def test_a_failed_save_leaves_the_old_file(learner, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space"):
         save_checkpoint(learner, path)
     assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["c"]
+
+
+# --- methods in checkpoints ------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaled(DFA):
+    """A method of the reader's own."""
+
+    scale: float = 2.0
+    table: tuple = (1, 2)
+
+
+def altered(path, change):
+    """Rewrite the metadata of a checkpoint."""
+    tensors, about = content_of(path)
+    save_file(tensors, path, {"fa_audit": json.dumps(change(about))})
+
+
+def change_constants(about, **constants):
+    return about | {"method": about["method"] | {"constants": about["method"]["constants"] | constants}}
+
+
+METHODS_WITH_CONSTANTS = {
+    "ep": EP(beta=0.3, steps=7, alpha=1, symmetric=True),
+    "state_bridge": StateBridge(hidden=5),
+    "credit_bridge": CreditBridge(hidden=6, tau=0.1 + 0.2, draws=2, warm_up=0.0),
+}
+
+
+@pytest.mark.parametrize("name", METHODS_WITH_CONSTANTS)
+def test_a_method_comes_back_with_its_constants(make_spec, tmp_path, name):
+    learner = build(make_spec(name), SHAPE, CLASSES, METHODS_WITH_CONSTANTS[name])
+    save_checkpoint(learner, tmp_path / "c")
+    again = load_checkpoint(tmp_path / "c")
+    assert again.method == METHODS_WITH_CONSTANTS[name] != load_method(name)
+    save_checkpoint(again, tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "c").read_bytes()
+
+
+def test_a_file_without_constants_stands_for_the_defaults(make_spec, tmp_path):
+    for method in (StateBridge(), StateBridge(hidden=5)):
+        save_checkpoint(build(make_spec("state_bridge"), SHAPE, CLASSES, method), tmp_path / "c")
+        altered(tmp_path / "c", lambda about: {key: about[key] for key in about if key != "method"})
+        if method == StateBridge():
+            assert load_checkpoint(tmp_path / "c").method == method
+    with pytest.raises(AuditError, match="do not fit"):
+        load_checkpoint(tmp_path / "c")
+    altered(tmp_path / "c", lambda about: about | {"method": {"constants": {"hidden": 5}}})
+    assert load_checkpoint(tmp_path / "c").method == StateBridge(hidden=5)
+
+
+@pytest.mark.parametrize(
+    "constants",
+    [{"colour": 1}, {"colour": None}, {"beta": "0.5"}, {"beta": None}, {"beta": [0.5]}, {"steps": 2.5},
+     {"symmetric": 1}, {"steps": True}, {"beta": False}],
+)  # fmt: skip
+def test_odd_constants_are_refused(make_spec, tmp_path, constants):
+    save_checkpoint(build(make_spec("ep"), SHAPE, CLASSES), tmp_path / "c")
+    altered(tmp_path / "c", lambda about: change_constants(about, **constants))
+    with pytest.raises(AuditError, match=f"odd constants of EP: {next(iter(constants))}=.*; expected e.g. beta=0.5"):
+        load_checkpoint(tmp_path / "c")
+
+
+@pytest.mark.parametrize("size", [-1, 10**30])
+def test_constants_that_build_nothing_are_refused(make_spec, tmp_path, size):
+    save_checkpoint(build(make_spec("state_bridge"), SHAPE, CLASSES), tmp_path / "c")
+    altered(tmp_path / "c", lambda about: change_constants(about, hidden=size))
+    with pytest.raises(AuditError, match="do not fit"):
+        load_checkpoint(tmp_path / "c")
+
+
+def test_a_file_imports_nothing_that_its_reader_did_not_name(make_spec, learner, tmp_path, monkeypatch):
+    (tmp_path / "poison.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "c"
+    for name in ("poison:Mine", "os:getcwd", "fa_audit.methods.fa:FA", "mine"):
+        save_checkpoint(learner, path)
+        altered(path, lambda about, name=name: change_spec(about, method=name))
+        with pytest.raises(AuditError, match=f"method '{name}'.*pass load_checkpoint.path, method=YourMethod"):
+            load_checkpoint(path)
+    save_checkpoint(learner, path)
+    altered(path, lambda about: change_spec(about, architecture="poison:Network"))
+    for method in (None, FA()):
+        with pytest.raises(AuditError, match="architecture 'poison:Network'"):
+            load_checkpoint(path, method=method)
+    assert "poison" not in sys.modules
+
+
+def test_a_registered_name_does_not_stand_for_another_class(make_spec, tmp_path):
+    save_checkpoint(build(make_spec("dfa"), SHAPE, CLASSES, Scaled()), tmp_path / "c")
+    with pytest.raises(AuditError, match=r"method 'dfa' .test_checkpoint:Scaled., which is none"):
+        load_checkpoint(tmp_path / "c")
+
+
+def test_the_reader_s_method_is_used_as_it_is(make_spec, tmp_path, caplog):
+    path = tmp_path / "c"
+    learner = build(make_spec("test_checkpoint:Scaled"), SHAPE, CLASSES, Scaled(scale=3.0))
+    save_checkpoint(learner, path)
+    same, other = (load_checkpoint(path, method=Scaled(scale=scale)) for scale in (3.0, 4.0))
+    assert (same.method, other.method.scale, same.spec) == (learner.method, 4.0, learner.spec)
+    assert [record.levelname for record in caplog.records] == ["WARNING"] and "'scale': 3.0" in caplog.text
+    assert torch.equal(same.state.B1, learner.state.B1)
+
+
+def test_constants_that_are_no_json_are_refused_before_anything_is_written(make_spec, tmp_path):
+    learner = build(make_spec("dfa"), SHAPE, CLASSES, Scaled(scale=torch.ones(2)))
+    with pytest.raises(AuditError, match=r"Scaled': constants found that are not JSON.*Keep tensors in the state"):
+        save_checkpoint(learner, tmp_path / "c")
+    assert not any(tmp_path.iterdir())
 
 
 # --- resuming --------------------------------------------------------------------------------------------------------
