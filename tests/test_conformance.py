@@ -198,7 +198,6 @@ def grow(network, state):
 Buffered = one_matrix(in_a_buffer, lambda _, state: state.matrix)
 BROKEN = {
     "rolled rows": (with_credits(DFA, lambda a: a.roll(1, dims=0)), "rows direction downhill"),
-    "flipped rows": (with_credits(DFA, lambda a: a.flip(0)), "rows direction downhill"),
     "batch mean": (with_credits(FA, lambda a: a - 0.1 * a.mean(dim=0)), "rows"),
     "noise": (with_credits(DFA, lambda a: a + 0.01 * torch.rand(a.shape)), "determinism purity rows saved"),
     "global stream": (with_credits(DFA, lambda a: [torch.rand(1), a][1]), "purity"),

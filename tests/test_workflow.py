@@ -214,6 +214,9 @@ def test_interrupted_work_goes_on_and_ends_with_the_same_bits(project, undisturb
     os.killpg(process.pid, how)
     process.wait(timeout=60)
     resume = project / "results/resume/tiny/dfa/seed1.safetensors"
+    if how is signal.SIGINT and (project / TARGET).exists():  # Python loses an interrupt that meets a destructor
+        assert (project / TARGET).read_bytes() == undisturbed
+        return
     assert resume.exists()
     done = snakemake(project, TARGET, config="long.yaml")
     assert done.returncode == 0, done.stdout

@@ -86,11 +86,23 @@ def check_method(method: str | type[Method] | Method) -> None:
         AuditError: there is no such method.
     """
     subject = Subject(*_instance_and_name(method))
-    failures = {name: error for name in CHECKS if (error := _failure(CHECKS[name], subject))}
+    with _one_thread():
+        failures = {name: error for name in CHECKS if (error := _failure(CHECKS[name], subject))}
     if failures:
         lines = [f"  {name}: {_in_one_line(error, subject.method)}" for name, error in failures.items()]
         title = f"{subject.name} fails {len(failures)} of {len(CHECKS)} conformance checks:"
         raise ConformanceError("\n".join([title, *lines])) from next(iter(failures.values()))
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Tensors this small are slower on several, many times so on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _instance_and_name(method: str | type[Method] | Method) -> tuple[Method, str]:
