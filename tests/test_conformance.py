@@ -328,7 +328,7 @@ class Flat(FA):
 
 
 class Rerunning(FA):
-    """Runs the network again, running statistics and all."""
+    """Runs the blocks again, which the engine allows: it keeps the running statistics meanwhile."""
 
     def credits(self, network, trace, labels, state):
         for layer, h in enumerate(trace.states[:-1]):
@@ -336,10 +336,26 @@ class Rerunning(FA):
         return super().credits(network, trace, labels, state)
 
 
-@pytest.mark.parametrize(("kind", "where"), [(Flat, "with Tokens, "), (Rerunning, "with Maps, found credits changing")])
-def test_a_method_that_fits_one_architecture_only_is_named(more_architectures, kind, where):
+class Recording(FA):
+    """Writes into the running statistics."""
+
+    def credits(self, network, trace, labels, state):
+        for module in network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.num_batches_tracked.add_(1)
+        return super().credits(network, trace, labels, state)
+
+
+@pytest.mark.parametrize(
+    ("kind", "where"), [(Flat, "with vit_mini, "), (Recording, "with small_resnet, found credits changing")]
+)
+def test_a_method_that_does_not_fit_an_architecture_is_told_which(kind, where):
     found = failures(kind)
     assert set(found) == {"architectures"} and where in found["architectures"]
+
+
+def test_a_method_may_run_the_blocks_again(more_architectures):
+    assert failures(Rerunning) == {}
 
 
 # --- how a method is given -------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from fa_audit.methods.method import Method
 from fa_audit.randomness import seeded
 from fa_audit.registry import load
 from fa_audit.spec import RunSpec
-from fa_audit.trace import Trace, trace
+from fa_audit.trace import Trace, keeping_statistics, trace
 
 RMS_FLOOR = 1e-6
 
@@ -113,10 +113,11 @@ def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generat
     method, state = learner.method, learner.state
     run = trace(learner.network, x, local=not method.end_to_end)
     cross_entropy = F.cross_entropy(run.logits, labels)
-    auxiliary = method.auxiliary_loss(learner.network, run, labels, state, randomness)
-    if auxiliary is not None:
-        auxiliary.backward(inputs=[p for p in state.parameters() if p.requires_grad])
-    terms = [(cross_entropy, None), *_penalty(learner, run), *_teaching(learner, run, labels)]
+    with keeping_statistics(learner.network):  # a method may run parts of the network again; it was seen once
+        auxiliary = method.auxiliary_loss(learner.network, run, labels, state, randomness)
+        if auxiliary is not None:
+            auxiliary.backward(inputs=[p for p in state.parameters() if p.requires_grad])
+        terms = [(cross_entropy, None), *_penalty(learner, run), *_teaching(learner, run, labels)]
     outputs, signals = zip(*terms, strict=True)
     torch.autograd.backward(outputs, signals)
     method.update_state(learner.network, state, randomness)

@@ -51,7 +51,7 @@ from fa_audit.metrics import cosine
 from fa_audit.randomness import generator, seeded
 from fa_audit.registry import class_literals
 from fa_audit.spec import RunSpec
-from fa_audit.trace import Trace, reference, trace
+from fa_audit.trace import Trace, keeping_statistics, reference, trace
 from fa_audit.training import Trained, train
 
 WIDTH, DEPTH, CLASSES = 13, 3, 6  # no two alike, and no hidden layer of a bridge: shapes tell feedback from the rest
@@ -313,7 +313,8 @@ def purity(subject: Subject) -> None:
 def _changed_by_credits(learner: Learner, x: Tensor, labels: Tensor) -> list[str]:
     run = trace(learner.network, x, local=not learner.method.end_to_end)
     before = dict(_snapshot(learner, run, labels))
-    learner.method.credits(learner.network, run, labels, learner.state)
+    with keeping_statistics(learner.network):  # as the engine does
+        learner.method.credits(learner.network, run, labels, learner.state)
     return _differing(before, dict(_snapshot(learner, run, labels)))
 
 
@@ -572,7 +573,7 @@ def _check_architecture(subject: Subject, name: str, data: Dataset) -> None:
     _expect(not odd, f"NaN or Inf in {_few(odd)}", "finite numbers", "guard divisions and logs")
     learner.train_mode()
     changed = [place for place in _changed_by_credits(learner, *batch) if place.startswith("network.")]
-    advice = "restore the running statistics that a forward pass moves"
+    advice = "move it to update_state, or copy first"
     _expect(not changed, f"credits changing {_few(changed)}", "nothing changed", advice)
 
 

@@ -73,11 +73,7 @@ def reference(network: Network, x: Tensor, labels: Tensor) -> Reference:
     Touches no ``.grad``. Works with frozen parameters and inside ``torch.no_grad()``.
     """
     with torch.enable_grad():
-        h0 = network.embed(x).detach().requires_grad_()
-        states = [h0]
-        for layer in range(len(network.blocks)):
-            states.append(network.split(layer, states[-1])[1])
-        logits = network.head(states[-1])
+        states, logits = network.chain(x)
         gradients = torch.autograd.grad(F.cross_entropy(logits, labels), states)
     return Reference(
         tuple(network.read(h.detach()) for h in states),
@@ -85,6 +81,22 @@ def reference(network: Network, x: Tensor, labels: Tensor) -> Reference:
         logits.detach(),
         all(bool(tensor.isfinite().all()) for tensor in (*states, *gradients, logits)),
     )
+
+
+@contextmanager
+def keeping_statistics(model: nn.Module) -> Iterator[None]:
+    """Within it, forward passes of `model` leave the running statistics of its normalisation layers alone.
+
+    Layers in training mode go on normalising by the statistics of the batch.
+    """
+    recording = [m for m in model.modules() if m.training and getattr(m, "track_running_stats", False)]
+    for module in recording:
+        module.track_running_stats = False
+    try:
+        yield
+    finally:
+        for module in recording:
+            module.track_running_stats = True
 
 
 @contextmanager

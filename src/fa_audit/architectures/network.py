@@ -13,6 +13,18 @@ from torch import Tensor, nn
 Skip = Literal["outside", "inside", "none"]
 
 
+def vector_of(h: Tensor) -> Tensor:
+    """The vector ``(B, d)`` of a state: the state itself, its cls token (token 0), or its spatial mean."""
+    return h if h.dim() == 2 else h[:, 0] if h.dim() == 3 else h.mean(dim=(2, 3))
+
+
+class Vector(nn.Module):
+    """The first layer of a head that reads exactly the vector that the protocol sees of the last state."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return vector_of(h)
+
+
 class Network(nn.Module):
     """A chain ``h_0 = embed(x)``, ``h_{l+1} = advance(l, h_l)``, ``logits = head(h_L)``.
 
@@ -38,8 +50,8 @@ class Network(nn.Module):
         return (out - h if self.skip == "inside" else out), out
 
     def read(self, h: Tensor) -> Tensor:
-        """The vector ``(B, d)`` of a state: the state itself, its cls token, or its spatial mean."""
-        return h if h.dim() == 2 else h[:, 0] if h.dim() == 3 else h.mean(dim=(2, 3))
+        """The vector ``(B, d)`` of a state, see `vector_of`."""
+        return vector_of(h)
 
     def read_gradient(self, g: Tensor) -> Tensor:
         """The gradient ``(B, d)`` by the vector of a state, from the gradient `g` by the whole state.
@@ -57,6 +69,13 @@ class Network(nn.Module):
         if h.dim() == 3:
             return torch.cat([h[:, :1] + delta[:, None], h[:, 1:]], dim=1)
         return h + self.lift(delta, h)
+
+    def chain(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        """States ``[h_0..h_L]`` and logits ``(B, C)`` of one pass, whose graph starts at ``h_0``, a leaf."""
+        states = [self.embed(x).detach().requires_grad_()]
+        for layer in range(len(self.blocks)):
+            states.append(self.split(layer, states[-1])[1])
+        return states, self.head(states[-1])
 
     def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Logits ``(B, C)``; with `return_hidden` also the states ``[h_0..h_L]``."""
