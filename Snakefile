@@ -29,6 +29,9 @@ include: "rules/figures.smk"
 include: "rules/tables.smk"
 
 
+say_inventory()
+
+
 onstart:
     start_work()
 

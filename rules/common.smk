@@ -1,6 +1,7 @@
 # Helpers of the rules: the grid, paths, resources, messages. No rules here, no rules' helpers elsewhere.
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -10,10 +11,12 @@ sys.path[:0] = [str(Path(workflow.basedir) / folder) for folder in ("src", "work
 sys.path.append(os.getcwd())  # methods of the user's own
 
 from _code import code_files
+from _inventory import dry_run, inventory
 from _lock import claim_folder
 from _machine import gpu_here
 from _messages import plan, results, way_on
 from fa_audit.architectures import ARCHITECTURES
+from fa_audit.costs import read_costs
 from fa_audit.datasets import DATASETS
 from fa_audit.errors import AuditError, unknown
 from fa_audit.figures import FIGURES
@@ -107,11 +110,37 @@ def baseline_roles(wildcards):
     return list(baselines_of(wildcards))
 
 
+# ---- runs that several settings ask for
+
+
+def cell_path(cell):
+    return "{}/{}/seed{}".format(*cell)
+
+
+TWINS = {cell_path(cell): cell_path(original) for cell, original in GRID.twins.items()}
+
+
+def twin_pattern():
+    return "|".join(map(re.escape, TWINS)) or "(?!)"
+
+
+def twin_checkpoint(wildcards):
+    return f"results/checkpoints/{TWINS[wildcards.twin]}.safetensors"
+
+
+def twin_sidecar(wildcards):
+    return f"results/checkpoints/{TWINS[wildcards.twin]}.json"
+
+
+def twin_trajectory(wildcards):
+    return f"results/trajectories/{TWINS[wildcards.twin]}.csv"
+
+
 # ---- files by kind
 
 
 def run_files(folder, ending, cells):
-    return [f"results/{folder}/{s}/{r}/seed{n}.{ending}" for s, r, n in cells]
+    return [f"results/{folder}/{cell_path(cell)}.{ending}" for cell in cells]
 
 
 def checkpoint_files():
@@ -243,6 +272,14 @@ def audit_memory(wildcards):
 
 # ---- what a person sees
 
+COSTS = read_costs(Path(workflow.basedir) / "benchmarks/costs.json")
+
+
+def say_inventory():
+    """A dry run ends before `onstart`; its table is printed while the plan is made."""
+    if dry_run():
+        print(inventory(GRID, COSTS), file=sys.stderr)
+
 
 @readable
 def start_work():
@@ -254,7 +291,7 @@ def start_work():
             "no limit of GPU jobs: add gpu to --resources, for example --resources gpu=1 (0: on the CPU)."
         )
     device = "CPU" if limit == 0 or not gpus(None) else f"GPU, {limit} at a time"
-    print(plan(GRID, device), file=sys.stderr)
+    print(plan(GRID, device, COSTS), file=sys.stderr)
 
 
 def say_results():

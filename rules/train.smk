@@ -23,3 +23,34 @@ rule train_network:
         torch_threads=THREADS,
     script:
         "../workflow_scripts/train.py"
+
+
+rule share_run:
+    """A network that another setting trains too: the same specification, hence the same bits, copied from there."""
+    input:
+        checkpoint=twin_checkpoint,
+        sidecar=twin_sidecar,
+        trajectory=twin_trajectory,
+    output:
+        checkpoint="results/checkpoints/{twin}.safetensors",
+        sidecar="results/checkpoints/{twin}.json",
+        trajectory="results/trajectories/{twin}.csv",
+    wildcard_constraints:
+        twin=twin_pattern(),
+    log:
+        "results/logs/share_run/{twin}.log",
+    benchmark:
+        "results/benchmarks/share_run/{twin}.tsv"
+    localrule: True
+    conda:
+        "../envs/fa-audit.yaml"
+    threads: 1
+    resources:
+        gpu=0,
+        mem_mb=200,
+        runtime=5,
+    script:
+        "../workflow_scripts/share_run.py"
+
+
+ruleorder: share_run > train_network

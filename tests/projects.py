@@ -11,7 +11,18 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("Snakefile", "rules", "workflow_scripts", "schemas", "profiles", "configs", "config.yaml", "envs", "src")
+PARTS = (
+    "Snakefile",
+    "rules",
+    "workflow_scripts",
+    "schemas",
+    "profiles",
+    "configs",
+    "config.yaml",
+    "envs",
+    "benchmarks",
+    "src",
+)
 
 
 def copy_sources(folder):

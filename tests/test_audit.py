@@ -8,13 +8,14 @@ import pandas as pd
 import pytest
 import torch
 
-from fa_audit.audit import audit, first_flags
+from fa_audit.audit import audit
 from fa_audit.credit_metrics import credit_alignment
 from fa_audit.data import evaluation_batches
 from fa_audit.datasets.digits import digits
 from fa_audit.learner import build
 from fa_audit.methods import METHODS
 from fa_audit.methods.dfa import DFA
+from fa_audit.monitor import first_flags
 from fa_audit.protocol import Thresholds, diagnose
 from fa_audit.spec import RunSpec
 from fa_audit.tidy import layers_table, runs_table
@@ -164,6 +165,7 @@ def test_tidy_tables_have_one_row_per_run_and_per_state(data):
         "seed": 1,
         "spec": run.learner.spec.to_dict(),
         "first_flags": first_flags(run.history, Thresholds()),
+        "stopped_after": None,
         "baseline_runs": {"own": {"accuracy": 0.4}, "bp": {"accuracy": 0.6}},
     }
     runs, layers = runs_table([entry]), layers_table([entry])

@@ -179,7 +179,7 @@ JSON = st.recursive(
 )
 
 
-@given(st.sampled_from([*DEMO["settings"]["demo"], "odd"]), JSON)
+@given(st.sampled_from([*DEMO["settings"]["demo"], "vary", "ladder", "odd"]), JSON)
 def test_any_value_anywhere_gives_a_grid_or_one_message(key, value):
     try:
         read_grid(changed(**{key: value}), SCHEMA)

@@ -6,17 +6,16 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
+from _inventory import inventory
+
+from fa_audit.costs import Costs
 from fa_audit.grid import Grid
 
 
-def plan(grid: Grid, device: str) -> str:
-    """The banner: how large the grid is, where it computes, what is there already."""
-    lines = ["", "fa-audit", f"  device     {device}"]
-    for kind, folder, ending in (("runs", "checkpoints", "safetensors"), ("baselines", "baselines", "json")):
-        cells = list(grid.cells(kind))
-        done = sum(Path(f"results/{folder}/{s}/{r}/seed{n}.{ending}").exists() for s, r, n in cells)
-        lines.append(f"  {kind:<10} {len(cells)} in {len(grid.settings)} setting(s), {done} there already")
-    return "\n".join([*lines, "  progress   one line per epoch in results/logs/train_network/", ""])
+def plan(grid: Grid, device: str, costs: Costs) -> str:
+    """The banner: where the workflow computes, what there is to do, where to watch."""
+    lines = ["", "fa-audit", f"  device     {device}", "  progress   one line per epoch in results/logs/train_network/"]
+    return "\n".join([*lines, inventory(grid, costs)])
 
 
 def results(grid: Grid, artefacts: Iterable[str]) -> str:

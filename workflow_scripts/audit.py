@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from _workflow import device, logged
 
-from fa_audit.audit import audit, first_flags
+from fa_audit.audit import audit
 from fa_audit.checkpoint import load_checkpoint
 from fa_audit.data import load_dataset
 from fa_audit.files import write_json
 from fa_audit.learner import load_method
 from fa_audit.methods import METHODS
+from fa_audit.monitor import first_flags
 from fa_audit.numerics import set_numerics
 from fa_audit.protocol import Thresholds
 from fa_audit.spec import parse_run
@@ -32,16 +33,17 @@ with logged(snakemake), device(snakemake) as where:
         load_checkpoint(snakemake.input.checkpoint, where, method=method),
         load_dataset(snakemake.input.data).to(where),
         sidecar["accuracy"],
-        own_frozen=(compared["own"]["run"], compared["own"]["accuracy"]),
-        bp_frozen_acc=compared["bp"]["accuracy"],
+        own_frozen=(own["run"], own["accuracy"]) if (own := compared.get("own")) else None,
+        bp_frozen_acc=bp["accuracy"] if (bp := compared.get("bp")) else None,
         thresholds=thresholds,
         name=snakemake.wildcards.run,
+        stopped_after=sidecar.get("stopped_after"),
     )
     key = {
         "setting": snakemake.wildcards.setting,
         "run": snakemake.wildcards.run,
         "seed": int(snakemake.wildcards.seed),
     }
-    about = {"spec": sidecar["spec"], "digest": sidecar["digest"], "baseline_runs": compared}
+    about = {"baseline_runs": compared} | {key: sidecar[key] for key in ("spec", "digest", "stopped_after")}
     flags = {"first_flags": first_flags(read_trajectory(snakemake.input.trajectory), thresholds)}
     write_json(snakemake.output.audit, key | report.to_dict() | flags | about)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from fa_audit.credit_metrics import measure_credits
 from fa_audit.data import Dataset, evaluation_batches
@@ -22,6 +20,7 @@ def audit(
     bp_frozen_acc: float | None = None,
     thresholds: Thresholds | None = None,
     name: str = "",
+    stopped_after: int | None = None,
 ) -> DiagnosticReport:
     """Audit a trained run.
 
@@ -31,9 +30,13 @@ def audit(
         accuracy: on the whole test set after the last epoch.
         own_frozen: name and accuracy of the method's own frozen baseline.
         bp_frozen_acc: accuracy of backpropagation's frozen baseline.
+        stopped_after: the epoch after which the monitor ended the training. Baselines then had a larger budget and
+            are left out, so that depth utility is not evaluated.
     """
     batches = evaluation_batches(dataset, BATCH_SIZE, BATCHES)
     own_name, own_acc = own_frozen or ("own frozen baseline", None)
+    if stopped_after is not None:
+        own_name, own_acc, bp_frozen_acc = f"{own_name} of the same budget: stopped after {stopped_after}", None, None
     report = diagnose(
         learner.network,
         batches,
@@ -46,16 +49,3 @@ def audit(
     )
     measured = measure_credits(learner, *batches[0])
     return replace(report, credit=measured.blocks, deep=measured.deep, feature_drift=measured.drift)
-
-
-def first_flags(trajectory: Iterable[Mapping[str, Any]], thresholds: Thresholds) -> dict[str, int | None]:
-    """The first epoch at which the scale and the reference check fire; None if they never do.
-
-    Args:
-        trajectory: rows of a run's history; ``growth`` and ``grad_norm`` may be None.
-    """
-    rows = sorted(trajectory, key=lambda row: (row["epoch"], row["layer"]))
-    last = max(row["layer"] for row in rows)
-    scale = (r["epoch"] for r in rows if r["growth"] is not None and r["growth"] > thresholds.growth)
-    collapse = (r["epoch"] for r in rows if r["layer"] == last and r["grad_norm"] < thresholds.reference)
-    return {"first_scale_flag": next(scale, None), "first_reference_flag": next(collapse, None)}

@@ -9,7 +9,9 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from fa_audit import __version__
 from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
@@ -58,9 +60,9 @@ def _train_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", help="method and options, e.g. dfa+penalty1e-2 or dfa+frozen")
     parser.add_argument("output", type=Path, help="the .safetensors file to write")
     parser.add_argument("--data", type=Path, required=True, help="a data file of the workflow")
-    parser.add_argument("--architecture", default="resmlp")
-    parser.add_argument("--width", type=int, default=256)
-    parser.add_argument("--depth", type=int, default=4)
+    parser.add_argument("--architecture", default="resmlp", help="one of `fa-audit architectures`")
+    parser.add_argument("--width", type=int, help="length of a state's vector; default the architecture's")
+    parser.add_argument("--depth", type=int, help="number of blocks; default the architecture's")
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--seed", type=int, default=42)
@@ -78,24 +80,26 @@ def _audit(options: argparse.Namespace) -> int:
     learner = load_checkpoint(options.checkpoint, method=load_method(options.method) if options.method else None)
     data = options.data or Path(f"results/data/{learner.spec.dataset}.safetensors")
     sidecar = options.checkpoint.with_suffix(".json")
+    facts = _facts(sidecar) if sidecar.exists() else {}
     own, bp = (_baseline(path, learner.spec) for path in (options.frozen, options.bp_frozen))
     report = audit(
         learner,
         load_dataset(data, verify=True),
-        _facts(sidecar)[1] if sidecar.exists() else None,
+        facts.get("accuracy"),
         own_frozen=own,
         bp_frozen_acc=bp[1] if bp else None,
+        stopped_after=facts.get("stopped_after"),
     )
     forms = {"text": str, "markdown": type(report).to_markdown, "json": lambda r: json.dumps(r.to_dict(), indent=2)}
     print(forms[options.format](report))
     return 0
 
 
-def _facts(path: Path) -> tuple[RunSpec, float]:
-    """Specification and accuracy of a sidecar or baseline file."""
+def _facts(path: Path) -> dict[str, Any]:
+    """A sidecar or baseline file, its specification read and its accuracy checked."""
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-        return RunSpec.from_dict(facts["spec"]), float(facts["accuracy"])
+        return facts | {"spec": RunSpec.from_dict(facts["spec"]), "accuracy": float(facts["accuracy"])}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise AuditError(f"{path}: expected JSON with a run's 'spec' and 'accuracy' ({error}).") from error
 
@@ -108,12 +112,13 @@ def _baseline(path: Path | None, audited: RunSpec) -> tuple[str, float] | None:
     """
     if path is None:
         return None
-    spec, accuracy = _facts(path)
+    facts = _facts(path)
+    spec: RunSpec = facts["spec"]
     if differences := audited.cell_differences(spec):
         raise AuditError(f"{path}: a baseline of another cell; it differs in {', '.join(differences)}. Train its own.")
     if not spec.frozen_blocks:
         raise AuditError(f"{path}: {spec.method} without frozen blocks is no baseline; expected {spec.method}+frozen.")
-    return f"{spec.method}+frozen", accuracy
+    return f"{spec.method}+frozen", facts["accuracy"]
 
 
 def _train(options: argparse.Namespace) -> int:
@@ -154,14 +159,15 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
         raise unknown("architecture", options.architecture, ARCHITECTURES)
     run = parse_run(options.run)
     entry_of("method", METHODS, run.method)
-    chosen = {"width": options.width, "depth": options.depth}
+    chosen = {name: value for name in ("width", "depth") if (value := getattr(options, name)) is not None}
     if wrong := [f"{name}: found {value}; expected an integer >= 1." for name, value in chosen.items() if value < 1]:
         raise AuditError(wrong[0])
+    network = ARCHITECTURE_OPTIONS[options.architecture] | chosen
     return run.spec(
-        depth=options.depth,
+        depth=network["depth"],
         dataset=dataset,
         architecture=options.architecture,
-        architecture_options=tuple(sorted((ARCHITECTURE_OPTIONS[options.architecture] | chosen).items())),
+        architecture_options=tuple(sorted(network.items())),
         epochs=options.epochs,
         batch_size=options.batch_size,
         seed=options.seed,
@@ -176,7 +182,9 @@ def _methods(options: argparse.Namespace) -> int:
 
 def _architectures(options: argparse.Namespace) -> int:
     for name, defaults in ARCHITECTURE_OPTIONS.items():
-        print(f"{name:<16} {', '.join(f'{option}={value}' for option, value in defaults.items())}")
+        module = import_module(load("architecture", ARCHITECTURES, name).__module__)
+        print(f"{name:<16} {(module.__doc__ or '').splitlines()[0]}")
+        print(f"{'':<16} options: {', '.join(f'{option}={value}' for option, value in defaults.items())}")
     return 0
 
 

@@ -1,6 +1,7 @@
 """A data set as arrays in memory, and its minibatches.
 
-Shapes: N images, C channels, H x W pixels, p padding, B batch. Images stay uint8 on the device until a batch is made.
+Shapes: N images, C channels, H x W pixels, p padding, B batch. Images stay as they are stored (uint8, or float32 for
+inputs that are no pictures) until a batch is made.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Dataset:
 
     Attributes:
         name: the registered name.
-        train_images, test_images: ``(N, C, H, W)`` uint8.
+        train_images, test_images: ``(N, C, H, W)``, uint8 or float32.
         train_labels, test_labels: ``(N,)`` int64.
         classes: number of classes.
         scale: the pixel value that means 1.0.
@@ -60,9 +61,9 @@ class Dataset:
         return replace(self, **{name: getattr(self, name).to(device) for name in ARRAYS})
 
     def normalise(self, images: Tensor) -> Tensor:
-        """uint8 ``(B, C, H, W)`` to float32: ``(pixel / scale - mean) / std``."""
+        """Images ``(B, C, H, W)`` to new ones in float32: ``(pixel / scale - mean) / std``."""
         mean, std = (self.scale * torch.tensor(values).view(1, -1, 1, 1) for values in (self.mean, self.std))
-        return images.to(torch.float32).sub_(mean.to(images.device)).div_(std.to(images.device))
+        return images.to(torch.float32, copy=True).sub_(mean.to(images.device)).div_(std.to(images.device))
 
 
 def save_dataset(dataset: Dataset, path: str | Path) -> None:
@@ -106,7 +107,7 @@ def checksum(array: Tensor) -> str:
 
 
 def pad(images: Tensor, padding: int) -> Tensor:
-    """Zero padding of uint8 ``(N, C, H, W)`` to ``(N, C, H + 2p, W + 2p)``."""
+    """Zero padding of ``(N, C, H, W)`` to ``(N, C, H + 2p, W + 2p)``."""
     return F.pad(images, (padding,) * 4)
 
 
@@ -116,7 +117,7 @@ def crop_and_flip(
     """The augmented images ``(B, C, H, W)`` of a minibatch, as torchvision's RandomCrop and flip make them.
 
     Args:
-        padded: ``(N, C, H + 2p, W + 2p)`` uint8.
+        padded: ``(N, C, H + 2p, W + 2p)``.
         index: ``(B,)`` images to take.
         rows, columns: ``(B,)`` top left corners of the crops, 0..2p.
         flips: ``(B,)`` bool on the CPU, mirror after the crop.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 from typing import Any
 
 import jsonschema
@@ -17,6 +19,7 @@ from fa_audit.methods import METHODS
 from fa_audit.registry import class_literals, entry_of
 from fa_audit.spec import Run, RunSpec, parse_run, short_number
 from fa_audit.tables import TABLES
+from fa_audit.thresholds import Thresholds
 
 MOST_PROBLEMS = 5
 LARGEST_OPTION = 8192
@@ -27,6 +30,8 @@ STRICT = jsonschema.validators.extend(  # JSON schema counts 5.0 as an integer; 
     ),
 )
 BUDGET = ("epochs", "batch_size", "lr", "weight_decay")
+MONITOR_LIMITS = {"D1": "growth", "D2": "reference"}  # check -> its threshold
+Cell = tuple[str, str, int]  # setting, run, seed
 
 
 @dataclass(frozen=True)
@@ -34,15 +39,18 @@ class Setting:
     """One experimental setting: a network, a data set and a budget, and the runs and seeds to do in it.
 
     Attributes:
-        name: as in the configuration and in every path.
+        name: as in every path.
+        block: the block of the configuration that it comes from: of the same name unless that varies something.
         runs: names of the runs that are audited, those of the sweep and of the ladder included.
         sweep: those of them that make the penalty sweep, method by method, the penalty rising.
         baselines: names of the frozen and shallow runs that they are compared with.
         seeds: every run is done once for each.
-        common: `RunSpec` fields that all runs share.
+        common: `RunSpec` fields that all runs share; the monitor is for those that are no baselines, whose
+            accuracy counts with its full budget only.
     """
 
     name: str
+    block: str
     runs: tuple[str, ...]
     sweep: tuple[str, ...]
     baselines: tuple[str, ...]
@@ -61,9 +69,11 @@ class Setting:
         if seed not in self.seeds:
             raise unknown("seed", seed, map(str, self.seeds), where=where)
         depth = dict(self.common["architecture_options"])["depth"]
-        return parse_run(run).spec(depth=depth, seed=seed, **self.common)
+        asked = parse_run(run)
+        common = dict(self.common) | ({"monitor": ()} if asked.is_baseline else {})
+        return asked.spec(depth=depth, seed=seed, **common)
 
-    def cells(self, kind: str) -> Iterator[tuple[str, str, int]]:
+    def cells(self, kind: str) -> Iterator[Cell]:
         """``(setting, run, seed)``, sorted: every audited run ("runs"), baseline ("baselines") or "sweep" run."""
         for run in sorted(getattr(self, kind)):
             yield from ((self.name, run, seed) for seed in sorted(self.seeds))
@@ -71,8 +81,11 @@ class Setting:
     def baselines_of(self, run: str) -> dict[str, str]:
         """The runs that an audited run is compared with: ``own``, ``bp`` and, where configured, ``shallow``.
 
-        The own baseline carries no penalty, which acts on blocks only, and learns from the true targets.
+        The own baseline carries no penalty, which acts on blocks only, and learns from the true targets. A baseline
+        that is audited itself is compared with nothing.
         """
+        if parse_run(run).is_baseline:
+            return {}
         roles = {"own": own_baseline(run), "bp": "bp+frozen", "shallow": "bp+shallow"}
         return {role: name for role, name in roles.items() if name in self.baselines}
 
@@ -98,10 +111,27 @@ class Grid:
             raise unknown("setting", name, self.settings, where="config")
         return self.settings[name]
 
-    def cells(self, kind: str) -> Iterator[tuple[str, str, int]]:
+    def cells(self, kind: str) -> Iterator[Cell]:
         """The cells of every setting, as `Setting.cells` gives them, sorted."""
         for _, setting in sorted(self.settings.items()):
             yield from setting.cells(kind)
+
+    def all_cells(self) -> Iterator[Cell]:
+        """Every run and baseline once, in the order of the configuration."""
+        for setting in self.settings.values():
+            yield from dict.fromkeys((*setting.cells("runs"), *setting.cells("baselines")))
+
+    @cached_property
+    def twins(self) -> Mapping[Cell, Cell]:
+        """Cells that need no training of their own, each with the first cell that trains the same specification."""
+        first: dict[RunSpec, Cell] = {}
+        found = {}
+        for cell in self.all_cells():
+            setting, run, seed = cell
+            original = first.setdefault(self.settings[setting].spec(run, seed), cell)
+            if original != cell:
+                found[cell] = original
+        return found
 
 
 def read_grid(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Grid:
@@ -116,44 +146,111 @@ def read_grid(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Grid:
             and what is valid.
     """
     problems = list(_schema_problems(config, schema))
-    if not problems:
-        problems = list(_name_problems(config))
+    blocks = {} if problems else config["settings"]
+    problems = problems or list(_variation_problems(blocks))
+    settings = {} if problems else expanded(blocks)
+    bodies = {name: body for name, (_, body) in settings.items()}
+    problems = problems or list(_schema_problems({"settings": bodies}, schema))  # values from `vary` in their places
+    problems = problems or list(_name_problems(config, settings))
     if problems:
         more = f"\n  ... and {len(problems) - MOST_PROBLEMS} more" if len(problems) > MOST_PROBLEMS else ""
         raise AuditError("config: " + "\n  ".join(["", *problems[:MOST_PROBLEMS]]).lstrip("\n ") + more)
-    return Grid({name: _setting(name, body) for name, body in config["settings"].items()})
+    monitor = _monitor(config)
+    return Grid({name: _setting(name, block, body, monitor) for name, (block, body) in settings.items()})
 
 
-def _setting(name: str, body: Mapping[str, Any]) -> Setting:
+def expanded(blocks: Mapping[str, Any]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The settings of a configuration: name -> (block, body).
+
+    A block with ``vary`` stands for one setting for every combination of the values, named after them:
+    ``depth_sweep`` with ``vary: {depth: [2, 4]}`` gives ``depth_sweep_depth2`` and ``depth_sweep_depth4``.
+    """
+    settings = {}
+    for block, body in blocks.items():
+        varied = body.get("vary", {})
+        for values in product(*varied.values()):
+            chosen = dict(zip(varied, values))
+            name = "_".join([block, *(f"{option}{str(value).lower()}" for option, value in chosen.items())])
+            settings[name] = (block, _varied(body, chosen))
+    return settings
+
+
+def _varied(body: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a setting with the chosen values in the place of its own."""
+    budget = {key: value for key, value in chosen.items() if key in BUDGET}
+    options = {key: value for key, value in chosen.items() if key not in BUDGET}
+    kept = {key: value for key, value in body.items() if key != "vary"}
+    return kept | budget | {"architecture": body["architecture"] | options}
+
+
+def _variation_problems(blocks: Mapping[str, Any]) -> Iterator[str]:
+    """What would make two settings the same, or two values of one option."""
+    names: dict[str, str] = {}
+    for block, body in blocks.items():
+        for option in body.get("vary", {}):
+            if option in body or option in body["architecture"]:
+                yield f"settings.{block}.vary.{option}: given a second time outside 'vary'; keep one of them."
+        for name in expanded({block: body}):
+            if name in names:
+                yield f"settings.{block}: makes a setting '{name}', and so does settings.{names[name]}; rename one."
+            names[name] = block
+
+
+def _monitor(config: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
+    """The checks that end a training early, with their limits; empty without a monitor."""
+    limits = Thresholds(**config.get("thresholds", {}))
+    stop_on = config.get("monitor", {}).get("stop_on", [])
+    return tuple((check, float(getattr(limits, MONITOR_LIMITS[check]))) for check in sorted(stop_on))
+
+
+def _setting(name: str, block: str, body: Mapping[str, Any], monitor: tuple[tuple[str, float], ...]) -> Setting:
     architecture = dict(body["architecture"])
     kind = architecture.pop("name")
     common = {
         "dataset": body["dataset"],
         "architecture": kind,
         "architecture_options": tuple(sorted((ARCHITECTURE_OPTIONS[kind] | architecture).items())),
+        "monitor": monitor,
         **{key: body[key] for key in BUDGET if key in body},
     }
     depth = dict(common["architecture_options"])["depth"]
     parts = {part: tuple(str(parse_run(run)) for run in names) for part, names in run_names(body, depth).items()}
     runs = tuple(dict.fromkeys((*parts["runs"], *parts["sweep"], *parts["ladder"])))
-    return Setting(name, runs, parts["sweep"], parts["baselines"], tuple(body["seeds"]), common)
+    return Setting(name, block, runs, parts["sweep"], parts["baselines"], tuple(body["seeds"]), common)
 
 
 def run_names(body: Mapping[str, Any], depth: int) -> dict[str, list[str]]:
     """The names of a setting's runs, by the part of the configuration that asks for them.
 
     The sweep is every method at every penalty. The depth-utility ladder of a method is the method with its top
-    ``k`` blocks trainable, k = L..1; its last rung, k = 0, is the method's frozen baseline.
+    ``k`` blocks trainable, k = L..1; its last rung, k = 0, is the method's frozen baseline. A setting that names no
+    baselines gets those that its runs need, and the shallow network.
     """
     sweep = body.get("sweep", {"methods": [], "penalties": []})
     penalties = [f"+penalty{short_number(value)}" if value else "" for value in sorted(sweep["penalties"])]
     frozen = ["", *(f"+frozen{count}" for count in range(1, depth))]
-    return {
+    audited = {
         "runs": list(body.get("runs", [])),
         "sweep": [method + penalty for method in sweep["methods"] for penalty in penalties],
         "ladder": [method + rung for method in body.get("ladder", []) for rung in frozen],
-        "baselines": list(body.get("baselines", [])),
     }
+    return audited | {"baselines": list(body.get("baselines", _usual_baselines(audited)))}
+
+
+def _usual_baselines(audited: Mapping[str, list[str]]) -> list[str]:
+    """What a setting's runs are compared with if it does not say; nothing if it audits baselines only."""
+    readable = [run for names in audited.values() for run in names if not _unreadable(run)]
+    own = {own_baseline(run) for run in readable if not parse_run(run).is_baseline}
+    return sorted(own | {"bp+frozen", "bp+shallow"}) if own else []
+
+
+def _unreadable(run: str, where: str = "run") -> str:
+    """What is wrong with a run's name, or nothing."""
+    try:
+        parse_run(run, where=where)
+    except AuditError as error:
+        return str(error)
+    return ""
 
 
 def _schema_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
@@ -189,19 +286,19 @@ def _explain(error: jsonschema.ValidationError) -> str:
     return f"{where}: found {found}; expected {error.schema.get('description', error.message)}."
 
 
-def _name_problems(config: Mapping[str, Any]) -> Iterator[str]:
+def _name_problems(config: Mapping[str, Any], settings: Mapping[str, tuple[str, dict[str, Any]]]) -> Iterator[str]:
     """Problems that a schema cannot see: names that nothing answers to, and missing baselines."""
-    for name, body in config["settings"].items():
+    for name, (_, body) in settings.items():
         yield from _setting_problems(f"settings.{name}", body)
-    runs = {run for body in config["settings"].values() for run in _listed(body)}
+    runs = {run for _, body in settings.values() for run in _listed(body)}
     for run in sorted(set(config.get("labels", {})) - runs):
         yield str(unknown("run", run, runs, where="labels"))
     for kind, registry in (("figures", FIGURES), ("tables", TABLES)):
         for name, body in config.get(kind, {}).items():
             if body.get("kind", name) not in registry:
                 yield str(unknown(kind[:-1], body.get("kind", name), registry, where=f"{kind}.{name}"))
-            elif body["setting"] not in config["settings"]:
-                yield str(unknown("setting", body["setting"], config["settings"], where=f"{kind}.{name}.setting"))
+            elif body["setting"] not in settings:
+                yield str(unknown("setting", body["setting"], settings, where=f"{kind}.{name}.setting"))
 
 
 def _listed(body: Mapping[str, Any]) -> Iterator[str]:
@@ -248,15 +345,12 @@ def _run_problems(where: str, names: list[str], depth: int) -> Iterator[str]:
     """What is wrong with a list of run names."""
     seen: dict[str, str] = {}
     for text in names:
-        try:
-            problem = _run_problem(parse_run(text, where=where), text, where, depth, seen)
-        except AuditError as error:
-            problem = str(error)
-        if problem:
+        if problem := _unreadable(text, where) or _run_problem(text, where, depth, seen):
             yield problem
 
 
-def _run_problem(run: Run, text: str, where: str, depth: int, seen: dict[str, str]) -> str:
+def _run_problem(text: str, where: str, depth: int, seen: dict[str, str]) -> str:
+    run = parse_run(text)
     if problem := _method_problem(run.method):
         return f"{where}: {problem}"
     if run.frozen > depth:
@@ -282,7 +376,8 @@ def _baseline_problems(where: str, audited: list[str], baselines: list[str]) -> 
     """Every audited run needs its own frozen baseline and backpropagation's, or depth utility means nothing."""
     present = {str(parse_run(text)) for text in baselines}
     needed: dict[str, list[str]] = {}
-    for text in dict.fromkeys(str(parse_run(run)) for run in audited):
+    compared = [str(run) for run in map(parse_run, audited) if not run.is_baseline]
+    for text in dict.fromkeys(compared):
         for baseline in dict.fromkeys((own_baseline(text), "bp+frozen")):
             needed.setdefault(baseline, []).append(text)
     for baseline in sorted(set(needed) - present):

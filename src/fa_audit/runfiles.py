@@ -61,6 +61,7 @@ def write_run(
         "digest": spec.digest,
         "accuracy": trained.accuracy,
         "seconds": round(trained.seconds, 3),
+        "stopped_after": trained.stopped_after,
         "checkpoint_sha256": sha256_of([checkpoint]),
         "provenance": provenance(device),
     }

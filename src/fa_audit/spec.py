@@ -118,6 +118,7 @@ RANGES: dict[str, tuple[Any, float, str]] = {
     "weight_decay": ((int, float), 0, "a finite number >= 0"),
     "seed": (int, 0, "an integer >= 0"),
 }
+PAIRS = ("architecture_options", "monitor")  # dictionaries, kept as sorted pairs
 CELL = ("dataset", "architecture", "architecture_options", "epochs", "batch_size", "lr", "weight_decay", "seed")
 
 
@@ -139,6 +140,8 @@ class RunSpec:
         lr: AdamW's learning rate before the cosine decay to 0.
         weight_decay: AdamW's decoupled weight decay.
         seed: fixes initialisation, feedback matrices, shuffling, augmentation and noise.
+        monitor: checks (``"D1"``, ``"D2"``) and their limits, sorted; training ends after the first epoch at which all
+            of them fire. Empty: it never ends early.
 
     Raises:
         AuditError: a number of the wrong type or out of range.
@@ -157,6 +160,7 @@ class RunSpec:
     lr: float = 1e-3
     weight_decay: float = 0.01
     seed: int = 42
+    monitor: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         for name, (kind, least, text) in RANGES.items():
@@ -168,7 +172,7 @@ class RunSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; ``RunSpec.from_dict`` inverts it."""
-        return asdict(self) | {"architecture_options": dict(self.architecture_options)}
+        return asdict(self) | {name: dict(getattr(self, name)) for name in PAIRS}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunSpec:
@@ -178,13 +182,12 @@ class RunSpec:
             AuditError: a field is missing or unknown.
         """
         names = {field.name for field in fields(cls)}
-        if set(values) != names:
-            odd = ", ".join(sorted(set(values) ^ names))
+        if odd := sorted((set(values) ^ names) - {"monitor"}):  # files of older versions have none
             raise AuditError(
-                f"run specification: missing or unknown fields: {odd}; expected {', '.join(sorted(names))}."
+                f"run specification: missing or unknown fields: {', '.join(odd)}; expected {', '.join(sorted(names))}."
             )
-        options = tuple(sorted(values["architecture_options"].items()))
-        return cls(**{**values, "architecture_options": options})
+        pairs = {name: tuple(sorted(values.get(name, {}).items())) for name in PAIRS}
+        return cls(**{**values, **pairs})
 
     def cell_differences(self, other: RunSpec) -> list[str]:
         """In what two specifications differ although a network and its baseline must share it."""

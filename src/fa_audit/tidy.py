@@ -45,6 +45,7 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         "baseline": audit["verdict"]["baseline"],
         "flags": "; ".join(audit["flags"]),
         **audit["first_flags"],
+        "stopped_after": audit["stopped_after"],
     }
 
 

@@ -20,6 +20,7 @@ from fa_audit.data import Dataset, evaluation_batches, pad, training_batches
 from fa_audit.learner import Learner, build, learn
 from fa_audit.methods.method import Method
 from fa_audit.metrics import cosine, growth, median_norm
+from fa_audit.monitor import hopeless
 from fa_audit.randomness import generator
 from fa_audit.spec import RunSpec
 from fa_audit.trace import reference, trace, untouched
@@ -40,12 +41,14 @@ class Trained:
         history: one row per epoch and state, columns `TRAJECTORY_COLUMNS`; None where a quantity does not exist.
         accuracy: fraction of the whole test set that the last epoch's network classifies correctly.
         seconds: wall time of training, interruptions left out.
+        stopped_after: the epoch after which the monitor ended the training; None if it did not.
     """
 
     learner: Learner
     history: list[Row]
     accuracy: float
     seconds: float
+    stopped_after: int | None = None
 
 
 def train(
@@ -72,6 +75,8 @@ def train(
         log.info("going on after epoch %d of %d", progress["epoch"], spec.epochs)
     padded, test = pad(dataset.train_images, dataset.padding), evaluation_batches(dataset)
     for epoch in range(progress["epoch"], spec.epochs):
+        if hopeless(spec.monitor, progress["history"]):
+            break
         start = time.perf_counter()
         train_loss = _run_epoch(learner, optimiser, dataset, padded, epoch)
         rows = observe(learner, test, epoch=epoch + 1, train_loss=train_loss)
@@ -81,8 +86,11 @@ def train(
         if resume:
             resume.save(learner, optimiser, progress)
         log.info(_progress_line(rows, spec.epochs, time.perf_counter() - start))
-    history = progress["history"]
-    return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"])
+    history, last = progress["history"], progress["epoch"]
+    stopped_after = last if hopeless(spec.monitor, history) else None
+    if stopped_after:
+        log.info("stopped by the monitor after epoch %d: %s fired", last, " and ".join(dict(spec.monitor)))
+    return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"], stopped_after)
 
 
 def _run_epoch(

@@ -7,4 +7,5 @@ DATASETS: dict[str, str] = {
     "digits": "fa_audit.datasets.digits:digits",
     "cifar10": "fa_audit.datasets.cifar:cifar10",
     "cifar100": "fa_audit.datasets.cifar:cifar100",
+    "synthetic_teacher": "fa_audit.datasets.synthetic_teacher:synthetic_teacher",
 }

@@ -1,0 +1,141 @@
+"""Seconds per epoch and per audit of the networks of a configuration, for the estimates of `snakemake -n`.
+
+    python benchmarks/costs.py                          # every network of config.yaml, on the CPU
+    python benchmarks/costs.py --device cuda            # on a GPU
+    python benchmarks/costs.py --configfile my.yaml
+
+Backpropagation is timed: other methods are multiples of it (`relative_time`). An epoch is the median of some steps
+times their number, and the evaluation of the whole test set. Results go into benchmarks/costs.json beside those of
+other devices; a network that is there already is measured again only with --again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import yaml
+
+from fa_audit.costs import NETWORK, network_of
+from fa_audit.credit_metrics import measure_credits
+from fa_audit.data import Dataset, evaluation_batches, pad, training_batches
+from fa_audit.files import write_json
+from fa_audit.grid import Grid, read_grid
+from fa_audit.learner import Learner, build, learn
+from fa_audit.numerics import set_numerics
+from fa_audit.protocol import diagnose
+from fa_audit.protocol.doors import BATCH_SIZE, BATCHES
+from fa_audit.randomness import generator
+from fa_audit.spec import RunSpec
+from fa_audit.training import observe
+
+ROOT = Path(__file__).resolve().parents[1]
+STORED = ROOT / "benchmarks/costs.json"
+SIZES = {  # image shape, classes, training and test images
+    "digits": ((1, 8, 8), 10, 1437, 360),
+    "cifar10": ((3, 32, 32), 10, 50000, 10000),
+    "cifar100": ((3, 32, 32), 100, 50000, 10000),
+    "synthetic_teacher": ((1, 4, 4), 10, 2000, 2000),
+}
+STEPS = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--configfile", type=Path, default=ROOT / "config.yaml")
+    parser.add_argument("--again", action="store_true")
+    options = parser.parse_args()
+    set_numerics(threads=1)
+    kind = "cpu" if torch.device(options.device).type == "cpu" else "gpu"
+    stored = json.loads(STORED.read_text()) if STORED.exists() else {}
+    known = [] if options.again else stored.get(kind, {}).get("networks", [])
+    for network, spec in networks(options.configfile).items():
+        if any({name: entry[name] for name in NETWORK} == network_of(spec) for entry in known):
+            continue
+        known.append(network_of(spec) | measured(spec, options.device))
+        print(network, {name: value for name, value in known[-1].items() if name.startswith("seconds")}, flush=True)
+        write_json(STORED, stored | {kind: {"machine": machine(options.device), "networks": known}})
+
+
+def networks(configfile: Path) -> dict[str, RunSpec]:
+    """One specification, trained by backpropagation, for every different network of a configuration."""
+    schema = yaml.safe_load((ROOT / "schemas/config.schema.yaml").read_text())
+    grid: Grid = read_grid(yaml.safe_load(configfile.read_text()), schema)
+    specs = {}
+    for cell in grid.all_cells():
+        spec = grid.settings[cell[0]].spec(*cell[1:])
+        specs.setdefault(json.dumps(network_of(spec)), replace(spec, method="bp", penalty=0.0, frozen_blocks=0))
+    return {name: replace(spec, shallow=False, random_targets=False) for name, spec in specs.items()}
+
+
+def machine(device: str) -> str:
+    threads = f"{torch.get_num_threads()} thread, torch {torch.__version__}"
+    return f"{platform.machine()}, {threads}" if device == "cpu" else f"{torch.cuda.get_device_name(device)}, {threads}"
+
+
+def measured(spec: RunSpec, device: str) -> dict[str, float]:
+    """Seconds per epoch and per audit."""
+    shape, classes, train_size, test_size = SIZES[spec.dataset]
+    data = noise(shape, classes, spec.batch_size * (STEPS + 1), test_size).to(device)
+    learner = build(spec, shape, classes).to(device)
+    steps = -(-train_size // spec.batch_size)
+    evaluation = seconds(lambda: observe(learner, evaluation_batches(data), epoch=1, train_loss=0.0), device)
+    per_epoch = step_seconds(learner, data, device) * steps + evaluation
+    per_audit = seconds(lambda: whole_audit(learner, data), device)
+    return {"seconds_per_epoch": round(per_epoch, 3), "seconds_per_audit": round(per_audit, 2)}
+
+
+def noise(shape: tuple[int, ...], classes: int, train_size: int, test_size: int) -> Dataset:
+    """Random images: what they show does not change the time."""
+    arrays: dict[str, Any] = {}
+    for part, count in (("train", train_size), ("test", test_size)):
+        arrays[f"{part}_images"] = torch.randint(256, (count, *shape), dtype=torch.uint8)
+        arrays[f"{part}_labels"] = torch.randint(classes, (count,))
+    how = {"scale": 255, "mean": (0.5,) * shape[0], "std": (0.25,) * shape[0], "padding": 4, "flip": True}
+    return Dataset(name="noise", classes=classes, **arrays, **how)
+
+
+def step_seconds(learner: Learner, data: Dataset, device: str) -> float:
+    """Median time of a training step, its minibatch included; the first step warms up."""
+    optimiser, randomness = learner.optimiser(), generator(0, "benchmark")
+    batches = training_batches(data, pad(data.train_images, data.padding), learner.spec.batch_size, randomness)
+    learner.train_mode()
+
+    def step() -> None:
+        x, labels = next(batches)
+        optimiser.zero_grad(set_to_none=True)
+        learn(learner, x, labels, randomness)
+        optimiser.step()
+
+    return median([seconds(step, device) for _ in range(STEPS + 1)][1:])
+
+
+def whole_audit(learner: Learner, data: Dataset) -> None:
+    batches = evaluation_batches(data, BATCH_SIZE, BATCHES)
+    diagnose(learner.network, batches, None)
+    measure_credits(learner, *batches[0])
+
+
+def seconds(work: Callable[[], object], device: str) -> float:
+    """Time of some work: on a CPU that of the one thread, which other processes do not change."""
+    if device == "cpu":
+        start = time.process_time()
+        work()
+        return time.process_time() - start
+    start = time.perf_counter()
+    work()
+    torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""How long a run takes, from stored benchmarks: seconds per epoch of backpropagation times what the method declares.
+
+`benchmarks/costs.json` holds what `benchmarks/costs.py` measured, by device and network. What was never measured has no
+estimate. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fa_audit.methods import METHODS
+from fa_audit.registry import class_literals, entry_of
+from fa_audit.spec import RunSpec
+
+DEVICES = ("cpu", "gpu")
+NETWORK = ("dataset", "architecture", "architecture_options", "batch_size")  # fields of a `RunSpec`
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Measured times.
+
+    Attributes:
+        networks: for every device, entries with the fields `NETWORK`, ``seconds_per_epoch`` of backpropagation
+            (training and the trajectory's row) and ``seconds_per_audit``.
+        machines: for every device, what it was measured on; empty where nothing was.
+    """
+
+    networks: Mapping[str, list[dict[str, Any]]]
+    machines: Mapping[str, str]
+
+    def training_hours(self, spec: RunSpec, device: str) -> float | None:
+        """Estimate for a training, None where its network was not measured; frozen blocks count like others."""
+        found = self._entry(spec, device)
+        return None if found is None else found["seconds_per_epoch"] * spec.epochs * relative_time(spec.method) / 3600
+
+    def audit_hours(self, spec: RunSpec, device: str) -> float | None:
+        """Estimate for the audit of a run; None where its network was not measured."""
+        found = self._entry(spec, device)
+        return None if found is None else found["seconds_per_audit"] / 3600
+
+    def _entry(self, spec: RunSpec, device: str) -> dict[str, Any] | None:
+        wanted = network_of(spec)
+        return next((entry for entry in self.networks[device] if wanted.items() <= entry.items()), None)
+
+
+def network_of(spec: RunSpec) -> dict[str, Any]:
+    """The fields of a specification that decide the cost of a step."""
+    return {name: spec.to_dict()[name] for name in NETWORK}
+
+
+def relative_time(method: str) -> float:
+    """What a method's class declares: time of a step divided by backpropagation's."""
+    return (class_literals("fa_audit.methods.method:Method") | class_literals(entry_of("method", METHODS, method)))[
+        "relative_time"
+    ]
+
+
+def read_costs(path: str | Path) -> Costs:
+    """The stored benchmarks; none where there is no such file."""
+    stored = json.loads(Path(path).read_text(encoding="utf-8")) if Path(path).exists() else {}
+    devices = {device: stored.get(device, {}) for device in DEVICES}
+    return Costs(
+        {device: entry.get("networks", []) for device, entry in devices.items()},
+        {device: entry.get("machine", "") for device, entry in devices.items()},
+    )
