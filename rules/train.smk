@@ -35,12 +35,12 @@ rule share_run:
         checkpoint="results/checkpoints/{twin}.safetensors",
         sidecar="results/checkpoints/{twin}.json",
         trajectory="results/trajectories/{twin}.csv",
-    wildcard_constraints:
-        twin=twin_pattern(),
     log:
         "results/logs/share_run/{twin}.log",
     benchmark:
         "results/benchmarks/share_run/{twin}.tsv"
+    wildcard_constraints:
+        twin=twin_pattern(),
     localrule: True
     conda:
         "../envs/fa-audit.yaml"

@@ -1,0 +1,100 @@
+"""Every architecture, method and option, trained for two epochs on digits and audited, through Snakemake itself."""
+
+import json
+import math
+
+import pandas as pd
+import pytest
+import yaml
+from projects import ROOT, copy_sources, planned, snakemake
+
+from fa_audit.architectures import ARCHITECTURES
+from fa_audit.methods import METHODS
+from fa_audit.registry import load
+
+OPTIONS = ("", "+penalty1e-2+frozen1+random_targets", "+frozen", "+shallow")
+SKIPPED: dict[tuple[str, str, str], str] = {}  # (architecture, method, option) -> why; nothing has to be
+CELLS = [
+    (architecture, method, option)
+    for architecture in ARCHITECTURES
+    for method in METHODS
+    for option in OPTIONS
+    if (architecture, method, option) not in SKIPPED
+]
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory):
+    folder = copy_sources(tmp_path_factory.mktemp("matrix") / "project")
+    done = snakemake(folder, "--cores", "2", config="configs/ci.yaml")
+    assert done.returncode == 0, done.stdout[-5000:]
+    return folder
+
+
+def read(folder, kind, architecture, run, ending="json"):
+    return folder / f"results/{kind}/{architecture}/{run}/seed42.{ending}"
+
+
+def test_the_configuration_asks_for_the_whole_matrix():
+    config = yaml.safe_load((ROOT / "configs/ci.yaml").read_text())
+    asked = {(s["architecture"]["name"], run) for s in config["settings"].values() for run in s["runs"]}
+    assert asked == {(architecture, method + option) for architecture, method, option in CELLS}
+    assert all(reason for reason in SKIPPED.values()) and len(CELLS) + len(SKIPPED) == 5 * 11 * 4
+
+
+def test_everything_was_trained_for_two_epochs(finished):
+    for architecture, method, option in CELLS:
+        facts = json.loads(read(finished, "checkpoints", architecture, method + option).read_text())
+        spec = facts["spec"]
+        assert (spec["architecture"], spec["method"], spec["epochs"]) == (architecture, method, 2)
+        asked = (spec["penalty"], spec["frozen_blocks"], spec["random_targets"], spec["shallow"])
+        depth = spec["architecture_options"]["depth"]
+        assert (
+            asked
+            == {
+                "": (0, 0, False, False),
+                "+penalty1e-2+frozen1+random_targets": (0.01, 1, True, False),
+                "+frozen": (0, depth, False, False),
+                "+shallow": (0, 0, False, True),
+            }[option]
+        )
+        history = pd.read_csv(read(finished, "trajectories", architecture, method + option, "csv"))
+        assert sorted(set(history["epoch"])) == [1, 2] and history["hidden_norm"].between(1e-9, 1e9).all()
+        assert facts["accuracy"] == history["test_accuracy"].iloc[-1] and facts["stopped_after"] is None
+
+
+def test_everything_was_audited_with_finite_evidence(finished):
+    for architecture, method, option in CELLS:
+        audit = json.loads(read(finished, "audits", architecture, method + option).read_text())
+        blocks = 0 if option == "+shallow" else 2
+        assert len(audit["layers"]) == blocks + 1 and len(audit["credit"]) == blocks, (architecture, method, option)
+        assert "non-finite" not in audit["flags"]
+        assert all(math.isfinite(layer["hidden_norm"] * layer["grad_norm"]) for layer in audit["layers"])
+        assert all(layer["float32_cosine"]["value"] > 0.999 for layer in audit["layers"])
+        for block in audit["credit"]:
+            assert abs(block["cosine"]["value"]) <= 1 and abs(block["rho_bp"]["value"]) > 0.9
+        evaluated = audit["checks"]["depth"]["fires"] is not None
+        assert evaluated == (option not in ("+frozen", "+shallow"))
+
+
+def test_the_credits_of_backpropagation_are_the_gradients_at_the_blocks_outputs(finished):
+    for architecture in ARCHITECTURES:
+        for block in json.loads(read(finished, "audits", architecture, "bp").read_text())["credit"]:
+            assert block["cosine_at_output"]["value"] == pytest.approx(1, abs=1e-9)
+
+
+def test_only_what_should_move_has_moved(finished):
+    for architecture, method, option in CELLS:
+        audit = json.loads(read(finished, "audits", architecture, method + option).read_text())
+        moved = [block["feature_drift"]["value"] > 0 for block in audit["credit"]]
+        expected = {"": [True, True], "+frozen": [False, False], "+shallow": []}.get(option, [False, True])
+        assert moved == expected, (architecture, method, option)
+
+
+def test_the_table_has_every_run_and_nothing_is_left_to_do(finished):
+    runs = pd.read_csv(finished / "results/tidy/runs.csv")
+    assert set(zip(runs["setting"], runs["run"])) == {(name, method + option) for name, method, option in CELLS}
+    for architecture in ARCHITECTURES:
+        assert (finished / f"results/tables/{architecture}.md").read_text().count("\n|") > len(METHODS) * len(OPTIONS)
+    assert planned(finished, config="configs/ci.yaml") == {}
+    assert all(load("architecture", ARCHITECTURES, name) for name in ARCHITECTURES)
