@@ -1,11 +1,12 @@
-"""Seconds per epoch and per audit of the networks of a configuration, for the estimates of `snakemake -n`.
+"""Time per epoch and per audit, and memory, of the networks of a configuration: what the workflow plans with.
 
     python benchmarks/costs.py                          # every network of config.yaml, on the CPU
     python benchmarks/costs.py --device cuda            # on a GPU
     python benchmarks/costs.py --configfile my.yaml
 
 Backpropagation is timed: other methods are multiples of it (`relative_time`). An epoch is the median of some steps
-times their number, and the evaluation of the whole test set. Results go into benchmarks/costs.json beside those of
+times their number, and the evaluation of the whole test set. Memory is the peak of a process that trains and audits.
+Results go into benchmarks/costs.json beside those of
 other devices; a network that is there already is measured again only with --again.
 """
 
@@ -13,9 +14,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import platform
+import resource
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -54,15 +58,16 @@ def main() -> None:
     parser.add_argument("--configfile", type=Path, default=ROOT / "config.yaml")
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
-    set_numerics(threads=1)
     kind = "cpu" if torch.device(options.device).type == "cpu" else "gpu"
     stored = json.loads(STORED.read_text()) if STORED.exists() else {}
     known = [] if options.again else stored.get(kind, {}).get("networks", [])
     for network, spec in networks(options.configfile).items():
         if any({name: entry[name] for name in NETWORK} == network_of(spec) for entry in known):
             continue
-        known.append(network_of(spec) | measured(spec, options.device))
-        print(network, {name: value for name, value in known[-1].items() if name.startswith("seconds")}, flush=True)
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:  # a peak of its own for each
+            costs = pool.submit(measured, spec, options.device).result()
+        known.append(network_of(spec) | costs)
+        print(network, costs, flush=True)
         write_json(STORED, stored | {kind: {"machine": machine(options.device), "networks": known}})
 
 
@@ -78,20 +83,22 @@ def networks(configfile: Path) -> dict[str, RunSpec]:
 
 
 def machine(device: str) -> str:
-    threads = f"{torch.get_num_threads()} thread, torch {torch.__version__}"
+    threads = f"1 thread, torch {torch.__version__}"
     return f"{platform.machine()}, {threads}" if device == "cpu" else f"{torch.cuda.get_device_name(device)}, {threads}"
 
 
 def measured(spec: RunSpec, device: str) -> dict[str, float]:
-    """Seconds per epoch and per audit."""
+    """Seconds per epoch and per audit, and the peak of memory."""
+    set_numerics(threads=1)
     shape, classes, train_size, test_size = SIZES[spec.dataset]
-    data = noise(shape, classes, spec.batch_size * (STEPS + 1), test_size).to(device)
+    data = noise(shape, classes, train_size, test_size).to(device)
     learner = build(spec, shape, classes).to(device)
     steps = -(-train_size // spec.batch_size)
     evaluation = seconds(lambda: observe(learner, evaluation_batches(data), epoch=1, train_loss=0.0), device)
     per_epoch = step_seconds(learner, data, device) * steps + evaluation
     per_audit = seconds(lambda: whole_audit(learner, data), device)
-    return {"seconds_per_epoch": round(per_epoch, 3), "seconds_per_audit": round(per_audit, 2)}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # kilobytes on Linux
+    return {"seconds_per_epoch": round(per_epoch, 3), "seconds_per_audit": round(per_audit, 2), "memory_mb": peak}
 
 
 def noise(shape: tuple[int, ...], classes: int, train_size: int, test_size: int) -> Dataset:

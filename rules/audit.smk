@@ -19,7 +19,7 @@ rule audit_network:
     resources:
         gpu=gpus,
         mem_mb=audit_memory,
-        runtime=15,
+        runtime=audit_minutes,
     params:
         roles=baseline_roles,
         thresholds=config.get("thresholds", {}),

@@ -252,27 +252,43 @@ def gpus(wildcards):
     return 1 if not workflow.local_exec or gpu_here() else 0
 
 
+COSTS = read_costs(Path(workflow.basedir) / "benchmarks/costs.json")
+MARGIN = 2  # another machine may be slower than the one that was measured
+
+
 def declared(wildcards, name):
     """What a method's class says of its cost."""
     base = class_literals("fa_audit.methods.method:Method")
     return (base | class_literals(method_entry(wildcards)))[name]
 
 
+def device_of(wildcards):
+    return "gpu" if gpus(wildcards) else "cpu"
+
+
 def training_minutes(wildcards):
-    return round(30 + 2 * spec_of(wildcards).epochs * declared(wildcards, "relative_time"))
+    spec = spec_of(wildcards)
+    hours = COSTS.training_hours(spec, device_of(wildcards))
+    if hours is None:
+        return round(30 + 2 * spec.epochs * declared(wildcards, "relative_time"))
+    return round(30 + MARGIN * 60 * hours)
+
+
+def audit_minutes(wildcards):
+    hours = COSTS.audit_hours(spec_of(wildcards), device_of(wildcards))
+    return round(15 + MARGIN * 60 * (hours or 0))
 
 
 def training_memory(wildcards):
-    return 2000 + declared(wildcards, "memory_mb")
+    measured = COSTS.memory_mb(spec_of(wildcards), device_of(wildcards)) or 0
+    return max(2000, round(1.25 * measured)) + declared(wildcards, "memory_mb")
 
 
 def audit_memory(wildcards):
-    return 3000 + declared(wildcards, "memory_mb")
+    return training_memory(wildcards) + 1000
 
 
 # ---- what a person sees
-
-COSTS = read_costs(Path(workflow.basedir) / "benchmarks/costs.json")
 
 
 def say_inventory():

@@ -190,11 +190,11 @@ def test_a_wrong_monitor_is_refused(monitor):
 
 def test_hours_are_epochs_times_the_measured_time_times_the_method_s(tmp_path):
     spec = grid_of(a=BLOCK).setting("a").spec("dfa", 1)
-    entry = network_of(spec) | {"seconds_per_epoch": 1800.0, "seconds_per_audit": 36.0}
+    entry = network_of(spec) | {"seconds_per_epoch": 1800.0, "seconds_per_audit": 36.0, "memory_mb": 9}
     (tmp_path / "costs.json").write_text(json.dumps({"cpu": {"machine": "mine", "networks": [entry]}}))
     costs = read_costs(tmp_path / "costs.json")
     assert costs.training_hours(spec, "cpu") == pytest.approx(0.5 * 2 * relative_time("dfa"))
-    assert costs.audit_hours(spec, "cpu") == pytest.approx(0.01)
+    assert costs.audit_hours(spec, "cpu") == pytest.approx(0.01) and costs.memory_mb(spec, "cpu") == 9
     assert costs.training_hours(spec, "gpu") is None and costs.machines == {"cpu": "mine", "gpu": ""}
     wider = grid_of(a=BLOCK | {"architecture": {"name": "resmlp", "width": 17, "depth": 2}}).setting("a").spec("dfa", 1)
     assert costs.training_hours(wider, "cpu") is None

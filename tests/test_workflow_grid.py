@@ -111,7 +111,7 @@ def table_of(said):
 def test_a_dry_run_shows_the_table_of_the_grid_and_so_does_a_run(finished):
     costs = {"architecture_options": {"depth": 2, "residual": True, "terminal_norm": True, "width": 16}}
     entry = costs | {"dataset": "digits", "architecture": "resmlp", "batch_size": 64}
-    entry |= {"seconds_per_epoch": 3600.0, "seconds_per_audit": 36.0}
+    entry |= {"seconds_per_epoch": 3600.0, "seconds_per_audit": 36.0, "memory_mb": 4000}
     (finished / "benchmarks/costs.json").write_text(json.dumps({"gpu": {"machine": "a card", "networks": [entry]}}))
     (finished / "fresh").mkdir(exist_ok=True)
     options = ["--directory", "fresh", "--workflow-profile", "profiles/default"]
@@ -125,6 +125,20 @@ def test_a_dry_run_shows_the_table_of_the_grid_and_so_does_a_run(finished):
     assert float(fresh["first"][-1]) == pytest.approx(3 * (2 + 2 * 1.03) + 0.02, abs=0.3)  # epochs x methods, audits
     assert after["first"][4:] == ["4", "0", "4", "0.0", "0.0"]
     assert table_of((finished / "first.log").read_text())["first"][:7] == fresh["first"][:7]
+
+
+def test_stored_benchmarks_decide_how_much_time_and_memory_a_job_gets(finished, tmp_path):
+    project = Path(shutil.copytree(finished, tmp_path / "project"))
+    network = {"depth": 2, "residual": True, "terminal_norm": True, "width": 16}
+    entry = {"dataset": "digits", "architecture": "resmlp", "architecture_options": network, "batch_size": 64}
+    entry |= {"seconds_per_epoch": 600.0, "seconds_per_audit": 300.0, "memory_mb": 4000}
+    (project / "benchmarks/costs.json").write_text(json.dumps({"cpu": {"machine": "mine", "networks": [entry]}}))
+    said = snakemake(project, "-n", "--forceall", "audit").stdout
+    blocks = said.split("\n\n")
+    training = next(block for block in blocks if "rule train_network" in block and "run=bp," in block)
+    audit = next(block for block in blocks if "rule audit_network" in block and "run=bp," in block)
+    assert "runtime=90," in training and "mem_mb=5000" in training  # 3 epochs of 10 minutes, twice, and 30 minutes
+    assert "runtime=25," in audit and "mem_mb=6000" in audit
 
 
 def test_the_whole_paper_is_planned_with_its_table(tmp_path):

@@ -1,4 +1,4 @@
-"""How long a run takes, from stored benchmarks: seconds per epoch of backpropagation times what the method declares.
+"""What a run costs, from stored benchmarks: seconds per epoch of backpropagation times what the method declares.
 
 `benchmarks/costs.json` holds what `benchmarks/costs.py` measured, by device and network. What was never measured has no
 estimate. Imports no torch.
@@ -26,7 +26,7 @@ class Costs:
 
     Attributes:
         networks: for every device, entries with the fields `NETWORK`, ``seconds_per_epoch`` of backpropagation
-            (training and the trajectory's row) and ``seconds_per_audit``.
+            (training and the trajectory's row), ``seconds_per_audit`` and the peak ``memory_mb`` of both.
         machines: for every device, what it was measured on; empty where nothing was.
     """
 
@@ -42,6 +42,11 @@ class Costs:
         """Estimate for the audit of a run; None where its network was not measured."""
         found = self._entry(spec, device)
         return None if found is None else found["seconds_per_audit"] / 3600
+
+    def memory_mb(self, spec: RunSpec, device: str) -> int | None:
+        """Peak of main memory of a training or an audit by backpropagation; None where it was not measured."""
+        found = self._entry(spec, device)
+        return None if found is None else found["memory_mb"]
 
     def _entry(self, spec: RunSpec, device: str) -> dict[str, Any] | None:
         wanted = network_of(spec)

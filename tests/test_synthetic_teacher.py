@@ -1,0 +1,80 @@
+"""The control: an even random teacher on Gaussian inputs, on which no check fires."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from fa_audit.audit import audit
+from fa_audit.data import crop_and_flip, evaluation_batches, load_dataset, pad, save_dataset, training_batches
+from fa_audit.datasets.synthetic_teacher import SEED, synthetic_teacher
+from fa_audit.monitor import first_flags
+from fa_audit.randomness import generator
+from fa_audit.spec import RunSpec
+from fa_audit.thresholds import Thresholds
+from fa_audit.training import train
+
+OPTIONS = (("depth", 4), ("width", 128))
+
+
+@pytest.fixture(scope="module")
+def data():
+    return synthetic_teacher(None)
+
+
+def test_the_labels_are_the_formula_s(data):
+    randomness = generator(SEED, "synthetic teacher")
+    x = torch.randn(4000, 1, 4, 4, generator=randomness)
+    w1, w2 = (torch.randn(16, n, generator=randomness, dtype=torch.float64).numpy() / 4 for n in (16, 10))
+    outputs = np.abs(x.flatten(1).double().numpy() @ w1) @ w2
+    labels = ((outputs - outputs.mean(0)) / outputs.std(0)).argmax(1)
+    assert torch.equal(torch.cat([data.train_images, data.test_images]), x)
+    assert torch.cat([data.train_labels, data.test_labels]).tolist() == labels.tolist()
+
+
+def test_it_is_the_same_every_time_whatever_was_drawn_before(data):
+    torch.randn(7)
+    again = synthetic_teacher(None)
+    assert torch.equal(again.train_images, data.train_images) and torch.equal(again.test_labels, data.test_labels)
+
+
+def test_inputs_are_standard_normal_and_classes_about_equally_frequent(data):
+    x = data.train_images
+    assert x.dtype == torch.float32 and abs(x.mean()) < 0.02 and abs(x.std() - 1) < 0.02
+    shares = torch.bincount(data.train_labels, minlength=10) / len(data.train_labels)
+    assert 0.05 < shares.min() and shares.max() < 0.16
+
+
+def test_no_linear_function_predicts_the_labels(data):
+    x, test = (images.flatten(1).numpy() for images in (data.train_images, data.test_images))
+    accuracy = LogisticRegression(max_iter=200).fit(x, data.train_labels).score(test, data.test_labels)
+    assert accuracy < 0.18  # the most frequent class alone has 0.14
+
+
+def test_float_images_pass_through_batches_unchanged_and_unharmed(data):
+    before = data.test_images.clone(), data.train_images.clone()
+    batches = evaluation_batches(data, 512)
+    assert torch.equal(torch.cat([x for x, _ in batches]), before[0])
+    batches[0][0].zero_()
+    seen = list(training_batches(data, pad(data.train_images, data.padding), 300, generator(1, "epoch")))
+    assert torch.equal(data.test_images, before[0]) and torch.equal(data.train_images, before[1])
+    assert sorted(torch.cat([x for x, _ in seen])[:, 0, 0, 0].tolist()) == sorted(before[1][:, 0, 0, 0].tolist())
+    index, zeros = torch.arange(3), torch.zeros(3, dtype=torch.long)
+    assert torch.equal(crop_and_flip(before[1], index, zeros, zeros, zeros.bool(), (4, 4)), before[1][:3])
+
+
+def test_float_images_survive_their_file(data, tmp_path):
+    save_dataset(data, tmp_path / "data.safetensors")
+    again = load_dataset(tmp_path / "data.safetensors", verify=True)
+    assert torch.equal(again.train_images, data.train_images) and again.std == (1.0,)
+
+
+@pytest.mark.parametrize("method", ["bp", "fa", "dfa"])
+def test_nothing_fires_on_the_control(data, method):
+    common = {"dataset": "synthetic_teacher", "architecture": "student_mlp", "architecture_options": OPTIONS}
+    frozen = train(RunSpec(**common, method=method, frozen_blocks=4, epochs=20), data).accuracy
+    run = train(RunSpec(**common, method=method, epochs=20), data)
+    report = audit(run.learner, data, run.accuracy, own_frozen=("own", frozen), bp_frozen_acc=frozen).to_dict()
+    assert report["verdict"]["three_check"] == "PASS" and report["verdict"]["four_check"] == "trustworthy"
+    assert report["flags"] == [] and set(first_flags(run.history, Thresholds()).values()) == {None}
+    assert frozen < 0.2 < run.accuracy
