@@ -55,7 +55,8 @@ class Costs:
 
 def network_of(spec: RunSpec) -> dict[str, Any]:
     """The fields of a specification that decide the cost of a step."""
-    return {name: spec.to_dict()[name] for name in NETWORK}
+    values = spec.to_dict()
+    return {name: values[name] for name in NETWORK}
 
 
 def relative_time(method: str) -> float:

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Any
 
@@ -172,7 +172,8 @@ class RunSpec:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; ``RunSpec.from_dict`` inverts it."""
-        return asdict(self) | {name: dict(getattr(self, name)) for name in PAIRS}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {name: dict(values[name]) for name in PAIRS}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunSpec:
