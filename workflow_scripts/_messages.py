@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fa_audit.grid import Grid
 
 
-def plan(grid: Grid, device: str) -> str:
-    """The banner: how large the grid is, where it computes, what is there already."""
+def plan(grid: Grid, device: str, models: Sequence[str] = ()) -> str:
+    """The banner: how large the grid is, where it computes, what is there already.
+
+    Args:
+        models: the audits of models of somebody else, one file each.
+    """
     lines = ["", "fa-audit", f"  device     {device}"]
     for kind, folder, ending in (("runs", "checkpoints", "safetensors"), ("baselines", "baselines", "json")):
         cells = list(grid.cells(kind))
         done = sum(Path(f"results/{folder}/{s}/{r}/seed{n}.{ending}").exists() for s, r, n in cells)
         lines.append(f"  {kind:<10} {len(cells)} in {len(grid.settings)} setting(s), {done} there already")
+    if models:
+        lines.append(f"  {'models':<10} {len(models)}, {sum(Path(path).exists() for path in models)} there already")
     return "\n".join([*lines, "  progress   one line per epoch in results/logs/train_network/", ""])
 
 

@@ -14,6 +14,7 @@ from fa_audit.datasets import DATASETS
 from fa_audit.errors import AuditError, unknown
 from fa_audit.figures import FIGURES
 from fa_audit.methods import METHODS
+from fa_audit.models import model_problems
 from fa_audit.registry import class_literals, entry_of
 from fa_audit.spec import Run, RunSpec, parse_run, short_number
 from fa_audit.tables import TABLES
@@ -117,7 +118,8 @@ def read_grid(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Grid:
     """
     problems = list(_schema_problems(config, schema))
     if not problems:
-        problems = list(_name_problems(config))
+        config = {"settings": {}} | config  # a configuration may hold models alone
+        problems = [*_name_problems(config), *model_problems(config.get("models", {}))]
     if problems:
         more = f"\n  ... and {len(problems) - MOST_PROBLEMS} more" if len(problems) > MOST_PROBLEMS else ""
         raise AuditError("config: " + "\n  ".join(["", *problems[:MOST_PROBLEMS]]).lstrip("\n ") + more)
