@@ -99,7 +99,7 @@ class DescribedNetwork(Network):
     def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Logits ``(B, C)`` of the model; with `return_hidden` also the states, detached."""
         if not return_hidden:
-            return self.model(x)
+            return self.model(x.clone())  # a model may work on its input in place
         points, logits = self.chain(x)
         return logits, self.states_at(points)
 
@@ -111,7 +111,8 @@ class DescribedNetwork(Network):
         """
         seen = self._observe(x)
         points = [seen.start, *(returned for _, returned in seen.outputs)]
-        self._check_chain([*points, seen.answer])
+        with torch.enable_grad():
+            self._check_chain([*points, seen.answer])
         self._check_head(x, seen)
         inputs = pairwise(value for _, value in seen.inputs)
         inner = [_is_sum(after, before, point) for (before, after), point in zip(inputs, points[1:])]
