@@ -229,6 +229,26 @@ def test_a_description_of_our_own_networks_gives_what_they_say_themselves(name):
     torch.testing.assert_close(vars(found), vars(reference(network, x, labels)), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("factor", [1.0, 1e4, 1e9])
+def test_a_skip_outside_is_seen_however_far_the_states_explode(factor):
+    """Beside what the inner blocks return their input vanishes in float32; beside what the last returns it does not."""
+    model, (x, labels) = built(lambda: OuterSkip(False)), samples()
+    for part in model.parts[:2]:
+        part.append(Times(factor))
+    found = diagnose(model, [(x, labels)], None, description=Description("parts.*", "all features")).residual_norms
+    states, _ = outer_skip_by_hand(model, x)
+    assert found == pytest.approx([h.norm(dim=1).median().item() for h in states], rel=1e-6)
+
+
+class Times(nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, h):
+        return self.factor * h
+
+
 # --- nothing is left behind ----------------------------------------------------------------------------------------
 
 

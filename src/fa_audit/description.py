@@ -114,9 +114,7 @@ class DescribedNetwork(Network):
         with torch.enable_grad():
             self._check_chain([*points, seen.answer])
         self._check_head(x, seen)
-        inputs = pairwise(value for _, value in seen.inputs)
-        inner = [_is_sum(after, before, point) for (before, after), point in zip(inputs, points[1:])]
-        self.added = (*inner, bool(inner) and all(inner))  # nothing shows it of the last block but the others
+        self.added = _added(list(pairwise(value for _, value in seen.inputs)), points[1:])
 
     def _observe(self, x: Tensor) -> Observation:
         """One pass of the model.
@@ -169,7 +167,8 @@ class DescribedNetwork(Network):
             )
 
     def _check_logits(self, logits: object, x: Tensor) -> None:
-        if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(x):
+        shaped = isinstance(logits, Tensor) and logits.dim() == 2 and len(logits) == len(x)
+        if not shaped or not logits.is_floating_point():
             raise self._error(
                 f"the model returns {_shown(logits)} for {len(x)} inputs; expected logits ({len(x)}, C), one per class."
             )
@@ -222,11 +221,25 @@ class DescribedNetwork(Network):
         return AuditError(f"{type(self.model).__name__}: {message}")
 
 
-def _is_sum(total: Tensor | None, first: Tensor | None, second: Tensor) -> bool:
-    """Whether `total` is the sum of two tensors of its shape."""
-    if total is None or first is None or not total.shape == first.shape == second.shape:
+def _added(inputs: list[tuple[Tensor | None, Tensor | None]], returned: list[Tensor]) -> tuple[bool, ...]:
+    """For every block, whether the next block's input is its own input and what it returns, added.
+
+    Nothing shows it of the last block but the others. A block whose input vanishes beside what it returns says nothing.
+
+    Args:
+        inputs: of each block but the last, and of the one after it.
+        returned: what every block returned.
+    """
+    sums = [_equal(after, before, point) for (before, after), point in zip(inputs, returned)]
+    added = [total and not _equal(after, point) for total, (_, after), point in zip(sums, inputs, returned)]
+    return (*added, any(added) and all(sums))
+
+
+def _equal(total: Tensor | None, *parts: Tensor | None) -> bool:
+    """Whether `total` is the sum of `parts`, all of one shape, to the last bit."""
+    if total is None or any(part is None or part.shape != total.shape for part in parts):
         return False
-    return torch.allclose(total, first.detach() + second.detach(), equal_nan=True)
+    return torch.allclose(total, sum(part.detach() for part in parts), rtol=0, atol=0, equal_nan=True)
 
 
 def _resolved(model: nn.Module, blocks: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -258,10 +271,13 @@ def _resolved(model: nn.Module, blocks: str | tuple[str, ...]) -> tuple[str, ...
 def _matches(model: nn.Module, entry: str) -> list[str]:
     """Names of modules that fit a name or pattern, in the order of ``named_modules()``."""
     pattern = re.compile(r"[^.]+".join(map(re.escape, entry.split("*"))))
-    unique = "*" in entry  # a pattern takes a shared module once; a name may be any of its names
-    names = [name for name, _ in model.named_modules(remove_duplicate=unique) if name]
-    if found := [name for name in names if pattern.fullmatch(name)]:
-        return found
+    names = {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
+    found: dict[nn.Module, str] = {}
+    for name, module in names.items():
+        if pattern.fullmatch(name):
+            found.setdefault(module, name)  # a module with several names is one block
+    if found:
+        return list(found.values())
     place, children = _deepest(model, entry)
     near = difflib.get_close_matches(entry, names, n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
@@ -287,4 +303,4 @@ def _shown(value: object) -> str:
         return f"a tensor {tuple(value.shape)} of {value.dtype}"
     if isinstance(value, list | tuple):
         return f"{type(value).__name__} ({', '.join(type(part).__name__ for part in value)})"
-    return type(value).__name__
+    return "nothing" if value is None else type(value).__name__
