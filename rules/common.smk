@@ -286,8 +286,12 @@ def model_data(wildcards):
     return f"results/data/{model_of(wildcards)['dataset']}.safetensors"
 
 
+@readable
 def model_weights(wildcards):
-    return model_of(wildcards)["weights"] or []
+    path = model_of(wildcards)["weights"]
+    if path and not Path(path).is_file():  # Snakemake would take results that are there as up to date
+        raise AuditError(f"models.{wildcards.model}.weights: no file '{path}' in {os.getcwd()}.")
+    return path or []
 
 
 def model_code(wildcards):
