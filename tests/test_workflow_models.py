@@ -68,18 +68,17 @@ def test_other_weights_audit_again(finished):
     assert planned(finished, config="weights.yaml") == {"audit_model": ["model=resnet18"]}
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"blocks": ["layer1.0", "layer5.0"]}, "ResNet: blocks: 'layer5.0' is no module; the model has: conv1, bn1"),
-        ({"reads": "cls token"}, "ResNet: the input of block 'layer1.0': found shape (3, 64, 8, 8)"),
-    ],
-)
-def test_a_wrong_description_ends_in_one_clear_message(finished, change, words):
-    write_config(finished, {"models": {"resnet18": RESNET | change}}, "wrong.yaml")
+def test_wrong_descriptions_end_in_one_clear_message_each(finished):
+    wrong = {"name": RESNET | {"blocks": ["layer1.0", "layer5.0"]}, "vector": RESNET | {"reads": "cls token"}}
+    write_config(finished, {"models": wrong}, "wrong.yaml")
     done = snakemake(finished, "--cores", "1", config="wrong.yaml")
     assert done.returncode != 0 and "Traceback" not in done.stdout
-    assert done.stdout.count(f"audit_model: models.resnet18: {words}") == 1
+    for message in (
+        "audit_model: models.name: ResNet: blocks: 'layer5.0' is no module; the model has: conv1, bn1",
+        "audit_model: models.vector: ResNet: the input of block 'layer1.0': found shape (3, 64, 8, 8)",
+    ):
+        assert done.stdout.count(message) == 1
+    assert not list((finished / "results/models").glob("name.*"))
 
 
 def test_the_documented_configuration_is_planned_without_torch(tmp_path):
