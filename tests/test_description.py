@@ -240,6 +240,16 @@ def test_a_skip_outside_is_seen_however_far_the_states_explode(factor):
     assert found == pytest.approx([h.norm(dim=1).median().item() for h in states], rel=1e-6)
 
 
+def test_a_block_beside_whose_output_its_input_vanishes_is_taken_to_have_no_skip_outside():
+    model = built(lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 6), Times(1e9), Times(1e9), nn.Linear(6, CLASSES)))
+    x, labels = samples(side=4)
+    blocks = ("2", "3", "4")
+    found = diagnose(model, [(x, labels)], None, description=Description(blocks, "all features")).residual_norms
+    start = model[1](x.flatten(1))
+    states = [start, 1e9 * start, 1e18 * start, model[4](1e18 * start)]
+    assert found == pytest.approx([h.norm(dim=1).median().item() for h in states], rel=1e-5)
+
+
 class Times(nn.Module):
     def __init__(self, factor):
         super().__init__()
@@ -322,6 +332,15 @@ def test_both_doors_take_a_description_even_without_gradients():
     assert all(layer.float32_error.value < 1e-3 for layer in report.evidence.layers)
     other = FAProtocol(model, x, labels, batch_size=6, description=described).run(test_acc=0.5)
     assert other.to_dict() == report.to_dict()
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_one_batch_that_is_not_finite_is_enough(bad):
+    model, (x, labels) = built(plain_cnn), samples(4)
+    x[2 * bad] = torch.nan
+    described = Description(("0", "2"), "spatial mean")
+    report = diagnose(model, zip(x.split(2), labels.split(2)), None, description=described)
+    assert not report.evidence.finite
 
 
 FAMILIES = {

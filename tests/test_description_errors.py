@@ -180,6 +180,9 @@ def test_more_labels_than_classes():
 def test_a_pattern_takes_a_shared_module_once_and_whole_names_between_dots():
     model = Tricky()
     assert describe(model, Description("stages.*", "all features"), torch.rand(2, 3, 4, 4)).names == ("stages.0",)
+    model.other = nn.ModuleDict({"one": model.named, "two": model.named})
+    with pytest.raises(AuditError, match=r"the input of block 'other\.one'"):
+        describe(model, Description("other.*", "all features"), torch.rand(2, 3, 4, 4))
     described = Description(("o*e", "t*o"), "all features")
     assert describe(model, described, torch.rand(2, 3, 4, 4)).names == ("one", "two")
 

@@ -172,6 +172,8 @@ def test_images_are_brought_to_the_model_s_shape():
     assert fitted(grey, (3, 7, 9)).shape == (2, 3, 7, 9)
     ramp = torch.arange(4.0).expand(1, 1, 4, 4)
     torch.testing.assert_close(fitted(ramp, (1, 4, 8))[0, 0, 0, 1:7], torch.arange(0.25, 3, 0.5))
+    edge = torch.zeros(1, 1, 8, 8).index_fill(3, torch.tensor([0]), 1.0)
+    assert (fitted(edge, (1, 8, 2))[..., 0] > 0).all()  # a smaller image sees every pixel
     with pytest.raises(AuditError, match=r"found \[1, 4, 4\] for images of 3 channels; expected 3 channels"):
         fitted(rgb, (1, 4, 4))
 
