@@ -289,9 +289,8 @@ def model_data(wildcards):
 @readable
 def model_weights(wildcards):
     path = model_of(wildcards)["weights"]
-    if (
-        path and not Path(path).is_file()
-    ):  # Snakemake would take results that are there as up to date
+    # Without its input Snakemake would take results that are there as up to date.
+    if path and not Path(path).is_file():
         raise AuditError(f"models.{wildcards.model}.weights: no file '{path}' in {os.getcwd()}.")
     return path or []
 

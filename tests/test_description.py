@@ -259,6 +259,12 @@ class Times(nn.Module):
         return self.factor * h
 
 
+def test_large_inputs_run_in_small_chunks_and_small_ones_together():
+    described = Description(("0", "2"), "spatial mean")
+    for side, chunk in ((32, 341), (224, 6), (700, 1)):
+        assert describe(plain_cnn(), described, torch.rand(2, 3, side, side)).chunk == chunk
+
+
 # --- nothing is left behind ----------------------------------------------------------------------------------------
 
 

@@ -20,7 +20,7 @@ from fa_audit.architectures.network import Network
 from fa_audit.errors import AuditError, first_line, unknown
 from fa_audit.trace import Description, Observation, observe, untouched
 
-CHUNK = 16  # samples at a time: the activations of a ViT-B/16 at 224 x 224 then take a few GB
+CHUNK_VALUES = 2**20  # input values at a time: six images of 3 x 224 x 224, so that a ViT-B/16 fits into a few GB
 PROBE = 3  # samples that a description is tried on
 # Numbers of dimensions of a state, and the dimensions that its vector is the mean over.
 READS: dict[str, dict[int, tuple[int, ...]]] = {
@@ -48,6 +48,7 @@ def describe(model: nn.Module, description: Description, x: Tensor) -> Described
         AuditError: the description does not fit; the message names what was found.
     """
     network = DescribedNetwork(model, description)
+    network.chunk = max(1, CHUNK_VALUES // x[0].numel())
     with untouched(network):
         network.probe(x[:PROBE])
     return network
@@ -62,7 +63,6 @@ class DescribedNetwork(Network):
     """
 
     skip = "none"
-    chunk = CHUNK
 
     def __init__(self, model: nn.Module, description: Description) -> None:
         super().__init__()
