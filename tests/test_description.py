@@ -265,6 +265,13 @@ def test_large_inputs_run_in_small_chunks_and_small_ones_together():
         assert describe(plain_cnn(), described, torch.rand(2, 3, side, side)).chunk == chunk
 
 
+def test_the_vectors_of_a_chunk_do_not_keep_its_states_in_memory():
+    x, labels = samples()
+    network = describe(built(small_vit), Description("encoder.layers.*", "cls token"), x)
+    found = reference(network.eval(), x, labels)
+    assert all(t.untyped_storage().nbytes() == t.nbytes for t in (*found.states, *found.gradients))
+
+
 # --- nothing is left behind ----------------------------------------------------------------------------------------
 
 

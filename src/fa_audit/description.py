@@ -84,7 +84,9 @@ class DescribedNetwork(Network):
         return self._flat(g)
 
     def _flat(self, h: Tensor) -> Tensor:
-        return h[:, 0] if self.reads == "cls token" and h.dim() == 3 else h.flatten(1)
+        if self.reads == "cls token" and h.dim() == 3:
+            return h[:, 0].clone()  # a view would keep the state of every chunk in memory
+        return h.flatten(1)
 
     def chain(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         seen = self._observe(x)
