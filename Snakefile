@@ -4,7 +4,7 @@ from snakemake.utils import min_version
 
 min_version("9.19")
 
-if "settings" not in config:
+if not {"settings", "models"} & set(config):
 
     configfile: "config.yaml"
 
@@ -27,6 +27,7 @@ include: "rules/sweep.smk"
 include: "rules/aggregate.smk"
 include: "rules/figures.smk"
 include: "rules/tables.smk"
+include: "rules/models.smk"
 
 
 say_inventory()
@@ -51,7 +52,8 @@ rule all:
         figures=figure_files(),
         tables=table_files(),
         sweeps=sweep_files(),
-        tidy=expand("results/tidy/{name}.csv", name=TIDY),
+        tidy=expand("results/tidy/{name}.csv", name=TIDY if GRID.settings else []),
+        models=model_files(),
     localrule: True
 
 
@@ -94,4 +96,11 @@ rule tables:
     """Every table, csv, markdown and LaTeX."""
     input:
         tables=table_files(),
+    localrule: True
+
+
+rule models:
+    """The audit of every model of somebody else, JSON and markdown."""
+    input:
+        models=model_files(),
     localrule: True

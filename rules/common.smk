@@ -22,6 +22,7 @@ from fa_audit.errors import AuditError, unknown
 from fa_audit.figures import FIGURES
 from fa_audit.grid import read_grid
 from fa_audit.methods import METHODS
+from fa_audit.models import model_entry
 from fa_audit.registry import class_literals, entry_of
 from fa_audit.tables import TABLES
 
@@ -293,7 +294,7 @@ def audit_memory(wildcards):
 
 def say_inventory():
     """A dry run ends before `onstart`; its table is printed while the plan is made."""
-    if dry_run():
+    if GRID.settings and dry_run():
         print(inventory(GRID, COSTS), file=sys.stderr)
 
 
@@ -307,12 +308,46 @@ def start_work():
             "no limit of GPU jobs: add gpu to --resources, for example --resources gpu=1 (0: on the CPU)."
         )
     device = "CPU" if limit == 0 or not gpus(None) else f"GPU, {limit} at a time"
-    print(plan(GRID, device, COSTS), file=sys.stderr)
+    print(plan(GRID, device, COSTS, model_files("json")), file=sys.stderr)
 
 
 def say_results():
-    print(results(GRID, [*figure_files(), *table_files(), *sweep_tables()]), file=sys.stderr)
+    print(
+        results(GRID, [*figure_files(), *table_files(), *sweep_tables(), *model_files("md")]),
+        file=sys.stderr,
+    )
 
 
 def say_how_to_go_on(log_files):
     print(way_on(log_files[0]), file=sys.stderr)
+
+
+# ---- models of somebody else
+
+
+def model_files(*kinds):
+    names = sorted(config.get("models", {}))
+    return [f"results/models/{name}.{kind}" for name in names for kind in kinds or ("json", "md")]
+
+
+@readable
+def model_of(wildcards):
+    return model_entry(config.get("models", {}), wildcards.model)
+
+
+def model_data(wildcards):
+    return f"results/data/{model_of(wildcards)['dataset']}.safetensors"
+
+
+@readable
+def model_weights(wildcards):
+    path = model_of(wildcards)["weights"]
+    # Without its input Snakemake would take results that are there as up to date.
+    if path and not Path(path).is_file():
+        raise AuditError(f"models.{wildcards.model}.weights: no file '{path}' in {os.getcwd()}.")
+    return path or []
+
+
+def model_code(wildcards):
+    maker = model_of(wildcards)["model"].partition(":")[0]
+    return code_files("workflow_scripts/audit_model.py", maker)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from _inventory import inventory
@@ -12,10 +12,18 @@ from fa_audit.costs import Costs
 from fa_audit.grid import Grid
 
 
-def plan(grid: Grid, device: str, costs: Costs) -> str:
-    """The banner: where the workflow computes, what there is to do, where to watch."""
-    lines = ["", "fa-audit", f"  device     {device}", "  progress   one line per epoch in results/logs/train_network/"]
-    return "\n".join([*lines, inventory(grid, costs)])
+def plan(grid: Grid, device: str, costs: Costs, models: Sequence[str] = ()) -> str:
+    """The banner: where the workflow computes, what there is to do, where to watch.
+
+    Args:
+        models: the audits of models of somebody else, one file each.
+    """
+    lines = ["", "fa-audit", f"  device     {device}"]
+    if models:
+        lines.append(f"  models     {len(models)}, {sum(Path(path).exists() for path in models)} audited already")
+    if grid.settings:
+        lines += ["  progress   one line per epoch in results/logs/train_network/", inventory(grid, costs)]
+    return "\n".join([*lines, ""])
 
 
 def results(grid: Grid, artefacts: Iterable[str]) -> str:

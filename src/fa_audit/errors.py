@@ -24,3 +24,9 @@ def unknown(kind: str, found: object, known: Iterable[str], *, where: str = "") 
     place = f"{where}: " if where else ""
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return AuditError(f"{place}unknown {kind} '{found}'; known: {', '.join(names)}.{hint}")
+
+
+def first_line(error: Exception) -> str:
+    """Kind and first line of an exception of somebody else's code, without a full stop at the end."""
+    text = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__} {text}".rstrip(" .")

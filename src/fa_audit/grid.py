@@ -16,6 +16,7 @@ from fa_audit.datasets import DATASETS
 from fa_audit.errors import AuditError, unknown
 from fa_audit.figures import FIGURES
 from fa_audit.methods import METHODS
+from fa_audit.models import model_problems
 from fa_audit.registry import class_literals, entry_of
 from fa_audit.spec import Run, RunSpec, parse_run, short_number
 from fa_audit.tables import TABLES
@@ -146,12 +147,10 @@ def read_grid(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Grid:
             and what is valid.
     """
     problems = list(_schema_problems(config, schema))
-    blocks = {} if problems else config["settings"]
+    blocks = {} if problems else config.get("settings", {})  # a configuration may hold models alone
     problems = problems or list(_variation_problems(blocks))
     settings = {} if problems else expanded(blocks)
-    bodies = {name: body for name, (_, body) in settings.items()}
-    problems = problems or list(_schema_problems({"settings": bodies}, schema))  # values from `vary` in their places
-    problems = problems or list(_name_problems(config, settings))
+    problems = problems or list(_value_problems(settings, schema)) or list(_name_problems(config, settings))
     if problems:
         more = f"\n  ... and {len(problems) - MOST_PROBLEMS} more" if len(problems) > MOST_PROBLEMS else ""
         raise AuditError("config: " + "\n  ".join(["", *problems[:MOST_PROBLEMS]]).lstrip("\n ") + more)
@@ -194,6 +193,13 @@ def _variation_problems(blocks: Mapping[str, Any]) -> Iterator[str]:
             if name in names:
                 yield f"settings.{block}: makes a setting '{name}', and so does settings.{names[name]}; rename one."
             names[name] = block
+
+
+def _value_problems(settings: Mapping[str, tuple[str, dict[str, Any]]], schema: Mapping[str, Any]) -> Iterator[str]:
+    """Values under ``vary`` that would be wrong in their own place."""
+    for name, (block, body) in settings.items():
+        if name != block:
+            yield from _schema_problems({"settings": {name: body}}, schema)
 
 
 def _monitor(config: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
@@ -290,6 +296,7 @@ def _name_problems(config: Mapping[str, Any], settings: Mapping[str, tuple[str, 
     """Problems that a schema cannot see: names that nothing answers to, and missing baselines."""
     for name, (_, body) in settings.items():
         yield from _setting_problems(f"settings.{name}", body)
+    yield from model_problems(config.get("models", {}))
     runs = {run for _, body in settings.values() for run in _listed(body)}
     for run in sorted(set(config.get("labels", {})) - runs):
         yield str(unknown("run", run, runs, where="labels"))

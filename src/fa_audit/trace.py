@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -72,15 +74,98 @@ def reference(network: Network, x: Tensor, labels: Tensor) -> Reference:
 
     Touches no ``.grad``. Works with frozen parameters and inside ``torch.no_grad()``.
     """
+    size = network.chunk or len(x)
+    parts = [_part(network, *part, len(x)) for part in zip(x.split(size), labels.split(size))]
+    if len(parts) == 1:
+        return parts[0]
+    states, gradients = (
+        tuple(map(torch.cat, zip(*(getattr(part, name) for part in parts)))) for name in ("states", "gradients")
+    )
+    return Reference(states, gradients, torch.cat([part.logits for part in parts]), all(part.finite for part in parts))
+
+
+def _part(network: Network, x: Tensor, labels: Tensor, batch: int) -> Reference:
+    """`reference` of some samples of a batch of size `batch`; each gradient is that of the whole batch's mean loss."""
     with torch.enable_grad():
-        states, logits = network.chain(x)
-        gradients = torch.autograd.grad(F.cross_entropy(logits, labels), states)
+        points, logits = network.chain(x)
+        loss = F.cross_entropy(logits, labels) * (len(x) / batch)
+        gradients = torch.autograd.grad(loss, points)
+    states = network.states_at(points)
     return Reference(
-        tuple(network.read(h.detach()) for h in states),
+        tuple(network.read(h) for h in states),
         tuple(network.read_gradient(g) for g in gradients),
         logits.detach(),
         all(bool(tensor.isfinite().all()) for tensor in (*states, *gradients, logits)),
     )
+
+
+@dataclass(frozen=True)
+class Description:
+    """Where the states of a model are, for a model that knows nothing of this package.
+
+    Attributes:
+        blocks: dotted names of modules in the order in which they run; in a name, ``*`` stands for one or more
+            characters other than dots and means every module that fits, in the order of ``named_modules()``.
+        reads: which vector of a state the head reads: ``"all features"``, ``"cls token"`` (the first one of
+            ``(B, T, d)``), ``"spatial mean"`` (of ``(B, d, H, W)``, or of the tokens) or
+            ``"spatial mean, channels last"`` (of ``(B, H, W, d)``).
+    """
+
+    blocks: str | tuple[str, ...]
+    reads: str
+
+
+@dataclass
+class Observation:
+    """One forward pass of a model as hooks on its blocks saw it.
+
+    Attributes:
+        start: ``h_0``, what the first block is given: a leaf on which everything after it depends.
+        inputs: ``(block, value)`` of every call, the value detached; None where it is not one tensor.
+        outputs: ``(block, what it returned)`` of every call, in order.
+        answer: what the model returned.
+    """
+
+    start: Tensor | None = None
+    inputs: list[tuple[int, Tensor | None]] = field(default_factory=list)
+    outputs: list[tuple[int, Any]] = field(default_factory=list)
+    answer: Any = None
+
+    def enter(self, index: int, module: nn.Module, given: tuple[Any, ...]) -> None:
+        """Hook before block `index`."""
+        h = given[0] if given and isinstance(given[0], Tensor) else None
+        self.inputs.append((index, None if h is None else h.detach().clone()))
+        if index == 0 and self.start is None and h is not None and h.is_floating_point():
+            self.start = self.inputs[-1][1].requires_grad_()
+            h.copy_(self.start)  # in place: a skip that the model adds outside the block starts at the same leaf
+
+    def leave(self, index: int, module: nn.Module, given: tuple[Any, ...], returned: Any) -> Tensor | None:
+        """Hook after block `index`; hands a copy on, so that what works in place leaves the state as it was."""
+        self.outputs.append((index, returned))
+        return returned.clone() if isinstance(returned, Tensor) else None
+
+
+def observe(model: nn.Module, blocks: nn.ModuleList, x: Tensor) -> Observation:
+    """Run the model's own forward pass on `x` and leave nothing attached to it.
+
+    The graph starts at ``h_0`` and reaches no parameter, which saves the memory of their gradients.
+    """
+    seen, handles = Observation(), []
+    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    try:
+        for index, block in enumerate(blocks):
+            handles.append(block.register_forward_pre_hook(partial(seen.enter, index)))
+            handles.append(block.register_forward_hook(partial(seen.leave, index)))
+        for parameter in learning:
+            parameter.requires_grad_(False)
+        with torch.enable_grad():
+            seen.answer = model(x.clone())  # a model may work on its input in place
+    finally:
+        for handle in handles:
+            handle.remove()
+        for parameter in learning:
+            parameter.requires_grad_()
+    return seen
 
 
 @contextmanager

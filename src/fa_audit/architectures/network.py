@@ -33,12 +33,14 @@ class Network(nn.Module):
             ``"inside"``: the new state, its own skip included; ``"none"``: the new state, no skip at all.
         width: ``d``, the length of the vector that the protocol sees of a state.
         classes: ``C``, the number of logits.
+        chunk: the most samples that `reference` runs at once; None for the whole batch.
     """
 
     embed: nn.Module
     blocks: nn.ModuleList
     head: nn.Module
     skip: Skip = "outside"
+    chunk: int | None = None
     width: int
     classes: int
 
@@ -71,11 +73,15 @@ class Network(nn.Module):
         return h + self.lift(delta, h)
 
     def chain(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        """States ``[h_0..h_L]`` and logits ``(B, C)`` of one pass, whose graph starts at ``h_0``, a leaf."""
+        """Points whose gradients are ``g_0..g_L``, and logits ``(B, C)``, of one pass whose graph starts at ``h_0``."""
         states = [self.embed(x).detach().requires_grad_()]
         for layer in range(len(self.blocks)):
             states.append(self.split(layer, states[-1])[1])
         return states, self.head(states[-1])
+
+    def states_at(self, points: list[Tensor]) -> list[Tensor]:
+        """The states ``[h_0..h_L]``, detached, at the points that `chain` returns, which are the states themselves."""
+        return [point.detach() for point in points]
 
     def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Logits ``(B, C)``; with `return_hidden` also the states ``[h_0..h_L]``."""

@@ -79,11 +79,14 @@ def measure(network: Network, batches: list[Batch], layer_for_stability: int | N
     """
     depth = len(network.blocks)
     middle = min(depth, max(1, (depth + 1) // 2)) if layer_for_stability is None else layer_for_stability
+    means, finite = [], True
     with untouched(network):
-        truths = [reference(network, *batch) for batch in batches]
-        layers = tuple(_layers(truths[0], _in_double(network, *batches[0])))
-    means = [truth.gradients[middle].double().mean(dim=0) for truth in truths]
-    finite = all(truth.finite for truth in truths)
+        for index, batch in enumerate(batches):
+            truth = reference(network, *batch)  # one batch at a time is kept: states can be large
+            means.append(truth.gradients[middle].double().mean(dim=0))
+            finite = finite and truth.finite
+            if index == 0:
+                layers = tuple(_layers(truth, _in_double(network, *batch)))
     return Diagnostics(layers, mean_pairwise_cosine(means), middle, len(batches[0][1]), len(batches), finite)
 
 

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 
 from fa_audit.adopt import adopt
 from fa_audit.architectures.network import Network
+from fa_audit.description import describe
 from fa_audit.errors import AuditError
 from fa_audit.protocol.diagnostics import Batch, measure
 from fa_audit.protocol.report import DiagnosticReport, summary
 from fa_audit.protocol.verdicts import Baselines
 from fa_audit.thresholds import Thresholds
-from fa_audit.trace import untouched
+from fa_audit.trace import Description, untouched
 
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
 
@@ -34,11 +35,13 @@ def diagnose(
     *,
     bp_frozen_acc: float | None = None,
     frozen_baseline_name: str = "own frozen baseline",
+    description: Description | None = None,
 ) -> DiagnosticReport:
     """Audit a network.
 
     Args:
-        model: one of this package's networks or any network of the reference contract (see `fa_audit.adopt`).
+        model: one of this package's networks, any network of the reference contract (see `fa_audit.adopt`), or any
+            module at all with a `description`.
         eval_batches: disjoint, unshuffled ``(x, labels)`` test batches; the first 10 are used.
         headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if unknown.
         frozen_baseline_acc: accuracy of the same network with its blocks frozen at initialisation and its embedding
@@ -47,15 +50,16 @@ def diagnose(
         thresholds: limits of the checks; default the paper's.
         bp_frozen_acc: accuracy of the frozen network whose embedding is trained by backpropagation.
         frozen_baseline_name: how verdicts name the frozen baseline.
+        description: where the model's states are; without it the model must follow the contract.
 
     Raises:
-        AuditError: no batches, an accuracy outside 0..1, a layer that does not exist, or a network that
-            does not follow the contract.
+        AuditError: no batches, an accuracy outside 0..1, a layer that does not exist, a network that
+            does not follow the contract, or a description that does not fit the model.
     """
     headline_acc = _fraction("headline_acc", headline_acc)
     frozen_baseline_acc = _fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp_frozen_acc = _fraction("bp_frozen_acc", bp_frozen_acc)
-    network, batches = _prepared(model, eval_batches)
+    network, batches = _prepared(model, eval_batches, description)
     if layer_for_stability is not None and not 0 <= layer_for_stability <= len(network.blocks):
         raise AuditError(f"layer_for_stability: found {layer_for_stability}; expected 0..{len(network.blocks)}.")
     return DiagnosticReport(
@@ -79,7 +83,9 @@ def _fraction(name: str, value: Any) -> float | None:
     return number
 
 
-def _prepared(model: nn.Module, eval_batches: Iterable[Batch]) -> tuple[Network, list[Batch]]:
+def _prepared(
+    model: nn.Module, eval_batches: Iterable[Batch], description: Description | None
+) -> tuple[Network, list[Batch]]:
     """The network as the protocol sees it, and its batches on its device."""
     if torch.is_inference_mode_enabled():
         raise AuditError("diagnose needs gradients; call it outside torch.inference_mode().")
@@ -88,9 +94,10 @@ def _prepared(model: nn.Module, eval_batches: Iterable[Batch]) -> tuple[Network,
         batches = [_checked(batch, device) for batch in islice(eval_batches, BATCHES)]
     if not batches:
         raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
-    network = adopt(model, batches[0][0])
+    x = batches[0][0]
+    network = describe(model, description, x) if description else adopt(model, x)
     with untouched(network), torch.no_grad():
-        classes = network(batches[0][0][:1]).shape[-1]
+        classes = network(x[:1]).shape[-1]
     highest = max(int(labels.max()) for _, labels in batches)
     if highest >= classes:
         raise AuditError(f"eval_batches: found label {highest}; the network has {classes} classes, 0..{classes - 1}.")
@@ -123,7 +130,7 @@ class FAProtocol:
         model: as in `diagnose`.
         x_eval: ``(N, ...)`` inputs, unshuffled; the first 10 batches are used.
         y_eval: ``(N,)`` labels.
-        method_name, notes, layer_for_stability, thresholds: as in `diagnose`.
+        method_name, notes, layer_for_stability, thresholds, description: as in `diagnose`.
         batch_size: samples per evaluation batch; the paper's floor of 1e-7 means 128.
     """
 
@@ -138,6 +145,7 @@ class FAProtocol:
         layer_for_stability: int | None = None,
         thresholds: Thresholds | None = None,
         batch_size: int = BATCH_SIZE,
+        description: Description | None = None,
     ) -> None:
         if len(x_eval) != len(y_eval):
             raise AuditError(f"x_eval and y_eval: found {len(x_eval)} inputs and {len(y_eval)} labels; expected pairs.")
@@ -151,6 +159,7 @@ class FAProtocol:
             "notes": notes,
             "layer_for_stability": layer_for_stability,
             "thresholds": thresholds,
+            "description": description,
         }
 
     def run(self, *, frozen_baseline_acc: float | None = None, test_acc: float | None = None) -> DiagnosticReport:

@@ -1,0 +1,30 @@
+rule audit_model:
+    """The audit of one model of somebody else, from its description."""
+    input:
+        data=model_data,
+        weights=model_weights,
+        code=model_code,
+    output:
+        audit="results/models/{model}.json",
+        report="results/models/{model}.md",
+    log:
+        "results/logs/audit_model/{model}.log",
+    benchmark:
+        "results/benchmarks/audit_model/{model}.tsv"
+    wildcard_constraints:
+        model="[a-z][a-z0-9_]*",
+    # Before long trainings: a wrong description is told early.
+    priority: 10
+    conda:
+        "../envs/fa-audit.yaml"
+    threads: THREADS
+    resources:
+        gpu=gpus,
+        mem_mb=8000,
+        runtime=60,
+    params:
+        model=model_of,
+        thresholds=config.get("thresholds", {}),
+        torch_threads=THREADS,
+    script:
+        "../workflow_scripts/audit_model.py"

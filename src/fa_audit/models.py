@@ -1,0 +1,44 @@
+"""The models of a configuration: what each entry means, and what can be wrong with it. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fa_audit.datasets import DATASETS
+from fa_audit.errors import AuditError, unknown
+from fa_audit.registry import ELSEWHERE
+
+DEFAULTS: dict[str, Any] = {
+    "arguments": {},
+    "weights": None,
+    "seed": 42,
+    "image_shape": None,
+    "batches": 10,
+    "accuracy": None,
+    "frozen_accuracy": None,
+    "bp_frozen_accuracy": None,
+}
+
+
+def model_entry(models: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """One entry with every key, defaults filled in.
+
+    Raises:
+        AuditError: there is no such model.
+    """
+    if name not in models:
+        raise unknown("model", name, models, where="config") if models else AuditError("config: it has no models.")
+    return DEFAULTS | models[name]
+
+
+def model_problems(models: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """What a schema cannot see: data sets that nobody registered, and callables that are not written as such."""
+    for name, body in models.items():
+        if body["dataset"] not in DATASETS:
+            yield str(unknown("dataset", body["dataset"], DATASETS, where=f"models.{name}.dataset"))
+        if not ELSEWHERE.fullmatch(body["model"]):
+            yield (
+                f"models.{name}.model: found {body['model']!r}; expected package.module:name of what makes the model,"
+                " such as torchvision.models:resnet18."
+            )

@@ -1,0 +1,389 @@
+"""Models that know nothing of this package, audited from a description; hand-written passes are the truth."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torchvision import models as zoo
+
+from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
+from fa_audit.description import DescribedNetwork, describe
+from fa_audit.errors import AuditError
+from fa_audit.protocol import FAProtocol, diagnose
+from fa_audit.registry import load
+from fa_audit.trace import Description, reference, untouched
+
+CLASSES, BATCH, SIDE = 4, 5, 32
+READ = {  # a state's vector and the gradient by it, from their definitions
+    "all features": (lambda h: h.flatten(1), lambda g: g.flatten(1)),
+    "cls token": (lambda h: h[:, 0], lambda g: g[:, 0]),
+    "spatial mean": (lambda h: h.mean((2, 3)) if h.dim() == 4 else h, lambda g: g.sum((2, 3)) if g.dim() == 4 else g),
+    "token mean": (lambda h: h.mean(1), lambda g: g.sum(1)),
+    "spatial mean, channels last": (lambda h: h.mean((1, 2)), lambda g: g.sum((1, 2))),
+}
+
+
+def built(make, *arguments, **options):
+    """A model whose parameters are all random, in training mode, the statistics of its BatchNorm not the initial."""
+    with torch.random.fork_rng():
+        torch.manual_seed(21)
+        model = make(*arguments, **options)
+        for parameter in model.parameters():
+            if not parameter.any():
+                nn.init.normal_(parameter, std=0.1)
+        for name, buffer in model.named_buffers():
+            if name.endswith("running_mean"):
+                buffer.normal_(std=0.05)
+            elif name.endswith("running_var"):
+                buffer.uniform_(0.5, 1.5)
+    return model
+
+
+def samples(count=BATCH, side=SIDE, channels=3, dtype=torch.float32):
+    randomness = torch.Generator().manual_seed(22)
+    x = torch.randn(count, channels, side, side, generator=randomness, dtype=torch.float64).to(dtype)
+    return x, torch.randint(CLASSES, (count,), generator=randomness)
+
+
+# --- models with the passes written out ----------------------------------------------------------------------------
+
+
+def plain_cnn():
+    """A plain chain without a name to go by, which works in place wherever it can."""
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 3), nn.ReLU(inplace=True), nn.Conv2d(6, 5, 3, stride=2), nn.ReLU(inplace=True),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(5, 7), nn.ReLU(inplace=True), nn.Linear(7, CLASSES),
+    )  # fmt: skip
+
+
+def plain_cnn_by_hand(model, x):
+    """Blocks 0, 2, 3 and 6: images, two maps before and one after a ReLU, a vector."""
+    first = F.conv2d(x, model[0].weight, model[0].bias)
+    second = F.conv2d(first.relu(), model[2].weight, model[2].bias, stride=2)
+    third = second.relu()
+    fourth = F.linear(third.mean((2, 3)), model[6].weight, model[6].bias)
+    return [x, first, second, third, fourth], F.linear(fourth.relu(), model[8].weight, model[8].bias)
+
+
+def resnet18():
+    return zoo.resnet18(num_classes=CLASSES)
+
+
+def resnet18_by_hand(model, x):
+    states = [F.max_pool2d(model.bn1(model.conv1(x)).relu(), 3, 2, 1)]
+    for layer in (model.layer1, model.layer2, model.layer3, model.layer4):
+        for block in layer:
+            h = states[-1]
+            inner = block.bn2(block.conv2(block.bn1(block.conv1(h)).relu()))
+            states.append((inner + (block.downsample(h) if block.downsample else h)).relu())
+    return states, F.linear(states[-1].mean((2, 3)), model.fc.weight, model.fc.bias)
+
+
+def small_vit():
+    options = {"patch_size": 16, "num_layers": 3, "num_heads": 2, "hidden_dim": 8, "mlp_dim": 12}
+    return zoo.VisionTransformer(image_size=SIDE, num_classes=CLASSES, **options)
+
+
+def vit_by_hand(model, x):
+    patches = model.conv_proj(x).flatten(2).transpose(1, 2)
+    tokens = torch.cat([model.class_token.expand(len(x), -1, -1), patches], dim=1)
+    states = [tokens + model.encoder.pos_embedding]
+    for block in model.encoder.layers:
+        attended = states[-1] + attention_by_hand(block.self_attention, block.ln_1(states[-1]))
+        states.append(attended + block.mlp(block.ln_2(attended)))
+    return states, model.heads(model.encoder.ln(states[-1])[:, 0])
+
+
+def attention_by_hand(module, z):
+    q, k, v = F.linear(z, module.in_proj_weight, module.in_proj_bias).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
+    mixed = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1) @ v
+    return module.out_proj(mixed.transpose(1, 2).flatten(2))
+
+
+class OuterSkip(nn.Module):
+    """Blocks return what the model adds to their input; the first state is used once more, or overwritten."""
+
+    def __init__(self, in_place):
+        super().__init__()
+        self.start, self.end = nn.Linear(3, 6), nn.Linear(6, CLASSES)
+        self.parts = nn.ModuleList(nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(3))
+        self.in_place = in_place
+
+    def forward(self, x):
+        h = first = self.start(x.mean((2, 3)))
+        for part in self.parts:
+            if self.in_place:
+                h += part(h)
+            else:
+                h = h + part(h)
+        return self.end(h if self.in_place else h + first.square())
+
+
+def outer_skip_by_hand(model, x):
+    states = [model.start(x.mean((2, 3)))]
+    for part in model.parts:
+        states.append(states[-1] + part(states[-1]))
+    return states, model.end(states[-1] if model.in_place else states[-1] + states[0].square())
+
+
+class ChannelsLast(nn.Module):
+    """Blocks with states (B, H, W, d), as in a Swin transformer."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.Sequential(nn.Linear(3, 6), nn.Sequential(nn.Tanh(), nn.Linear(6, 6)))
+        self.head = nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        return self.head(self.blocks(x.permute(0, 2, 3, 1)).mean((1, 2)))
+
+
+def channels_last_by_hand(model, x):
+    states = [x.permute(0, 2, 3, 1)]
+    for block in model.blocks:
+        states.append(block(states[-1]))
+    return states, model.head(states[-1].mean((1, 2)))
+
+
+class TokenMean(nn.Module):
+    """Tokens without a cls token; the head reads their mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.ModuleDict({"first": nn.Linear(3, 6), "second": nn.Sequential(nn.Tanh(), nn.Linear(6, 6))})
+        self.head = nn.Linear(6, CLASSES)
+
+    def forward(self, x):
+        return self.head(self.body["second"](self.body["first"](x.flatten(2).transpose(1, 2))).mean(1))
+
+
+def token_mean_by_hand(model, x):
+    states = [x.flatten(2).transpose(1, 2)]
+    states.append(model.body["first"](states[-1]))
+    states.append(model.body["second"](states[-1]))
+    return states, model.head(states[-1].mean(1))
+
+
+LAYERS = tuple(f"layer{stage}.{index}" for stage in range(1, 5) for index in range(2))
+CASES = {
+    "plain CNN, maps": (plain_cnn, plain_cnn_by_hand, ("0", "2", "3", "6"), "spatial mean"),
+    "plain CNN, everything": (plain_cnn, plain_cnn_by_hand, ("0", "2", "3", "6"), "all features"),
+    "resnet18, pattern": (resnet18, resnet18_by_hand, "layer*.*", "spatial mean"),
+    "resnet18, list": (resnet18, resnet18_by_hand, LAYERS, "spatial mean"),
+    "vit": (small_vit, vit_by_hand, "encoder.layers.*", "cls token"),
+    "skip outside": (lambda: OuterSkip(False), outer_skip_by_hand, "parts.*", "all features"),
+    "skip outside, in place": (lambda: OuterSkip(True), outer_skip_by_hand, "parts.*", "all features"),
+    "channels last": (ChannelsLast, channels_last_by_hand, "blocks.*", "spatial mean, channels last"),
+    "token mean": (TokenMean, token_mean_by_hand, ("body.first", "body.second"), "spatial mean"),
+}
+
+
+def truth(by_hand, model, x, labels, how):
+    """Vectors of states, gradients by them and logits, from a hand-written pass in evaluation mode."""
+    twin = copy.deepcopy(model).eval()
+    states, logits = by_hand(twin, x.clone().requires_grad_())
+    gradients = torch.autograd.grad(F.cross_entropy(logits, labels), states)
+    vector, by_vector = READ[how]
+    return tuple(map(vector, states)), tuple(map(by_vector, gradients)), logits
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_states_and_gradients_are_those_of_the_hand_written_pass(case):
+    make, by_hand, blocks, reads = CASES[case]
+    model, (x, labels) = built(make).double(), samples(dtype=torch.float64)
+    network = describe(model, Description(blocks, reads), x)
+    with untouched(model), torch.no_grad():
+        found = reference(network, x, labels)
+        logits, states = network(x, return_hidden=True)
+    expected = truth(by_hand, model, x, labels, "token mean" if case == "token mean" else reads)
+    for ours, theirs in zip((found.states, found.gradients, found.logits), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+    assert all(g.any(dim=1).all() for g in found.gradients) and all(h.any(dim=1).all() for h in found.states)
+    assert len(states) == len(found.states) == len(network.blocks) + 1
+    torch.testing.assert_close(tuple(map(network.read, states)), found.states, rtol=0, atol=0)
+    torch.testing.assert_close(logits, found.logits, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_chunks_are_the_whole_batch(case):
+    make, _, blocks, reads = CASES[case]
+    model, (x, labels) = built(make).double(), samples(dtype=torch.float64)
+    network, found = describe(model, Description(blocks, reads), x), []
+    with untouched(model):
+        for network.chunk in (None, 2, 1):
+            found.append(reference(network, x, labels))
+    for other in found[1:]:
+        torch.testing.assert_close(vars(other), vars(found[0]), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_description_of_our_own_networks_gives_what_they_say_themselves(name):
+    options = ARCHITECTURE_OPTIONS[name] | {"width": 8}
+    network = built(load("architecture", ARCHITECTURES, name), image_shape=(3, 8, 8), classes=CLASSES, **options)
+    x, labels = samples(side=8, dtype=torch.float64)
+    network.double().eval()
+    reads = "cls token" if name == "vit_mini" else "spatial mean"
+    found = reference(describe(network, Description("blocks.*", reads), x), x, labels)
+    torch.testing.assert_close(vars(found), vars(reference(network, x, labels)), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e4, 1e9])
+def test_a_skip_outside_is_seen_however_far_the_states_explode(factor):
+    """Beside what the inner blocks return their input vanishes in float32; beside what the last returns it does not."""
+    model, (x, labels) = built(lambda: OuterSkip(False)), samples()
+    for part in model.parts[:2]:
+        part.append(Times(factor))
+    found = diagnose(model, [(x, labels)], None, description=Description("parts.*", "all features")).residual_norms
+    states, _ = outer_skip_by_hand(model, x)
+    assert found == pytest.approx([h.norm(dim=1).median().item() for h in states], rel=1e-6)
+
+
+def test_a_block_beside_whose_output_its_input_vanishes_is_taken_to_have_no_skip_outside():
+    model = built(lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 6), Times(1e9), Times(1e9), nn.Linear(6, CLASSES)))
+    x, labels = samples(side=4)
+    blocks = ("2", "3", "4")
+    found = diagnose(model, [(x, labels)], None, description=Description(blocks, "all features")).residual_norms
+    start = model[1](x.flatten(1))
+    states = [start, 1e9 * start, 1e18 * start, model[4](1e18 * start)]
+    assert found == pytest.approx([h.norm(dim=1).median().item() for h in states], rel=1e-5)
+
+
+class Times(nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, h):
+        return self.factor * h
+
+
+def test_large_inputs_run_in_small_chunks_and_small_ones_together():
+    described = Description(("0", "2"), "spatial mean")
+    for side, chunk in ((32, 341), (224, 6), (700, 1)):
+        assert describe(plain_cnn(), described, torch.rand(2, 3, side, side)).chunk == chunk
+
+
+def test_the_vectors_of_a_chunk_do_not_keep_its_states_in_memory():
+    x, labels = samples()
+    network = describe(built(small_vit), Description("encoder.layers.*", "cls token"), x)
+    found = reference(network.eval(), x, labels)
+    assert all(t.untyped_storage().nbytes() == t.nbytes for t in (*found.states, *found.gradients))
+
+
+# --- nothing is left behind ----------------------------------------------------------------------------------------
+
+
+def everything(model):
+    """All that an audit could leave on a model, in a form that can be compared."""
+    modules = dict(model.named_modules())
+    hooks = {name: {k: len(v) for k, v in vars(m).items() if "hooks" in k and v} for name, m in modules.items()}
+    tensors = {name: value.clone() for name, value in model.state_dict().items()}
+    tensors |= {f"grad {n}": p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+    return (
+        {name: (module.training, sorted(vars(module))) for name, module in modules.items()},
+        hooks,
+        {name: p.requires_grad for name, p in model.named_parameters()},
+        {name: value.tolist() for name, value in tensors.items()},
+    )
+
+
+class Fragile(nn.Module):
+    """Fails behind its first block when told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.norm, self.two = nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Linear(6, CLASSES)
+        self.broken = False
+
+    def forward(self, x):
+        h = self.norm(self.one(x.mean((2, 3))))
+        if self.broken:
+            raise KeyError("out of order\nsecond line")
+        return self.two(h)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_nothing_stays_attached_even_after_a_failure(broken):
+    model, (x, labels) = built(Fragile), samples()
+    model(x).sum().backward()
+    model.one.requires_grad_(False)
+    model.norm.eval()
+    kept = model.two.register_forward_hook(lambda *_: None)
+    model.broken = broken
+    before, images, rng = everything(model), x.clone(), torch.get_rng_state()
+    try:
+        diagnose(model, [(x, labels)], None, description=Description(("one", "norm"), "all features"))
+        assert not broken
+    except AuditError as error:
+        assert broken and "fails on inputs (3, 3, 32, 32) of torch.float32: KeyError 'out of order" in str(error)
+        assert "image_shape" in str(error)
+    assert everything(model) == before and torch.equal(x, images) and torch.equal(torch.get_rng_state(), rng)
+    kept.remove()
+
+
+def test_inputs_stay_as_they_are_under_a_model_that_works_in_place():
+    model, (x, labels) = built(lambda: nn.Sequential(nn.ReLU(inplace=True), plain_cnn())), samples()
+    before = x.clone()
+    diagnose(model, [(x, labels)], None, description=Description(("0", "1.0"), "spatial mean"))
+    assert torch.equal(x, before) and not x.requires_grad and x.grad_fn is None
+
+
+# --- the doors -----------------------------------------------------------------------------------------------------
+
+
+def test_both_doors_take_a_description_even_without_gradients():
+    model, (x, labels) = built(resnet18), samples(12)
+    described = Description("layer*.*", "spatial mean")
+    expected = truth(resnet18_by_hand, model, x[:6], labels[:6], "spatial mean")
+    model.requires_grad_(False)
+    with torch.no_grad():
+        report = diagnose(model, zip(x.split(6), labels.split(6)), 0.5, description=described)
+    assert report.bp_grad_norms == pytest.approx([g.norm(dim=1).median().item() for g in expected[1]], rel=1e-3)
+    assert report.residual_norms == pytest.approx([h.norm(dim=1).median().item() for h in expected[0]], rel=1e-4)
+    assert all(layer.float32_error.value < 1e-3 for layer in report.evidence.layers)
+    other = FAProtocol(model, x, labels, batch_size=6, description=described).run(test_acc=0.5)
+    assert other.to_dict() == report.to_dict()
+
+
+@pytest.mark.parametrize("bad", [0, 1])
+def test_one_batch_that_is_not_finite_is_enough(bad):
+    model, (x, labels) = built(plain_cnn), samples(4)
+    x[2 * bad] = torch.nan
+    described = Description(("0", "2"), "spatial mean")
+    report = diagnose(model, zip(x.split(2), labels.split(2)), None, description=described)
+    assert not report.evidence.finite
+
+
+FAMILIES = {
+    "vgg11": ("features.*", "spatial mean"),
+    "mobilenet_v2": ("features.*", "spatial mean"),
+    "convnext_tiny": ("features.*", "spatial mean"),
+    "swin_t": ("features.*", "spatial mean, channels last"),
+    "densenet121": ("features.denseblock*", "spatial mean"),
+    "efficientnet_b0": ("features.*", "spatial mean"),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_torchvision_s_families_are_audited_as_they_are(name):
+    x, labels = samples(2)
+    options = {"init_weights": False} if name == "vgg11" else {}  # its own takes seconds
+    model = built(getattr(zoo, name), num_classes=CLASSES, **options)
+    network = describe(model, Description(*FAMILIES[name]), x)
+    with untouched(model):
+        found = reference(network, x, labels)
+        expected = model(x)
+    torch.testing.assert_close(found.logits, expected, rtol=1e-4, atol=1e-6)
+    assert found.finite and all(g.any() and g.dim() == 2 for g in found.gradients)
+    assert len(found.states) == len(network.names) + 1 > 4
+
+
+def test_a_copy_in_double_precision_is_a_view_of_the_copied_model():
+    network = describe(built(small_vit), Description("encoder.layers.*", "cls token"), samples()[0])
+    twin = copy.deepcopy(network).double()
+    assert isinstance(twin, DescribedNetwork) and twin.blocks[0] is twin.model.encoder.layers[0]
+    assert twin.blocks[0] is not network.blocks[0]
+    x, labels = samples(dtype=torch.float64)
+    assert reference(twin.eval(), x, labels).gradients[0].dtype == torch.float64

@@ -1,0 +1,191 @@
+"""A description that does not fit a model is answered with one line that names what was found."""
+
+import pytest
+import torch
+from torch import nn
+from torchvision import models as zoo
+
+from fa_audit.description import FITS, READS, describe
+from fa_audit.errors import AuditError
+from fa_audit.protocol import diagnose
+from fa_audit.trace import Description
+
+CLASSES = 4
+
+
+class Tricky(nn.Module):
+    """Everything that can go wrong with a block, by name; the honest chain is one, two."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.head = nn.Linear(3, 6), nn.Linear(6, 6), nn.Linear(6, CLASSES)
+        self.pair = Returns(lambda h: (h, h))
+        self.flat = Returns(lambda h: h.mean())
+        self.turned = Returns(lambda h: h.t())
+        self.whole = Returns(lambda h: h.sum(1))
+        self.counted = Returns(lambda h: h.long())
+        self.side, self.idle, self.named = nn.Linear(6, 6), nn.Linear(6, 6), Returns(lambda h: h)
+        self.stages = nn.ModuleList([self.one])
+        self.detached = Returns(lambda h: h.detach())
+
+    def forward(self, x):
+        h = self.two(self.one(x.mean((2, 3))))
+        self.pair(h), self.flat(h), self.turned(h), self.whole(h), self.counted(h), self.side(h)
+        self.named(h=h)
+        return self.head(h + 0 * self.detached(h))
+
+
+class Returns(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, h):
+        return self.function(h)
+
+
+class Answers(nn.Module):
+    """A model that returns something else than logits."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.one, self.answer = nn.Linear(3, 6), answer
+
+    def forward(self, x):
+        return self.answer(self.one(x.mean((2, 3))))
+
+
+class Tokens(nn.Module):
+    """Tokens first to last through one block; the head reads them as it is told, with weights that are zero."""
+
+    def __init__(self, head_reads):
+        super().__init__()
+        self.block, self.head, self.head_reads = nn.Linear(3, 6), nn.Linear(6, CLASSES), head_reads
+        nn.init.zeros_(self.head.weight)
+
+    def forward(self, x):
+        return self.head(self.head_reads(self.block(x.flatten(2).transpose(1, 2))))
+
+
+def message(model, blocks, reads="all features", shape=(3, 8, 8), count=5):
+    x, labels = torch.rand(count, *shape), torch.arange(count) % CLASSES
+    with pytest.raises(AuditError) as caught:
+        diagnose(model, [(x, labels)], None, description=Description(blocks, reads))
+    assert "\n" not in str(caught.value) and str(caught.value).endswith((".", "?"))
+    return str(caught.value)
+
+
+RESNET_ORDER = ["layer2.0", "layer1.1"]
+RESNET = {
+    "a name that nothing has": (["layer1.0", "layer5.0"], "spatial mean",
+        ["ResNet: blocks: 'layer5.0' is no module; the model has: conv1, bn1, relu, maxpool, layer1", "'layer4.0'?"]),
+    "a name inside that nothing has": (["layer1.0.conv9"], "spatial mean",
+        ["'layer1.0' has: conv1, bn1, relu, conv2, bn2", "Did you mean 'layer1.0.conv"]),
+    "a pattern that nothing fits": ("block*.*", "spatial mean", ["'block*.*' is no module; the model has: conv1"]),
+    "a star for two names": ("*.conv1", "spatial mean", ["'*.conv1' is no module"]),
+    "no name": ([], "spatial mean", ["found no name"]),
+    "an empty name": ("", "spatial mean", ["'' is no module"]),
+    "nested": (["layer1", "layer1.0"], "spatial mean", ["block 'layer1.0' is inside block 'layer1'; keep one"]),
+    "twice": (["layer1.0", "layer1.0"], "spatial mean", ["'layer1.0' and 'layer1.0' are the same module"]),
+    "another order": (RESNET_ORDER, "spatial mean",
+        ["run in the order layer1.1, layer2.0; the description has layer2.0, layer1.1"]),
+    "run twice": (["layer1.0.relu"], "spatial mean", ["block 'layer1.0.relu' ran 2 times"]),
+    "another vector": ("layer*.*", "cls token",
+        ["the input of block 'layer1.0': found shape (3, 64, 2, 2)", "cls token expects (B, T, d)", "spatial mean;"]),
+    "no such vector": ("layer*.*", "spatial max", ["unknown vector of a state 'spatial max'", "'spatial mean'?"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RESNET)
+def test_a_description_that_does_not_fit_resnet18(case):
+    blocks, reads, words = RESNET[case]
+    found = message(zoo.resnet18(num_classes=CLASSES), blocks, reads)
+    for word in words:
+        assert word in found
+
+
+@pytest.mark.parametrize(
+    ("blocks", "words"),
+    [
+        (["one", "idle"], "block 'idle' did not run in a forward pass"),
+        (["one", "pair"], "the output of block 'pair': found tuple (Tensor, Tensor); expected one tensor"),
+        (["one", "flat"], "the output of block 'flat': found shape () for 3 inputs; expected (3, ...)"),
+        (["one", "turned"], "the output of block 'turned': found shape (6, 3) for 3 inputs"),
+        (["one", "whole"], "the output of block 'whole': found shape (3,); reads: all features expects (B, ...)"),
+        (
+            ["one", "counted"],
+            "the output of block 'counted': found a tensor (3, 6) of torch.int64; expected one tensor",
+        ),
+        (["named"], "the input of block 'named': found nothing; expected one tensor of floating-point numbers as its"),
+        (["one", "side"], "the output of block 'side' does not influence the logits"),
+        (["one", "side", "head"], "the output of block 'side' does not influence block 'head'"),
+        (["one", "detached"], "the output of block 'one' does not influence block 'detached'"),
+        (["detached", "head"], "the input of the first block does not influence block 'detached'"),
+        (["one", "stages.0"], "blocks 'one' and 'stages.0' are the same module"),
+    ],
+)
+def test_a_block_that_is_none(blocks, words):
+    assert words in message(Tricky(), blocks)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda h: (h, h), "the model returns tuple (Tensor, Tensor) for 3 inputs; expected logits (3, C)"),
+        (lambda h: {"out": h}, "the model returns dict for 3 inputs"),
+        (lambda h: h[:, :, None], "the model returns a tensor (3, 6, 1) of torch.float32"),
+        (lambda h: h.mean(0, keepdim=True), "the model returns a tensor (1, 6)"),
+        (lambda h: h.long(), "the model returns a tensor (3, 6) of torch.int64"),
+    ],
+)
+def test_a_model_without_logits(answer, words):
+    assert words in message(Answers(answer), ["one"])
+
+
+@pytest.mark.parametrize(
+    ("head_reads", "reads", "words"),
+    [
+        (lambda h: h.mean(1), "cls token", "found cls token, but the logits depend on other tokens"),
+        (lambda h: h[:, -1], "cls token", "found cls token, but the logits depend on other tokens"),
+        (lambda h: h[:, 0], "spatial mean", "found spatial mean, but the logits depend on the first token"),
+    ],
+)
+def test_a_head_that_reads_another_vector_even_through_weights_of_zero(head_reads, reads, words):
+    assert words in message(Tokens(head_reads), ["block"], reads)
+
+
+def test_what_the_head_reads_is_not_asked_where_logits_are_not_finite():
+    """Their cause must be reported as such, not blamed on the description."""
+    model = Tokens(lambda h: h[:, 0])
+    nn.init.constant_(model.head.bias, torch.inf)
+    report = diagnose(
+        model, [(torch.rand(5, 3, 2, 2), torch.zeros(5, dtype=torch.int64))], None,
+        description=Description(["block"], "cls token"),
+    )  # fmt: skip
+    assert not report.evidence.finite
+
+
+def test_inputs_that_the_model_does_not_take():
+    found = message(zoo.resnet18(num_classes=CLASSES), "layer*.*", "spatial mean", shape=(1, 8, 8))
+    assert "fails on inputs (3, 1, 8, 8) of torch.float32: RuntimeError" in found and "image_shape" in found
+
+
+def test_more_labels_than_classes():
+    x = torch.rand(5, 3, 8, 8)
+    with pytest.raises(AuditError, match="found label 4; the network has 4 classes"):
+        diagnose(zoo.resnet18(num_classes=4), [(x, torch.arange(5))], None,
+                 description=Description("layer*.*", "spatial mean"))  # fmt: skip
+
+
+def test_a_pattern_takes_a_shared_module_once_and_whole_names_between_dots():
+    model = Tricky()
+    assert describe(model, Description("stages.*", "all features"), torch.rand(2, 3, 4, 4)).names == ("stages.0",)
+    model.other = nn.ModuleDict({"one": model.named, "two": model.named})
+    with pytest.raises(AuditError, match=r"the input of block 'other\.one'"):
+        describe(model, Description("other.*", "all features"), torch.rand(2, 3, 4, 4))
+    described = Description(("o*e", "t*o"), "all features")
+    assert describe(model, described, torch.rand(2, 3, 4, 4)).names == ("one", "two")
+
+
+def test_every_vector_of_a_state_says_which_shapes_it_fits():
+    assert set(READS) == set(FITS)

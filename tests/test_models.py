@@ -1,0 +1,205 @@
+"""Models of somebody else: their entries in a configuration, their weights, their inputs."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+from torch import nn
+
+from fa_audit.description import READS
+from fa_audit.errors import AuditError
+from fa_audit.grid import read_grid
+from fa_audit.model_audit import accuracy_of, audit_model, build_model, fitted, inputs
+from fa_audit.models import DEFAULTS, model_entry
+from fa_audit.protocol import Thresholds
+
+ROOT = Path(__file__).resolve().parents[1]
+SCHEMA = yaml.safe_load((ROOT / "schemas/config.schema.yaml").read_text())
+ENTRY = {
+    "model": "test_models:small",
+    "dataset": "digits",
+    "blocks": ["0", "2"],
+    "reads": "spatial mean",
+    "arguments": {"classes": 3},
+}
+
+
+def small(classes, width=4):
+    """What a configuration names: a CNN for images of three channels."""
+    return nn.Sequential(
+        nn.Conv2d(3, width, 3), nn.ReLU(inplace=True), nn.Conv2d(width, width, 3), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(width, classes),
+    )  # fmt: skip
+
+
+def no_model():
+    return "weights"
+
+
+def entry(**changes):
+    return model_entry({"mine": ENTRY | changes}, "mine")
+
+
+def audited(dataset, **changes):
+    return audit_model("mine", entry(image_shape=[3, 10, 12], **changes), dataset, "cpu", Thresholds())
+
+
+# --- the configuration ---------------------------------------------------------------------------------------------
+
+
+def test_a_configuration_of_models_alone_is_an_empty_grid():
+    grid = read_grid({"models": {"mine": ENTRY}}, SCHEMA)
+    assert not grid.settings and list(grid.cells("runs")) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": "torchvision.models.resnet18"}, ["models.mine.model", "expected package.module:name", "resnet18."]),
+        ({"model": "a b:c"}, ["models.mine.model", "'a b:c'"]),
+        ({"dataset": "digit"}, ["models.mine.dataset: unknown dataset 'digit'", "Did you mean 'digits'"]),
+        ({"blocks": []}, ["models.mine.blocks", "found []", "a pattern such as encoder.layers.*"]),
+        ({"blocks": ["0", "0"]}, ["models.mine.blocks", "different dotted names"]),
+        ({"blocks": [0]}, ["models.mine.blocks.0", "found 0"]),
+        ({"reads": "cls"}, ["models.mine.reads", "'cls'", "cls token; spatial mean; spatial mean, channels last"]),
+        ({"image_shape": [3, 32]}, ["models.mine.image_shape", "[channels, height, width]"]),
+        ({"image_shape": [3, 0, 32]}, ["models.mine.image_shape.1", "found 0", "1..8192"]),
+        ({"batches": 11}, ["models.mine.batches", "found 11", "1..10"]),
+        ({"seed": 1.0}, ["models.mine.seed", "found 1.0"]),
+        ({"accuracy": 61}, ["models.mine.accuracy", "found 61", "a fraction 0..1"]),
+        ({"arguments": {"width": float("inf")}}, ["models.mine.arguments.width", "a finite number"]),
+        ({"arguments": {1: 2}}, ["models.mine.arguments", "the name of an argument"]),
+        ({"weigths": "x"}, ["models.mine", "unknown key 'weigths'", "Did you mean 'weights'"]),
+    ],
+)
+def test_a_mistake_in_an_entry_is_named_with_its_place(change, words):
+    with pytest.raises(AuditError) as failure:
+        read_grid({"models": {"mine": ENTRY | change}}, SCHEMA)
+    for word in words:
+        assert word in str(failure.value)
+
+
+@pytest.mark.parametrize("key", ["model", "dataset", "blocks", "reads"])
+def test_what_an_entry_cannot_do_without(key):
+    with pytest.raises(AuditError, match=f"models.mine: missing {key}; expected a mapping with at least model"):
+        read_grid({"models": {"mine": {k: v for k, v in ENTRY.items() if k != key}}}, SCHEMA)
+
+
+@pytest.mark.parametrize("config", [{}, {"labels": {}}, {"models": {}}, {"models": {"A": ENTRY}}, {"settings": {}}])
+def test_a_configuration_needs_settings_or_models(config):
+    with pytest.raises(AuditError, match=r"settings|models|lower-case letters"):
+        read_grid(config, SCHEMA)
+
+
+def test_the_schema_knows_every_key_default_and_vector():
+    described = SCHEMA["$defs"]["model"]["properties"]
+    assert set(described) == set(DEFAULTS) | {"model", "dataset", "blocks", "reads"}
+    for key in ("seed", "batches"):
+        assert described[key]["default"] == DEFAULTS[key]
+    assert set(described["reads"]["enum"]) == set(READS)
+    with pytest.raises(AuditError, match="unknown model 'mini'; known: mine"):
+        model_entry({"mine": ENTRY}, "mini")
+
+
+# --- the model -----------------------------------------------------------------------------------------------------
+
+
+def test_random_weights_are_those_of_the_seed_and_leave_the_global_stream_alone():
+    before = torch.get_rng_state()
+    one, same, other = (build_model(entry(seed=seed)).state_dict() for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(one[key], same[key]) for key in one) and not torch.equal(one["0.weight"], other["0.weight"])
+    torch.manual_seed(1)
+    assert torch.equal(small(3)[0].weight, one["0.weight"])
+    torch.set_rng_state(before)
+
+
+def test_weights_come_from_a_file(tmp_path):
+    saved = {key: torch.full_like(value, 0.5) for key, value in small(3).state_dict().items()}
+    save_file(saved, tmp_path / "w.safetensors")
+    found = build_model(entry(weights=str(tmp_path / "w.safetensors"))).state_dict()
+    assert found.keys() == saved.keys() and all(torch.equal(found[key], saved[key]) for key in saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"5.bias": None}, "w.safetensors: missing: 5.bias. Expected the state dict of Sequential"),
+        ({"6.bias": torch.zeros(3)}, "w.safetensors: not the model's: 6.bias."),
+        ({"5.bias": torch.zeros(4)}, "w.safetensors: of another shape: 5.bias (4,), not (3,)."),
+        ({f"x{n}": torch.zeros(1) for n in range(9)}, "not the model's: x0, x1, x2 and 6 more."),
+    ],
+)
+def test_weights_that_do_not_fit(tmp_path, change, words):
+    tensors = {key: value for key, value in (small(3).state_dict() | change).items() if value is not None}
+    save_file(tensors, tmp_path / "w.safetensors")
+    with pytest.raises(AuditError) as failure:
+        build_model(entry(weights=str(tmp_path / "w.safetensors")))
+    assert words in str(failure.value)
+
+
+def test_a_pickle_is_no_weights_file(tmp_path):
+    torch.save(small(3).state_dict(), tmp_path / "w.pt")
+    with pytest.raises(AuditError, match=r"w.pt: no safetensors file .* write one with safetensors.torch.save_file"):
+        build_model(entry(weights=str(tmp_path / "w.pt")))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"model": "nowhere:small"}, "model 'nowhere:small': No module named 'nowhere'"),
+        ({"model": "test_models:smal"}, "has no attribute 'smal'"),
+        ({"arguments": {"clases": 3}}, "test_models:small with arguments {'clases': 3} failed: TypeError"),
+        ({"model": "test_models:no_model", "arguments": {}}, "returned str; expected a torch.nn.Module"),
+    ],
+)
+def test_what_makes_no_model(change, words):
+    with pytest.raises(AuditError) as failure:
+        build_model(entry(**change))
+    assert words in str(failure.value)
+
+
+# --- inputs and the audit ------------------------------------------------------------------------------------------
+
+
+def test_images_are_brought_to_the_model_s_shape():
+    grey, rgb = torch.rand(2, 1, 4, 4), torch.rand(2, 3, 4, 4)
+    assert torch.equal(fitted(rgb, (3, 4, 4)), rgb) and torch.equal(fitted(grey, (1, 4, 4)), grey)
+    assert torch.equal(fitted(grey, (3, 4, 4)), torch.cat([grey] * 3, dim=1))
+    assert fitted(grey, (3, 7, 9)).shape == (2, 3, 7, 9)
+    ramp = torch.arange(4.0).expand(1, 1, 4, 4)
+    torch.testing.assert_close(fitted(ramp, (1, 4, 8))[0, 0, 0, 1:7], torch.arange(0.25, 3, 0.5))
+    edge = torch.zeros(1, 1, 8, 8).index_fill(3, torch.tensor([0]), 1.0)
+    assert (fitted(edge, (1, 8, 2))[..., 0] > 0).all()  # a smaller image sees every pixel
+    with pytest.raises(AuditError, match=r"found \[1, 4, 4\] for images of 3 channels; expected 3 channels"):
+        fitted(rgb, (1, 4, 4))
+
+
+def test_accuracy_is_of_the_whole_test_set_unless_it_is_given(dataset):
+    report = audited(dataset, batches=1)
+    model = build_model(entry()).eval()
+    images = fitted(dataset.normalise(dataset.test_images), (3, 10, 12))
+    expected = (model(images).argmax(1) == dataset.test_labels).double().mean().item()
+    assert report.headline_acc == expected and "computed on the whole test set" in report.notes
+    given = audited(dataset, batches=1, accuracy=0.25, frozen_accuracy=0.25, bp_frozen_accuracy=0.5)
+    assert given.headline_acc == 0.25 and "given by the configuration" in given.notes
+    assert given.checks.depth.fires and given.checks.depth_strict.value == -0.25
+    assert report.checks.depth.fires is None and "INCOMPLETE" in report.three_check_verdict
+
+
+def test_accuracy_is_measured_in_evaluation_mode(dataset):
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 3))
+    before = copy.deepcopy(model.state_dict())
+    batches = list(inputs(dataset, None, "cpu"))
+    torch.manual_seed(0)
+    assert accuracy_of(model, batches) == accuracy_of(model, batches) and model.training
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+
+
+def test_a_wrong_description_is_told_with_its_place_before_the_test_set_is_run(dataset, monkeypatch):
+    monkeypatch.setattr("fa_audit.model_audit.accuracy_of", None)
+    with pytest.raises(AuditError, match=r"^models.mine: Sequential: blocks: '7' is no module; the model has: 0, 1, 2"):
+        audited(dataset, blocks=["0", "7"])

@@ -1,0 +1,27 @@
+"""Rule audit_model: the protocol on one model of somebody else."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from _workflow import device, logged
+
+from fa_audit.data import load_dataset
+from fa_audit.files import sha256_of, write_json, write_text
+from fa_audit.model_audit import audit_model
+from fa_audit.numerics import set_numerics
+from fa_audit.protocol import Thresholds
+from fa_audit.provenance import provenance
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with logged(snakemake), device(snakemake) as where:
+    set_numerics(snakemake.params.torch_threads)
+    torch.use_deterministic_algorithms(True, warn_only=True)  # a foreign model may need kernels that have no such form
+    entry, name = snakemake.params.model, snakemake.wildcards.model
+    limits = Thresholds(**snakemake.params.thresholds)
+    report = audit_model(name, entry, load_dataset(snakemake.input.data), where, limits)
+    weights = sha256_of([entry["weights"]]) if entry["weights"] else None
+    about = {"entry": entry, "weights_sha256": weights, "provenance": provenance(where)}
+    write_json(snakemake.output.audit, {"model": name} | report.to_dict() | about)
+    write_text(snakemake.output.report, report.to_markdown())
