@@ -32,6 +32,7 @@ from fa_audit.architectures.bn_cnn import halved
 from fa_audit.checkpoint import learner_tensors
 from fa_audit.learner import build, learn
 from fa_audit.methods import METHODS
+from fa_audit.methods.ep import EP
 from fa_audit.methods.transport import block_weights, transported_credits
 from fa_audit.trace import keeping_statistics, reference, trace
 from fa_audit.training import block_credits, train
@@ -236,6 +237,18 @@ def test_the_last_credit_of_feedback_alignment_is_exact(name):
     loss = F.cross_entropy(head_by_hand(name, learner.network, top), labels)
     (only,) = block_credits(learner, x, labels)
     assert_same(only, gradient_vector(*torch.autograd.grad(loss, top)))
+
+
+@every_architecture
+def test_one_step_of_relaxation_moves_the_last_state_against_its_gradient(name):
+    """The free states have no energy: after one step only the last one has moved, by alpha beta dCE/dh_L."""
+    learner, (x, labels) = rough_learner(name, "ep"), batch_of()
+    network = learner.network.eval()
+    top = network(x, return_hidden=True)[1][-1].detach().requires_grad_()
+    loss = F.cross_entropy(head_by_hand(name, network, top), labels, reduction="sum")
+    credits = EP(steps=1, alpha=0.2).credits(network, trace(network, x, local=True), labels, learner.state)
+    assert_same(credits.blocks[-1], 0.2 * gradient_vector(*torch.autograd.grad(loss, top)))
+    assert not any(a.any() for a in (credits.embedding, *credits.blocks[:-1]))
 
 
 # --- images, depths, initialisation ----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from networks import CLASSES, SHAPE, assert_same, batch_of, by_hand, rough_learner, spec_of
+from networks import CLASSES, SHAPE, assert_same, batch_of, by_hand, rough_learner, spec_of, vector
 from torch import nn
 
 from fa_audit.architectures import ARCHITECTURES
@@ -188,3 +188,16 @@ def test_observing_a_network_leaves_its_statistics_alone(dataset, name):
     assert_same_bits(statistics(network), before)
     reference(network, x.float(), labels)
     assert int(network.embed[1].num_batches_tracked) == 1
+
+
+@normalised_by_batch
+def test_the_history_observes_the_network_in_evaluation_mode(dataset, name):
+    trained = train(spec_of(name, "dfa"), dataset)
+    x = dataset.normalise(dataset.test_images)
+    with torch.no_grad():
+        logits, states = by_hand(name, trained.learner.network, x, training=False)
+        _, by_batch = by_hand(name, trained.learner.network, x, training=True)
+    norms, others = ([vector(h).norm(dim=1).median().item() for h in chain] for chain in (states, by_batch))
+    assert [row["hidden_norm"] for row in trained.history] == pytest.approx(norms, rel=1e-4)
+    assert norms != pytest.approx(others, rel=0.01)
+    assert trained.accuracy == (logits.argmax(dim=1) == dataset.test_labels).double().mean().item()
