@@ -1,0 +1,179 @@
+"""Small networks of every architecture, and their forward passes written out by hand, apart from the library's.
+
+`training` says how BatchNorm normalises: by the batch, or by its running statistics. Shapes as in the library.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from fa_audit.architectures import ARCHITECTURE_OPTIONS
+from fa_audit.learner import build
+from fa_audit.spec import RunSpec
+
+SHAPE, CLASSES = (3, 6, 10), 3  # sides, width and batch differ: a mean over the wrong one shows
+SHAPES = [(1, 8, 8), (3, 8, 8), (2, 5, 7), (3, 32, 32)]
+
+
+def spec_of(architecture, method="bp", *, width=8, depth=2, **fields):
+    """A specification of one short epoch."""
+    known = ARCHITECTURE_OPTIONS[architecture]
+    options = tuple(sorted((known | {"width": width, "depth": depth}).items()))
+    values = {"epochs": 1, "batch_size": 16, "seed": 3} | fields
+    return RunSpec(dataset="tiny", architecture=architecture, architecture_options=options, method=method, **values)
+
+
+@torch.no_grad()
+def rough_learner(architecture, method="bp", shape=SHAPE, **options):
+    """A learner in float64, far from initialisation: no scale is 1, no shift and no running mean is 0."""
+    learner, randomness = build(spec_of(architecture, method, **options), shape, CLASSES), torch.Generator()
+    randomness.manual_seed(6)
+    for parameter in learner.network.double().parameters():
+        parameter.add_(0.2 * torch.randn(parameter.shape, generator=randomness))
+    for name, buffer in learner.network.named_buffers():
+        if name.endswith("running_mean"):
+            buffer.copy_(torch.randn(buffer.shape, generator=randomness))
+        if name.endswith("running_var"):
+            buffer.copy_(0.5 + torch.rand(buffer.shape, generator=randomness))
+    learner.state.double()
+    return learner
+
+
+def batch_of(shape=SHAPE, count=5, seed=1):
+    randomness = torch.Generator().manual_seed(seed)
+    x = torch.randn(count, *shape, dtype=torch.float64, generator=randomness)
+    return x, torch.randint(CLASSES, (count,), generator=randomness)
+
+
+def assert_same(found, expected, what=""):
+    """Equal to 1e-10 of the expected norm, which must not be zero."""
+    assert found.shape == expected.shape, what
+    assert (found - expected).norm() <= 1e-10 * expected.norm() and expected.norm() > 0, what
+
+
+# --- vectors ---------------------------------------------------------------------------------------------------------
+
+
+def vector(h):
+    """State to ``(B, d)``: itself, the cls token, the mean over positions."""
+    return {2: lambda: h, 3: lambda: h[:, 0], 4: lambda: h.flatten(2).sum(dim=2) / h[0, 0].numel()}[h.dim()]()
+
+
+def gradient_vector(g):
+    """The gradient by `vector`: a spatial mean moves by delta when every position does."""
+    return {2: lambda: g, 3: lambda: g[:, 0], 4: lambda: torch.einsum("bdij->bd", g)}[g.dim()]()
+
+
+def local_loss(f, r):
+    """``mean <f, r>`` over samples and tokens or positions, ``r (B, d)``."""
+    return torch.einsum({2: "bd,bd->b", 3: "btd,bd->bt", 4: "bdij,bd->bij"}[f.dim()], f, r).mean()
+
+
+def energy(f):
+    """``mean ||f||^2`` over samples and tokens or positions."""
+    return (f**2).sum(dim=1 if f.dim() == 4 else -1).mean()
+
+
+# --- layers ----------------------------------------------------------------------------------------------------------
+
+
+def linear(layer, h):
+    return torch.einsum("...i,oi->...o", h, layer.weight) + layer.bias
+
+
+def gelu(h):
+    return h * (1 + torch.erf(h / math.sqrt(2))) / 2
+
+
+def layer_norm(norm, h):
+    centred = h - h.mean(dim=-1, keepdim=True)
+    return centred / ((centred**2).mean(dim=-1, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias
+
+
+def batch_norm(norm, h, training):
+    mean, variance = norm.running_mean, norm.running_var
+    if training:
+        mean = h.mean(dim=(0, 2, 3))
+        variance = ((h - mean.view(1, -1, 1, 1)) ** 2).mean(dim=(0, 2, 3))
+    mean, variance, weight, bias = (v.view(1, -1, 1, 1) for v in (mean, variance, norm.weight, norm.bias))
+    return (h - mean) / (variance + 1e-5).sqrt() * weight + bias
+
+
+def conv_norm(conv, norm, h, training):
+    return batch_norm(norm, F.conv2d(h, conv.weight, padding=1), training)
+
+
+def halve(h):
+    """The maximum over windows of 2 x 2 pixels; a last odd row or column is dropped."""
+    rows, columns = (side // 2 for side in h.shape[-2:])
+    return h[:, :, : 2 * rows, : 2 * columns].unflatten(3, (columns, 2)).unflatten(2, (rows, 2)).amax(dim=(3, 5))
+
+
+def stage(layers, h, training):
+    h = F.relu(conv_norm(layers[0], layers[1], h, training))
+    return halve(h) if min(h.shape[-2:]) >= 4 else h
+
+
+def attention(layers, h):
+    """Four heads, one after the other."""
+    q, k, v = linear(layers.query_key_value, h).chunk(3, dim=-1)
+    heads = []
+    for q_head, k_head, v_head in zip(*(t.chunk(4, dim=-1) for t in (q, k, v)), strict=True):
+        scores = torch.einsum("bsf,btf->bst", q_head, k_head) / math.sqrt(q_head.shape[-1])
+        shares = scores.exp() / scores.exp().sum(dim=-1, keepdim=True)
+        heads.append(torch.einsum("bst,btf->bsf", shares, v_head))
+    return linear(layers.out, torch.cat(heads, dim=-1))
+
+
+# --- networks --------------------------------------------------------------------------------------------------------
+
+
+def embed_by_hand(name, network, x, training):
+    """``h_0``."""
+    part = network.embed
+    if name == "vit_mini":
+        rows, columns = (-(-side // 4) for side in x.shape[-2:])
+        padded = x.new_zeros(*x.shape[:2], 4 * rows, 4 * columns)
+        padded[:, :, : x.shape[2], : x.shape[3]] = x
+        patches = padded.view(*x.shape[:2], rows, 4, columns, 4)
+        tokens = torch.einsum("bcripj,dcij->brpd", patches, part.project.weight) + part.project.bias
+        return torch.cat([part.cls.repeat(len(x), 1, 1), tokens.flatten(1, 2)], dim=1) + part.position
+    if name == "small_resnet":
+        return F.relu(conv_norm(part[0], part[1], x, training))
+    return stage(part, x, training) if name == "bn_cnn" else linear(part[1], x.flatten(1))
+
+
+def block_by_hand(name, network, layer, h, training):
+    """``f_l`` and ``h_{l+1}``."""
+    block = network.blocks[layer]
+    if name == "vit_mini":
+        u = h + attention(block.attention, layer_norm(block.attention_norm, h))
+        f = u - h + linear(block.mlp[2], gelu(linear(block.mlp[0], layer_norm(block.mlp_norm, u))))
+        return f, h + f
+    if name == "small_resnet":
+        conv1, norm1, _, conv2, norm2 = block.residual
+        following = F.relu(h + conv_norm(conv2, norm2, F.relu(conv_norm(conv1, norm1, h, training)), training))
+        return following - h, following
+    if name == "bn_cnn":
+        last = layer == len(network.blocks) - 1
+        following = F.relu(linear(block[1], h.flatten(1))) if last else stage(block, h, training)
+        return following, following
+    f = linear(block.outer, gelu(linear(block.inner, layer_norm(block.norm, h))))
+    return f, h + f
+
+
+def head_by_hand(name, network, h):
+    """Logits."""
+    h = vector(h)
+    if name in ("vit_mini", "resmlp"):
+        h = layer_norm(network.head.norm, h)
+    return linear(network.head.linear, h)
+
+
+def by_hand(name, network, x, training, frozen=0):
+    """Logits and states of one pass; the first `frozen` blocks normalise by running statistics."""
+    states = [embed_by_hand(name, network, x, training)]
+    for layer in range(len(network.blocks)):
+        states.append(block_by_hand(name, network, layer, states[-1], training and layer >= frozen)[1])
+    return head_by_hand(name, network, states[-1]), states

@@ -1,0 +1,203 @@
+"""Running statistics see every batch once, those of frozen blocks never; files and audits keep them."""
+
+import json
+
+import pytest
+import torch
+from networks import CLASSES, SHAPE, assert_same, batch_of, by_hand, rough_learner, spec_of, vector
+from torch import nn
+
+from fa_audit.architectures import ARCHITECTURES
+from fa_audit.audit import audit
+from fa_audit.checkpoint import Resume, learner_tensors, load_checkpoint, save_checkpoint
+from fa_audit.data import pad, training_batches
+from fa_audit.learner import build, learn
+from fa_audit.methods import METHODS
+from fa_audit.randomness import generator
+from fa_audit.trace import keeping_statistics, reference, trace
+from fa_audit.training import train
+
+STEPS = 4  # 50 samples in batches of 16
+normalised_by_batch = pytest.mark.parametrize("name", ["small_resnet", "bn_cnn"])
+
+
+def assert_same_bits(found, expected):
+    assert found.keys() == expected.keys()
+    assert [n for n in found if not torch.equal(found[n], expected[n])] == []
+
+
+def statistics(network):
+    return {name: buffer.clone() for name, buffer in network.named_buffers()}
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frozen", [1, 3])
+@pytest.mark.parametrize("method", METHODS)
+@normalised_by_batch
+def test_frozen_blocks_keep_their_bits_and_statistics(dataset, name, method, frozen):
+    spec = spec_of(name, method, depth=3, frozen_blocks=frozen, penalty=0.01, epochs=2)
+    before = build(spec, dataset.image_shape, dataset.classes).network.state_dict()
+    after = train(spec, dataset).learner.network.state_dict()
+    locked = tuple(f"blocks.{layer}." for layer in range(frozen))
+    for tensor_name, tensor in before.items():
+        assert torch.equal(tensor, after[tensor_name]) == tensor_name.startswith(locked), tensor_name
+
+
+@torch.no_grad()
+def after_single_passes(spec, dataset):
+    """A network that was run in training mode once on every batch of a run."""
+    network, padded = build(spec, dataset.image_shape, dataset.classes).network, pad(dataset.train_images, 1)
+    network.train()
+    network.blocks[: spec.frozen_blocks].eval()
+    for epoch in range(spec.epochs):
+        for x, _ in training_batches(dataset, padded, 16, generator(spec.seed, "epoch", epoch)):
+            network(x)
+    return network
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+@pytest.mark.parametrize("method", METHODS)
+@normalised_by_batch
+def test_running_statistics_are_those_of_one_pass_a_step(dataset, name, method, frozen):
+    spec = spec_of(name, method, depth=3, frozen_blocks=frozen, epochs=2, lr=0.0)
+    expected, found = after_single_passes(spec, dataset), train(spec, dataset).learner.network
+    assert_same_bits(found.state_dict(), expected.state_dict())
+    counts = {n: int(b) for n, b in found.named_buffers() if n.endswith("num_batches_tracked")}
+    assert len(counts) > 2
+    assert all(count == (0 if frozen and n.startswith("blocks.0.") else 2 * STEPS) for n, count in counts.items())
+
+
+def keep_first(seen, name, inputs):
+    seen.setdefault(name, inputs[0].detach())
+
+
+@pytest.mark.parametrize("method", ["bp", "dfa", "ep", "kolen_pollack"])
+@normalised_by_batch
+def test_a_step_moves_running_statistics_by_a_tenth_of_the_way(name, method):
+    learner, (x, labels) = rough_learner(name, method), batch_of()
+    learner.train_mode()
+    before, seen = statistics(learner.network), {}
+    for module_name, module in learner.network.named_modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.register_forward_pre_hook(lambda _, inputs, n=module_name: keep_first(seen, n, inputs))
+    learn(learner, x, labels, torch.Generator().manual_seed(0))
+    after = statistics(learner.network)
+    for module_name, h in seen.items():
+        mean, variance = h.mean(dim=(0, 2, 3)), h.var(dim=(0, 2, 3), correction=1)
+        for key, of_batch in (("running_mean", mean), ("running_var", variance)):
+            assert_same(after[f"{module_name}.{key}"], 0.9 * before[f"{module_name}.{key}"] + 0.1 * of_batch)
+        assert after[f"{module_name}.num_batches_tracked"] == 1
+    assert len(seen) == len(after) // 3 > 1
+
+
+@normalised_by_batch
+def test_frozen_blocks_normalise_by_their_initial_statistics(name):
+    learner, (x, _) = rough_learner(name, "dfa", depth=3, frozen_blocks=2), batch_of()
+    learner.train_mode()
+    run = trace(learner.network, x, local=True)
+    logits, states = by_hand(name, learner.network, x, training=True, frozen=2)
+    for found, expected in zip((run.logits, *run.states), (logits, *states), strict=True):
+        assert_same(found, expected)
+    assert [block.training for block in learner.network.blocks] == [False, False, True]
+
+
+# --- running blocks again ------------------------------------------------------------------------------------------
+
+
+def layers():
+    """A normalisation layer in training mode, one in evaluation mode, one without statistics."""
+    with torch.random.fork_rng(devices=[]):
+        model = nn.Sequential(*(nn.BatchNorm2d(3, track_running_stats=index < 2) for index in range(3))).double()
+    for layer in model[:2]:
+        layer.running_mean.fill_(0.7)
+        layer.running_var.fill_(2.0)
+    model[1].eval()
+    return model
+
+
+def test_keeping_statistics_changes_no_output_and_no_statistics():
+    model, (x, _) = layers(), batch_of()
+    before = statistics(model)
+    with keeping_statistics(model):
+        kept = [layer(x) for layer in model]
+        assert not model[1].training and model[0].training
+    assert_same_bits(statistics(model), before)
+    assert all(torch.equal(layer(x), output) for layer, output in zip(model, kept, strict=True))
+    assert int(model[0].num_batches_tracked) == 1 and not torch.equal(model[0].running_mean, before["0.running_mean"])
+    after = statistics(model)
+    assert all(torch.equal(after[n], tensor) for n, tensor in before.items() if n.startswith("1."))
+    assert model[2].running_mean is None
+
+
+def test_keeping_statistics_restores_every_layer_after_an_exception():
+    model = layers()
+    with pytest.raises(ZeroDivisionError), keeping_statistics(model):
+        assert [layer.track_running_stats for layer in model] == [False, True, False]
+        _ = 1 / 0
+    assert [layer.track_running_stats for layer in model] == [True, True, False]
+    assert [layer.training for layer in model] == [True, False, True]
+
+
+# --- files and audits ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_trained_network_is_read_back_bit_by_bit_and_audited(dataset, tmp_path, name):
+    for method in ("bp", "dfa", "usf", "state_bridge"):
+        learner = train(spec_of(name, method, frozen_blocks=1), dataset).learner
+        save_checkpoint(learner, tmp_path / method)
+        again = load_checkpoint(tmp_path / method)
+        before = {n: tensor.clone() for n, tensor in learner_tensors(learner).items()}
+        assert_same_bits(learner_tensors(again), before)
+        x, labels = dataset.normalise(dataset.test_images), dataset.test_labels
+        ours, theirs = (reference(twin.network.eval(), x, labels) for twin in (learner, again))
+        assert torch.equal(ours.logits, theirs.logits)
+        report = audit(again, dataset, 0.5, own_frozen=("frozen", 0.4), bp_frozen_acc=0.4)
+        assert_same_bits(learner_tensors(again), before)
+        assert report.evidence.finite and len(report.residual_norms) == len(report.bp_grad_norms) == 3
+        assert all(0 < norm < torch.inf for norm in report.residual_norms + report.bp_grad_norms)
+        assert [block["cosine_at_output"].value is None for block in report.credit] == [False, False]
+        described = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+        assert len(described["credit"]) == 2 and "'nan'" not in str(described) and "'inf'" not in str(described)
+
+
+@pytest.mark.parametrize("method", ["dfa", "ep"])
+@normalised_by_batch
+def test_an_interrupted_training_goes_on_with_its_statistics(dataset, tmp_path, name, method):
+    class Interrupting(Resume):
+        def save(self, *args):
+            super().save(*args)
+            raise InterruptedError
+
+    spec = spec_of(name, method, epochs=2)
+    with pytest.raises(InterruptedError):
+        train(spec, dataset, resume=Interrupting(tmp_path / "resume", "same"))
+    again = train(spec, dataset, resume=Resume(tmp_path / "resume", "same"))
+    assert_same_bits(learner_tensors(again.learner), learner_tensors(train(spec, dataset).learner))
+
+
+@normalised_by_batch
+def test_observing_a_network_leaves_its_statistics_alone(dataset, name):
+    network = build(spec_of(name), SHAPE, CLASSES).network.train()
+    x, labels = batch_of()
+    before = statistics(network)
+    with keeping_statistics(network):
+        reference(network, x.float(), labels)
+    assert_same_bits(statistics(network), before)
+    reference(network, x.float(), labels)
+    assert int(network.embed[1].num_batches_tracked) == 1
+
+
+@normalised_by_batch
+def test_the_history_observes_the_network_in_evaluation_mode(dataset, name):
+    trained = train(spec_of(name, "dfa"), dataset)
+    x = dataset.normalise(dataset.test_images)
+    with torch.no_grad():
+        logits, states = by_hand(name, trained.learner.network, x, training=False)
+        _, by_batch = by_hand(name, trained.learner.network, x, training=True)
+    norms, others = ([vector(h).norm(dim=1).median().item() for h in chain] for chain in (states, by_batch))
+    assert [row["hidden_norm"] for row in trained.history] == pytest.approx(norms, rel=1e-4)
+    assert norms != pytest.approx(others, rel=0.01)
+    assert trained.accuracy == (logits.argmax(dim=1) == dataset.test_labels).double().mean().item()
