@@ -45,7 +45,7 @@ class Network(nn.Module):
     classes: int
 
     def split(self, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        """Residual ``f_l(h_l)`` and next state ``h_{l+1}`` of block `layer`, both of one shape: with a skip, that of `h`."""
+        """Residual ``f_l(h_l)`` and next state ``h_{l+1}`` of block `layer`, of one shape (that of `h` if skipping)."""
         out = self.blocks[layer](h)
         if self.skip == "outside":
             return out, h + out
