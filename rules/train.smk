@@ -31,6 +31,7 @@ rule share_run:
         checkpoint=twin_checkpoint,
         sidecar=twin_sidecar,
         trajectory=twin_trajectory,
+        code=code_files("workflow_scripts/share_run.py"),
     output:
         checkpoint="results/checkpoints/{twin}.safetensors",
         sidecar="results/checkpoints/{twin}.json",

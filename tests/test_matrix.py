@@ -13,7 +13,10 @@ from fa_audit.methods import METHODS
 from fa_audit.registry import load
 
 OPTIONS = ("", "+penalty1e-2+frozen1+random_targets", "+frozen", "+shallow")
-SKIPPED: dict[tuple[str, str, str], str] = {}  # (architecture, method, option) -> why; nothing has to be
+TWIN = "student_mlp is resmlp without terminal LayerNorm, bit for bit (tests/test_architectures.py)"
+SKIPPED = {  # (architecture, method, option) -> why
+    ("student_mlp", method, option): TWIN for method in METHODS for option in OPTIONS if method not in ("bp", "dfa")
+}
 CELLS = [
     (architecture, method, option)
     for architecture in ARCHITECTURES
@@ -39,7 +42,7 @@ def test_the_configuration_asks_for_the_whole_matrix():
     config = yaml.safe_load((ROOT / "configs/ci.yaml").read_text())
     asked = {(s["architecture"]["name"], run) for s in config["settings"].values() for run in s["runs"]}
     assert asked == {(architecture, method + option) for architecture, method, option in CELLS}
-    assert all(reason for reason in SKIPPED.values()) and len(CELLS) + len(SKIPPED) == 5 * 11 * 4
+    assert all(SKIPPED.values()) and len(CELLS) + len(SKIPPED) == len(ARCHITECTURES) * len(METHODS) * len(OPTIONS)
 
 
 def test_everything_was_trained_for_two_epochs(finished):
@@ -95,6 +98,7 @@ def test_the_table_has_every_run_and_nothing_is_left_to_do(finished):
     runs = pd.read_csv(finished / "results/tidy/runs.csv")
     assert set(zip(runs["setting"], runs["run"])) == {(name, method + option) for name, method, option in CELLS}
     for architecture in ARCHITECTURES:
-        assert (finished / f"results/tables/{architecture}.md").read_text().count("\n|") > len(METHODS) * len(OPTIONS)
+        rows = sum(architecture == name for name, _, _ in CELLS)
+        assert (finished / f"results/tables/{architecture}.md").read_text().count("\n|") == rows + 1  # a head
     assert planned(finished, config="configs/ci.yaml") == {}
     assert all(load("architecture", ARCHITECTURES, name) for name in ARCHITECTURES)

@@ -40,7 +40,7 @@ def finished(tmp_path_factory):
 
 def test_two_unmodified_models_are_audited_from_a_configuration(finished):
     said = (finished / "first.log").read_text()
-    assert "models     2, 0 there already" in said and "results/models/vit_b_16.md" in said
+    assert "models     2, 0 audited already" in said and "results/models/vit_b_16.md" in said
     resnet, vit = (json.loads((finished / f"results/models/{name}.json").read_text()) for name in CONFIG["models"])
     assert [len(audit["layers"]) for audit in (resnet, vit)] == [9, 13]
     assert resnet["model"] == resnet["method"] == "resnet18" and resnet["batches"] == 2 and resnet["samples"] == 128

@@ -12,5 +12,5 @@ if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
-    for source, copy in zip(snakemake.input, snakemake.output, strict=True):
-        write_atomically(copy, partial(shutil.copyfile, source))
+    for name in ("checkpoint", "sidecar", "trajectory"):
+        write_atomically(snakemake.output[name], partial(shutil.copyfile, snakemake.input[name]))
