@@ -6,8 +6,8 @@
 
 Backpropagation is timed: other methods are multiples of it (`relative_time`). An epoch is the median of some steps
 times their number, and the evaluation of the whole test set. Memory is the peak of a process that trains and audits.
-Results go into benchmarks/costs.json beside those of
-other devices; a network that is there already is measured again only with --again.
+Results go into benchmarks/costs.json, each with its machine; a network that is there already is measured again only
+with --again.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def main() -> None:
     options = parser.parse_args()
     kind = "cpu" if torch.device(options.device).type == "cpu" else "gpu"
     stored = json.loads(STORED.read_text()) if STORED.exists() else {}
-    known = [] if options.again else stored.get(kind, {}).get("networks", [])
     for network, spec in networks(options.configfile).items():
-        if any({name: entry[name] for name in NETWORK} == network_of(spec) for entry in known):
+        others = [e for e in stored.get(kind, []) if {name: e[name] for name in NETWORK} != network_of(spec)]
+        if len(others) < len(stored.get(kind, [])) and not options.again:
             continue
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:  # a peak of its own for each
             costs = pool.submit(measured, spec, options.device).result()
-        known.append(network_of(spec) | costs)
+        stored[kind] = [*others, network_of(spec) | costs | {"machine": machine(options.device)}]
         print(network, costs, flush=True)
-        write_json(STORED, stored | {kind: {"machine": machine(options.device), "networks": known}})
+        write_json(STORED, stored)
 
 
 def networks(configfile: Path) -> dict[str, RunSpec]:

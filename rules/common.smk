@@ -348,6 +348,7 @@ def model_weights(wildcards):
     return path or []
 
 
+@readable
 def model_code(wildcards):
     maker = model_of(wildcards)["model"].partition(":")[0]
     return code_files("workflow_scripts/audit_model.py", maker)

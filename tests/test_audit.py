@@ -12,6 +12,7 @@ from fa_audit.audit import audit
 from fa_audit.credit_metrics import credit_alignment
 from fa_audit.data import evaluation_batches
 from fa_audit.datasets.digits import digits
+from fa_audit.errors import AuditError
 from fa_audit.learner import build
 from fa_audit.methods import METHODS
 from fa_audit.methods.dfa import DFA
@@ -136,6 +137,9 @@ def test_a_trajectory_survives_its_csv(data, tmp_path):
     run = train(spec("dfa", epochs=2), data)
     (tmp_path / "t.csv").write_text(trajectory_csv(run.history))
     assert read_trajectory(tmp_path / "t.csv") == run.history
+    (tmp_path / "t.csv").write_text("epoch,layer\n1,0\n")
+    with pytest.raises(AuditError, match=r"t\.csv: expected a trajectory with the columns epoch, layer, hidden_norm"):
+        read_trajectory(tmp_path / "t.csv")
     assert [entry["epoch"] for entry in run.history] == [1] * 4 + [2] * 4
     assert run.accuracy == run.history[-1]["test_accuracy"]
 
@@ -158,18 +162,19 @@ def test_the_headline_accuracy_is_that_of_the_whole_test_set(data):
 
 def test_tidy_tables_have_one_row_per_run_and_per_state(data):
     run = train(spec("dfa"), data)
-    report = audit(run.learner, data, run.accuracy, own_frozen=("dfa+frozen", 0.4), bp_frozen_acc=0.6, name="dfa")
+    report = audit(run.learner, data, run.accuracy, own_frozen=("dfa+frozen", 0.4), bp_frozen_acc=0.6, name="dfa",
+                   trajectory=run.history)  # fmt: skip
     entry = json.loads(json.dumps(report.to_dict())) | {
         "setting": "s",
         "run": "dfa",
         "seed": 1,
         "spec": run.learner.spec.to_dict(),
-        "first_flags": first_flags(run.history, Thresholds()),
         "stopped_after": None,
         "baseline_runs": {"own": {"accuracy": 0.4}, "bp": {"accuracy": 0.6}},
     }
     runs, layers = runs_table([entry]), layers_table([entry])
     assert runs.loc[0, ["accuracy", "own_frozen_acc", "bp_frozen_acc"]].tolist() == [run.accuracy, 0.4, 0.6]
+    assert entry["first_flags"] == first_flags(run.history, Thresholds())
     assert runs.loc[0, "max_growth"] == max(layer.growth for layer in report.evidence.layers[:-1])
     assert layers["layer"].tolist() == [0, 1, 2, 3]
     assert layers["cosine"].tolist()[:3] == [block["cosine"].value for block in report.credit]

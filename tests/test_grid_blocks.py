@@ -107,8 +107,13 @@ def test_figures_name_the_settings_that_vary_makes():
     [
         ({"vary": {"epochs": [1]}}, "settings.block.vary.epochs: given a second time outside 'vary'"),
         ({"vary": {"width": [1]}}, "settings.block.vary.width: given a second time"),
-        ({"vary": {"terminal_norm": [1]}}, r"terminal_norm: found 1; expected a bool"),
-        ({"vary": {"dept": [1, 2]}}, "unknown option of resmlp 'dept'.*'depth'"),
+        ({"vary": {"terminal_norm": [1]}}, r"settings.block.vary.terminal_norm: found 1; expected a bool"),
+        (
+            {"vary": {"dept": [1, 2]}},
+            r"\Aconfig: settings.block.vary: unknown option of resmlp 'dept'[^\n]*'depth'\?\Z",
+        ),
+        ({"vary": {"description": [1]}}, "settings.block.vary: unknown option of resmlp 'description'"),
+        ({"vary": {"residual": [3]}, "architecture": {"name": "resnet"}}, "unknown architecture 'resnet'"),
         ({"vary": {"residual": []}}, "settings.block.vary.residual: found .*; expected a non-empty list"),
         ({"vary": {"residual": ["x"]}}, "expected an integer, true or false"),
         ({"vary": {"lr": [1]}}, "expected epochs, batch_size or an option"),
@@ -190,12 +195,19 @@ def test_a_wrong_monitor_is_refused(monitor):
 
 def test_hours_are_epochs_times_the_measured_time_times_the_method_s(tmp_path):
     spec = grid_of(a=BLOCK).setting("a").spec("dfa", 1)
-    entry = network_of(spec) | {"seconds_per_epoch": 1800.0, "seconds_per_audit": 36.0, "memory_mb": 9}
-    (tmp_path / "costs.json").write_text(json.dumps({"cpu": {"machine": "mine", "networks": [entry]}}))
+    entry = network_of(spec) | {
+        "seconds_per_epoch": 1800.0,
+        "seconds_per_audit": 36.0,
+        "memory_mb": 9,
+        "machine": "mine",
+    }
+    (tmp_path / "costs.json").write_text(json.dumps({"cpu": [entry]}))
     costs = read_costs(tmp_path / "costs.json")
     assert costs.training_hours(spec, "cpu") == pytest.approx(0.5 * 2 * relative_time("dfa"))
     assert costs.audit_hours(spec, "cpu") == pytest.approx(0.01) and costs.memory_mb(spec, "cpu") == 9
-    assert costs.training_hours(spec, "gpu") is None and costs.machines == {"cpu": "mine", "gpu": ""}
+    assert (
+        costs.training_hours(spec, "gpu") is None and costs.machines("cpu") == ["mine"] and costs.machines("gpu") == []
+    )
     wider = grid_of(a=BLOCK | {"architecture": {"name": "resmlp", "width": 17, "depth": 2}}).setting("a").spec("dfa", 1)
     assert costs.training_hours(wider, "cpu") is None
     assert read_costs(tmp_path / "nothing.json").training_hours(spec, "cpu") is None

@@ -10,7 +10,6 @@ from projects import ROOT, copy_sources, planned, snakemake
 
 from fa_audit.architectures import ARCHITECTURES
 from fa_audit.methods import METHODS
-from fa_audit.registry import load
 
 OPTIONS = ("", "+penalty1e-2+frozen1+random_targets", "+frozen", "+shallow")
 TWIN = "student_mlp is resmlp without terminal LayerNorm, bit for bit (tests/test_architectures.py)"
@@ -101,4 +100,3 @@ def test_the_table_has_every_run_and_nothing_is_left_to_do(finished):
         rows = sum(architecture == name for name, _, _ in CELLS)
         assert (finished / f"results/tables/{architecture}.md").read_text().count("\n|") == rows + 1  # a head
     assert planned(finished, config="configs/ci.yaml") == {}
-    assert all(load("architecture", ARCHITECTURES, name) for name in ARCHITECTURES)

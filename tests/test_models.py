@@ -9,12 +9,13 @@ import yaml
 from safetensors.torch import save_file
 from torch import nn
 
-from fa_audit.description import READS
+from fa_audit.description import READS, describe
 from fa_audit.errors import AuditError
 from fa_audit.grid import read_grid
 from fa_audit.model_audit import accuracy_of, audit_model, build_model, fitted, inputs
 from fa_audit.models import DEFAULTS, model_entry
 from fa_audit.protocol import Thresholds
+from fa_audit.trace import Description
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = yaml.safe_load((ROOT / "schemas/config.schema.yaml").read_text())
@@ -60,6 +61,7 @@ def test_a_configuration_of_models_alone_is_an_empty_grid():
     [
         ({"model": "torchvision.models.resnet18"}, ["models.mine.model", "expected package.module:name", "resnet18."]),
         ({"model": "a b:c"}, ["models.mine.model", "'a b:c'"]),
+        ({"model": "torchvision.modells:vgg11"}, ["models.mine.model: no file of the module 'torchvision.modells'"]),
         ({"dataset": "digit"}, ["models.mine.dataset: unknown dataset 'digit'", "Did you mean 'digits'"]),
         ({"blocks": []}, ["models.mine.blocks", "found []", "a pattern such as encoder.layers.*"]),
         ({"blocks": ["0", "0"]}, ["models.mine.blocks", "different dotted names"]),
@@ -160,6 +162,21 @@ def test_what_makes_no_model(change, words):
     with pytest.raises(AuditError) as failure:
         build_model(entry(**change))
     assert words in str(failure.value)
+
+
+@pytest.mark.parametrize("source", ["def small(:\n", "1 / 0\n", "import nothing_of_this_name\n"])
+def test_a_module_that_cannot_be_loaded_is_named(tmp_path, monkeypatch, source):
+    (tmp_path / "broken_model.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(AuditError, match="broken_model:small"):
+        build_model(entry(model="broken_model:small"))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_a_model_compiled_by_torch_jit_is_refused():
+    compiled = torch.jit.trace(small(3).eval(), torch.rand(1, 3, 8, 8))
+    with pytest.raises(AuditError, match=r"compiled by torch\.jit; expected the Python module"):
+        describe(compiled, Description(("0", "2"), "spatial mean"), torch.rand(2, 3, 8, 8))
 
 
 # --- inputs and the audit ------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from fa_audit.data import save_dataset
 from fa_audit.monitor import MONITORS, first_flags, hopeless, reference_fires, scale_fires
 from fa_audit.runfiles import train_run
 from fa_audit.thresholds import Thresholds
-from fa_audit.training import train
+from fa_audit.training import read_trajectory, train, trajectory_csv
 
 LIMITS = (("D1", 50.0), ("D2", 1e-7))
 EAGER = (("D1", 1e-9), ("D2", 1e9))  # fires at once
@@ -77,6 +77,7 @@ def test_a_monitor_ends_the_training_after_the_first_epoch_that_fires(dataset, m
     assert stopped.history == [row for row in whole.history if row["epoch"] <= 3]  # the same steps, then none
     assert stopped.accuracy == stopped.history[-1]["test_accuracy"]
     assert train(make_spec("dfa", epochs=2, monitor=(("D1", 1e9),)), dataset).stopped_after is None
+    assert train(make_spec("dfa", epochs=1, monitor=EAGER), dataset).stopped_after is None  # it had ended anyway
 
 
 def test_a_stopped_training_that_lost_its_results_stops_at_the_same_epoch(dataset, make_spec, tmp_path):
@@ -93,13 +94,18 @@ def test_the_sidecar_records_it_and_the_audit_compares_with_no_baseline(dataset,
     train_run(spec, dataset, tmp_path / "run.safetensors", **names, resume=resume, device="cpu")
     facts = json.loads(names["sidecar"].read_text())
     assert facts["stopped_after"] == 1 and facts["spec"]["monitor"] == dict(EAGER)
+    rows = read_trajectory(names["trajectory"])
+    rows[0]["growth"] = 60.0  # above the protocol's own limit
+    names["trajectory"].write_text(trajectory_csv(rows))
     save_dataset(dataset, tmp_path / "data.safetensors")
     frozen = facts | {"spec": facts["spec"] | {"frozen_blocks": 3}, "accuracy": 0.1, "stopped_after": None}
     (tmp_path / "frozen.json").write_text(json.dumps(frozen))
     arguments = ["--data", tmp_path / "data.safetensors", "--frozen", tmp_path / "frozen.json", "--format", "json"]
     assert main(["audit", str(tmp_path / "run.safetensors"), *map(str, arguments)]) == 0
-    depth = json.loads(capsys.readouterr().out)["checks"]["depth"]
-    assert depth["fires"] is None and "of the same budget: stopped after 1" in depth["note"]
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["first_flags"] == {"first_scale_flag": 1, "first_reference_flag": None}
+    depth = printed["checks"]["depth"]
+    assert depth["fires"] is None and depth["note"] == "no frozen baseline of 1 epochs, after which it stopped"
 
 
 def test_an_audit_of_a_stopped_run_keeps_what_else_fired(dataset, make_spec):

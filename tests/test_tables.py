@@ -15,10 +15,11 @@ SEEDS = (42, 123, 456)
 LABELS = {"bp": "BP"}
 
 
-def run(name, accuracy, own=0.35, bp=0.39, growth=2.0, gradient=1e-3, three="PASS", four="trustworthy"):
+def run(name, accuracy, own=0.35, bp=0.39, growth=2.0, gradient=1e-3, three="PASS", four="trustworthy", stopped=None):
     """Rows of one run; every argument is one value for all seeds or one per seed."""
     columns = {"accuracy": accuracy, "own_frozen_acc": own, "bp_frozen_acc": bp, "max_growth": growth,
-               "grad_norm_last": gradient, "three_check": three, "four_check": four}  # fmt: skip
+               "grad_norm_last": gradient, "three_check": three, "four_check": four,
+               "stopped_after": stopped}  # fmt: skip
     n = len(accuracy)
     values = {key: value if isinstance(value, list) else [value] * n for key, value in columns.items()}
     return pd.DataFrame({"run": name, "seed": SEEDS[:n]} | values)
@@ -48,6 +49,12 @@ def test_registry_leads_to_the_table():
 
 def test_rows_by_mean_accuracy_with_labels(runs):
     assert [row[0] for row in build(runs, labels=LABELS).rows] == ["BP", "fa", "dfa"]
+
+
+def test_a_run_that_the_monitor_stopped_says_for_how_many_of_its_seeds():
+    stopped = run("dfa", [0.3, 0.3, 0.3], stopped=[None, 2, None])
+    rows = build(pd.concat([stopped, run("bp", [0.5])], ignore_index=True), labels={"dfa": "DFA"}).rows
+    assert [row[0] for row in rows] == ["bp", "DFA (stopped early 1/3)"]
 
 
 def test_numbers_by_hand(runs):

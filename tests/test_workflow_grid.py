@@ -108,14 +108,15 @@ def table_of(said):
     return {line.split("  ")[0]: re.split(r" {2,}", line.strip())[1:] for line in lines if line.strip()}
 
 
-def test_a_dry_run_shows_the_table_of_the_grid_and_so_does_a_run(finished):
+def test_a_dry_run_shows_the_table_of_the_grid_and_so_does_a_run(finished, tmp_path):
     costs = {"architecture_options": {"depth": 2, "residual": True, "terminal_norm": True, "width": 16}}
     entry = costs | {"dataset": "digits", "architecture": "resmlp", "batch_size": 64}
-    entry |= {"seconds_per_epoch": 3600.0, "seconds_per_audit": 36.0, "memory_mb": 4000}
-    (finished / "benchmarks/costs.json").write_text(json.dumps({"gpu": {"machine": "a card", "networks": [entry]}}))
-    (finished / "fresh").mkdir(exist_ok=True)
+    entry |= {"seconds_per_epoch": 3600.0, "seconds_per_audit": 36.0, "memory_mb": 4000, "machine": "a card"}
+    project = Path(shutil.copytree(finished, tmp_path / "project"))
+    (project / "benchmarks/costs.json").write_text(json.dumps({"gpu": [entry]}))
+    (project / "fresh").mkdir()
     options = ["--directory", "fresh", "--workflow-profile", "profiles/default"]
-    fresh, after = (table_of(snakemake(finished, "-n", *more).stdout) for more in (options, []))
+    fresh, after = (table_of(snakemake(project, "-n", *more).stdout) for more in (options, []))
     head = fresh.pop("setting")
     assert head == ["nets", "runs", "baselines", "seeds", "trainings", "shared", "done", "CPU h", "GPU h"]
     assert fresh["first"][:7] == ["1", "2", "2", "1", "4", "0", "0"]
@@ -131,8 +132,8 @@ def test_stored_benchmarks_decide_how_much_time_and_memory_a_job_gets(finished, 
     project = Path(shutil.copytree(finished, tmp_path / "project"))
     network = {"depth": 2, "residual": True, "terminal_norm": True, "width": 16}
     entry = {"dataset": "digits", "architecture": "resmlp", "architecture_options": network, "batch_size": 64}
-    entry |= {"seconds_per_epoch": 600.0, "seconds_per_audit": 300.0, "memory_mb": 4000}
-    (project / "benchmarks/costs.json").write_text(json.dumps({"cpu": {"machine": "mine", "networks": [entry]}}))
+    entry |= {"seconds_per_epoch": 600.0, "seconds_per_audit": 300.0, "memory_mb": 4000, "machine": "mine"}
+    (project / "benchmarks/costs.json").write_text(json.dumps({"cpu": [entry]}))
     said = snakemake(project, "-n", "--forceall", "audit").stdout
     blocks = said.split("\n\n")
     training = next(block for block in blocks if "rule train_network" in block and "run=bp," in block)

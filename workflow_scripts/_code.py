@@ -7,6 +7,7 @@ import os
 from functools import cache
 from pathlib import Path
 
+from fa_audit.errors import AuditError
 from fa_audit.registry import find_module
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,12 +46,19 @@ def _shown(path: Path) -> str:
 def _imports(path: Path) -> tuple[str, ...]:
     """Modules named in import statements anywhere in a file; names imported from a package may be modules too."""
     names: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     return tuple(names)
+
+
+def _parsed(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError) as error:
+        raise AuditError(f"{path} is no Python source ({error}).") from error
 
 
 @cache

@@ -11,7 +11,10 @@ from fa_audit.costs import DEVICES, Costs
 from fa_audit.grid import Cell, Grid, Setting
 
 HEADER = ("setting", "nets", "runs", "baselines", "seeds", "trainings", "shared", "done", "CPU h", "GPU h")
-NOTE = "Hours: what is not done yet, trainings and audits, one job at a time; from benchmarks/costs.json."
+NOTE = (
+    "Done: files that are there, also those that an edit has made stale (the jobs below say which).\n"
+    "Hours: trainings and audits that are not done, one job at a time, from benchmarks/costs.json."
+)
 
 
 def dry_run() -> bool:
@@ -106,5 +109,5 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
 
 
 def _unmeasured(costs: Costs) -> list[str]:
-    machines = [f"{device.upper()}: {costs.machines[device] or 'nothing measured yet'}" for device in DEVICES]
+    machines = [f"{d.upper()}: {', '.join(costs.machines(d)) or 'nothing measured yet'}" for d in DEVICES]
     return [f"Measured on {'; '.join(machines)}. '?' marks networks that were not."]

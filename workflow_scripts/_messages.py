@@ -44,7 +44,8 @@ def _verdict_lines(grid: Grid) -> list[str]:
         for run, rows in pd.read_csv(path).groupby("run", sort=False):
             seeds: dict[str, list[int]] = defaultdict(list)
             for row in rows.itertuples():
-                seeds[f"{row.three_check}; {row.four_check}; against {row.baseline}"].append(row.seed)
+                compared = f"against {row.baseline}" if pd.notna(row.own_frozen_acc) else "no baseline"
+                seeds[f"{row.three_check}; {row.four_check}; {compared}"].append(row.seed)
             for verdict, members in seeds.items():
                 lines.append(f"    {run:<18} {verdict}  [seeds {', '.join(map(str, members))}]")
     return lines

@@ -12,7 +12,6 @@ from fa_audit.data import load_dataset
 from fa_audit.files import write_json
 from fa_audit.learner import load_method
 from fa_audit.methods import METHODS
-from fa_audit.monitor import first_flags
 from fa_audit.numerics import set_numerics
 from fa_audit.protocol import Thresholds
 from fa_audit.spec import parse_run
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 with logged(snakemake), device(snakemake) as where:
     set_numerics(snakemake.params.torch_threads)
-    thresholds = Thresholds(**snakemake.params.thresholds)
     files = [snakemake.input.sidecar, *snakemake.input.baselines]
     sidecar, *baselines = (json.loads(Path(path).read_text(encoding="utf-8")) for path in files)
     compared = dict(zip(snakemake.params.roles, baselines, strict=True))
@@ -35,8 +33,9 @@ with logged(snakemake), device(snakemake) as where:
         sidecar["accuracy"],
         own_frozen=(own["run"], own["accuracy"]) if (own := compared.get("own")) else None,
         bp_frozen_acc=bp["accuracy"] if (bp := compared.get("bp")) else None,
-        thresholds=thresholds,
+        thresholds=Thresholds(**snakemake.params.thresholds),
         name=snakemake.wildcards.run,
+        trajectory=read_trajectory(snakemake.input.trajectory),
         stopped_after=sidecar.get("stopped_after"),
     )
     key = {
@@ -45,5 +44,4 @@ with logged(snakemake), device(snakemake) as where:
         "seed": int(snakemake.wildcards.seed),
     }
     about = {"baseline_runs": compared} | {key: sidecar[key] for key in ("spec", "digest", "stopped_after")}
-    flags = {"first_flags": first_flags(read_trajectory(snakemake.input.trajectory), thresholds)}
-    write_json(snakemake.output.audit, key | report.to_dict() | flags | about)
+    write_json(snakemake.output.audit, key | report.to_dict() | about)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from fa_audit.credit_metrics import measure_credits
 from fa_audit.data import Dataset, evaluation_batches
 from fa_audit.learner import Learner
+from fa_audit.monitor import Row, first_flags
 from fa_audit.protocol import DiagnosticReport, Thresholds, diagnose
 from fa_audit.protocol.doors import BATCH_SIZE, BATCHES
 
@@ -20,6 +22,7 @@ def audit(
     bp_frozen_acc: float | None = None,
     thresholds: Thresholds | None = None,
     name: str = "",
+    trajectory: Sequence[Row] = (),
     stopped_after: int | None = None,
 ) -> DiagnosticReport:
     """Audit a trained run.
@@ -30,13 +33,15 @@ def audit(
         accuracy: on the whole test set after the last epoch.
         own_frozen: name and accuracy of the method's own frozen baseline.
         bp_frozen_acc: accuracy of backpropagation's frozen baseline.
+        trajectory: the history of the training, from which the epochs of the first flags come; empty if unknown.
         stopped_after: the epoch after which the monitor ended the training. Baselines then had a larger budget and
             are left out, so that depth utility is not evaluated.
     """
     batches = evaluation_batches(dataset, BATCH_SIZE, BATCHES)
     own_name, own_acc = own_frozen or ("own frozen baseline", None)
     if stopped_after is not None:
-        own_name, own_acc, bp_frozen_acc = f"{own_name} of the same budget: stopped after {stopped_after}", None, None
+        own_name = f"frozen baseline of {stopped_after} epochs, after which it stopped"
+        own_acc = bp_frozen_acc = None
     report = diagnose(
         learner.network,
         batches,
@@ -48,4 +53,5 @@ def audit(
         frozen_baseline_name=own_name,
     )
     measured = measure_credits(learner, *batches[0])
-    return replace(report, credit=measured.blocks, deep=measured.deep, feature_drift=measured.drift)
+    flags = first_flags(trajectory, report.thresholds) if trajectory else {}
+    return replace(report, credit=measured.blocks, deep=measured.deep, feature_drift=measured.drift, first_flags=flags)

@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _audit_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_audit)
-    parser.add_argument("checkpoint", type=Path, help="a .safetensors file with its .json beside it")
+    parser.add_argument("checkpoint", type=Path, help="a .safetensors file with its .json and .csv beside it")
     parser.add_argument("--data", type=Path, help="data file; default results/data/DATASET.safetensors")
     parser.add_argument("--frozen", type=Path, metavar="JSON", help="the method's own frozen baseline")
     parser.add_argument("--bp-frozen", type=Path, metavar="JSON", help="backpropagation's frozen baseline")
@@ -75,11 +75,12 @@ def _audit(options: argparse.Namespace) -> int:
     from fa_audit.data import load_dataset
     from fa_audit.learner import load_method
     from fa_audit.numerics import set_numerics
+    from fa_audit.training import read_trajectory
 
     set_numerics(threads=1)
     learner = load_checkpoint(options.checkpoint, method=load_method(options.method) if options.method else None)
     data = options.data or Path(f"results/data/{learner.spec.dataset}.safetensors")
-    sidecar = options.checkpoint.with_suffix(".json")
+    sidecar, history = (options.checkpoint.with_suffix(suffix) for suffix in (".json", ".csv"))
     facts = _facts(sidecar) if sidecar.exists() else {}
     own, bp = (_baseline(path, learner.spec) for path in (options.frozen, options.bp_frozen))
     report = audit(
@@ -88,6 +89,7 @@ def _audit(options: argparse.Namespace) -> int:
         facts.get("accuracy"),
         own_frozen=own,
         bp_frozen_acc=bp[1] if bp else None,
+        trajectory=read_trajectory(history) if history.exists() else (),
         stopped_after=facts.get("stopped_after"),
     )
     forms = {"text": str, "markdown": type(report).to_markdown, "json": lambda r: json.dumps(r.to_dict(), indent=2)}

@@ -26,12 +26,15 @@ class Costs:
 
     Attributes:
         networks: for every device, entries with the fields `NETWORK`, ``seconds_per_epoch`` of backpropagation
-            (training and the trajectory's row), ``seconds_per_audit`` and the peak ``memory_mb`` of both.
-        machines: for every device, what it was measured on; empty where nothing was.
+            (training and the trajectory's row), ``seconds_per_audit``, the peak ``memory_mb`` of both and the
+            ``machine``.
     """
 
     networks: Mapping[str, list[dict[str, Any]]]
-    machines: Mapping[str, str]
+
+    def machines(self, device: str) -> list[str]:
+        """What was used for the measurements on a device; nothing where there are none."""
+        return sorted({entry["machine"] for entry in self.networks[device]})
 
     def training_hours(self, spec: RunSpec, device: str) -> float | None:
         """Estimate for a training, None where its network was not measured; frozen blocks count like others."""
@@ -69,8 +72,4 @@ def relative_time(method: str) -> float:
 def read_costs(path: str | Path) -> Costs:
     """The stored benchmarks; none where there is no such file."""
     stored = json.loads(Path(path).read_text(encoding="utf-8")) if Path(path).exists() else {}
-    devices = {device: stored.get(device, {}) for device in DEVICES}
-    return Costs(
-        {device: entry.get("networks", []) for device, entry in devices.items()},
-        {device: entry.get("machine", "") for device, entry in devices.items()},
-    )
+    return Costs({device: stored.get(device, []) for device in DEVICES})

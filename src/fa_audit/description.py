@@ -66,6 +66,8 @@ class DescribedNetwork(Network):
 
     def __init__(self, model: nn.Module, description: Description) -> None:
         super().__init__()
+        if isinstance(model, torch.jit.ScriptModule):
+            raise AuditError("found a model compiled by torch.jit; expected the Python module that it was made from.")
         if description.reads not in READS:
             raise unknown("vector of a state", description.reads, READS, where="reads")
         self.model, self.reads = model, description.reads
@@ -117,6 +119,12 @@ class DescribedNetwork(Network):
             self._check_chain([*points, seen.answer])
         self._check_head(x, seen)
         self.added = _added(list(pairwise(value for _, value in seen.inputs)), points[1:])
+        if self.added[0] and not seen.whole:
+            raise self._error(
+                f"the input of block '{self.names[0]}' is a parameter, or a part of another tensor that torch cannot"
+                " write to, and the model adds it to what the block returns: its gradient cannot be followed. Give the"
+                " block a copy of it (h = h.clone()), or choose modules that hold the addition as blocks."
+            )
 
     def _observe(self, x: Tensor) -> Observation:
         """One pass of the model.

@@ -151,6 +151,7 @@ def read_grid(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Grid:
     problems = problems or list(_variation_problems(blocks))
     settings = {} if problems else expanded(blocks)
     problems = problems or list(_value_problems(settings, schema)) or list(_name_problems(config, settings))
+    problems = list(dict.fromkeys(problems))
     if problems:
         more = f"\n  ... and {len(problems) - MOST_PROBLEMS} more" if len(problems) > MOST_PROBLEMS else ""
         raise AuditError("config: " + "\n  ".join(["", *problems[:MOST_PROBLEMS]]).lstrip("\n ") + more)
@@ -186,13 +187,22 @@ def _variation_problems(blocks: Mapping[str, Any]) -> Iterator[str]:
     """What would make two settings the same, or two values of one option."""
     names: dict[str, str] = {}
     for block, body in blocks.items():
-        for option in body.get("vary", {}):
-            if option in body or option in body["architecture"]:
-                yield f"settings.{block}.vary.{option}: given a second time outside 'vary'; keep one of them."
+        yield from _varied_option_problems(f"settings.{block}.vary", body)
         for name in expanded({block: body}):
             if name in names:
                 yield f"settings.{block}: makes a setting '{name}', and so does settings.{names[name]}; rename one."
             names[name] = block
+
+
+def _varied_option_problems(where: str, body: Mapping[str, Any]) -> Iterator[str]:
+    """Names and values under ``vary`` that are wrong, or stand outside of it, too."""
+    kind = body["architecture"]["name"]
+    for option, values in body.get("vary", {}).items():
+        if (option in BUDGET and option in body) or option in body["architecture"]:
+            yield f"{where}.{option}: given a second time outside 'vary'; keep one of them."
+        elif option not in BUDGET and kind in ARCHITECTURES:
+            for value in values:
+                yield from _option_problems(where, kind, {option: value})
 
 
 def _value_problems(settings: Mapping[str, tuple[str, dict[str, Any]]], schema: Mapping[str, Any]) -> Iterator[str]:

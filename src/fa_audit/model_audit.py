@@ -84,10 +84,13 @@ def build_model(entry: Mapping[str, Any]) -> nn.Module:
     Raises:
         AuditError: there is no such callable, it fails, it makes no module, or the weights do not fit.
     """
-    make, call = load("model", {}, entry["model"]), f"{entry['model']} with arguments {dict(entry['arguments'])}"
+    call = f"{entry['model']} with arguments {dict(entry['arguments'])}"
     try:
+        make = load("model", {}, entry["model"])
         with seeded(entry["seed"]):
             model = make(**entry["arguments"])
+    except AuditError:
+        raise
     except Exception as error:  # somebody else's code may fail in any way
         raise AuditError(f"{call} failed: {first_line(error)}. Change arguments.") from error
     if not isinstance(model, nn.Module):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fa_audit.datasets import DATASETS
 from fa_audit.errors import AuditError, unknown
-from fa_audit.registry import ELSEWHERE
+from fa_audit.registry import ELSEWHERE, find_module
 
 DEFAULTS: dict[str, Any] = {
     "arguments": {},
@@ -37,8 +38,11 @@ def model_problems(models: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     for name, body in models.items():
         if body["dataset"] not in DATASETS:
             yield str(unknown("dataset", body["dataset"], DATASETS, where=f"models.{name}.dataset"))
+        module, _, _ = body["model"].partition(":")
         if not ELSEWHERE.fullmatch(body["model"]):
             yield (
                 f"models.{name}.model: found {body['model']!r}; expected package.module:name of what makes the model,"
                 " such as torchvision.models:resnet18."
             )
+        elif find_module(module, sys.path) is None:
+            yield f"models.{name}.model: no file of the module '{module}' in the working folder or in PYTHONPATH."

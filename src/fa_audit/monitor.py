@@ -1,7 +1,7 @@
 """The checks that a run's history can answer epoch by epoch: scale (D1) and reference (D2).
 
-A row is one state at one epoch, columns as in `fa_audit.training.TRAJECTORY_COLUMNS`. A check that meets a value that
-does not exist or is NaN does not fire. Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), training monitor.
+A row is one state at one epoch, columns as in `fa_audit.training.TRAJECTORY_COLUMNS`. Values that do not exist or are
+NaN fire nothing. Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), training monitor.
 """
 
 from __future__ import annotations

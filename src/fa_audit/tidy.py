@@ -25,7 +25,9 @@ def runs_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
 
 def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
     spec, last = audit["spec"], audit["layers"][-1]
-    checks, baselines = audit["checks"], {role: run["accuracy"] for role, run in audit["baseline_runs"].items()}
+    checks = audit["checks"]
+    fair = {} if audit["stopped_after"] else audit["baseline_runs"]  # baselines of a stopped run had a larger budget
+    baselines = {role: run["accuracy"] for role, run in fair.items()}
     return {
         **{key: audit[key] for key in KEY},
         **{key: spec[key] for key in ("method", "dataset", "architecture", "penalty", "epochs")},

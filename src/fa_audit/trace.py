@@ -124,20 +124,39 @@ class Observation:
         inputs: ``(block, value)`` of every call, the value detached; None where it is not one tensor.
         outputs: ``(block, what it returned)`` of every call, in order.
         answer: what the model returned.
+        owned: where the model's parameters and buffers lie in memory.
+        whole: whether the model's own tensor starts at `start`, too, so that a skip outside the block does.
     """
 
     start: Tensor | None = None
     inputs: list[tuple[int, Tensor | None]] = field(default_factory=list)
     outputs: list[tuple[int, Any]] = field(default_factory=list)
     answer: Any = None
+    owned: frozenset[int] = frozenset()
+    whole: bool = False
 
-    def enter(self, index: int, module: nn.Module, given: tuple[Any, ...]) -> None:
-        """Hook before block `index`."""
+    def enter(self, index: int, module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Hook before block `index`; what it returns takes the place of what the block is given."""
         h = given[0] if given and isinstance(given[0], Tensor) else None
         self.inputs.append((index, None if h is None else h.detach().clone()))
-        if index == 0 and self.start is None and h is not None and h.is_floating_point():
-            self.start = self.inputs[-1][1].requires_grad_()
-            h.copy_(self.start)  # in place: a skip that the model adds outside the block starts at the same leaf
+        if index or self.start is not None or h is None or not h.is_floating_point():
+            return None
+        self.start = self.inputs[-1][1].requires_grad_()
+        self.whole = self._starts_at(h)
+        return None if self.whole else (self.start.clone(), *given[1:])
+
+    def _starts_at(self, h: Tensor) -> bool:
+        """Make the model's own tensor start at the leaf.
+
+        False where that cannot be: for what belongs to the model (a parameter as first state) and some kinds of view.
+        """
+        if h.untyped_storage().data_ptr() in self.owned:
+            return False
+        try:
+            h.copy_(self.start)
+        except RuntimeError:  # several views of one tensor, an expanded one, or one made in inference mode
+            return False
+        return True
 
     def leave(self, index: int, module: nn.Module, given: tuple[Any, ...], returned: Any) -> Tensor | None:
         """Hook after block `index`; hands a copy on, so that what works in place leaves the state as it was."""
@@ -150,7 +169,8 @@ def observe(model: nn.Module, blocks: nn.ModuleList, x: Tensor) -> Observation:
 
     The graph starts at ``h_0`` and reaches no parameter, which saves the memory of their gradients.
     """
-    seen, handles = Observation(), []
+    owned = (*model.parameters(), *model.buffers())
+    seen, handles = Observation(owned=frozenset(t.untyped_storage().data_ptr() for t in owned)), []
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
         for index, block in enumerate(blocks):
@@ -170,7 +190,7 @@ def observe(model: nn.Module, blocks: nn.ModuleList, x: Tensor) -> Observation:
 
 @contextmanager
 def keeping_statistics(model: nn.Module) -> Iterator[None]:
-    """Within it, forward passes of `model` leave the running statistics of its normalisation layers alone.
+    """Within it, forward passes of `model` leave the running statistics of its BatchNorm layers alone.
 
     Layers in training mode go on normalising by the statistics of the batch.
     """

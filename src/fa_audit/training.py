@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fa_audit.checkpoint import Resume
 from fa_audit.data import Dataset, evaluation_batches, pad, training_batches
+from fa_audit.errors import AuditError
 from fa_audit.learner import Learner, build, learn
 from fa_audit.methods.method import Method
 from fa_audit.metrics import cosine, growth, median_norm
@@ -41,7 +42,7 @@ class Trained:
         history: one row per epoch and state, columns `TRAJECTORY_COLUMNS`; None where a quantity does not exist.
         accuracy: fraction of the whole test set that the last epoch's network classifies correctly.
         seconds: wall time of training, interruptions left out.
-        stopped_after: the epoch after which the monitor ended the training; None if it did not.
+        stopped_after: the epoch after which the monitor ended the training early; None if it did not.
     """
 
     learner: Learner
@@ -87,7 +88,7 @@ def train(
             resume.save(learner, optimiser, progress)
         log.info(_progress_line(rows, spec.epochs, time.perf_counter() - start))
     history, last = progress["history"], progress["epoch"]
-    stopped_after = last if hopeless(spec.monitor, history) else None
+    stopped_after = last if last < spec.epochs else None
     if stopped_after:
         log.info("stopped by the monitor after epoch %d: %s fired", last, " and ".join(dict(spec.monitor)))
     return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"], stopped_after)
@@ -172,10 +173,19 @@ def trajectory_csv(history: list[Row]) -> str:
 
 
 def read_trajectory(path: str | Path) -> list[Row]:
-    """The history that `trajectory_csv` wrote."""
-    whole = ("epoch", "layer")
-    with open(path, encoding="utf-8", newline="") as stream:
-        return [
-            {name: None if text == "" else int(text) if name in whole else float(text) for name, text in row.items()}
-            for row in csv.DictReader(stream)
-        ]
+    """The history that `trajectory_csv` wrote.
+
+    Raises:
+        AuditError: it is no such file.
+    """
+    try:
+        with open(path, encoding="utf-8", newline="") as stream:
+            return [{name: _value(name, row[name]) for name in TRAJECTORY_COLUMNS} for row in csv.DictReader(stream)]
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise AuditError(f"{path}: expected a trajectory with the columns {', '.join(TRAJECTORY_COLUMNS)}.") from error
+
+
+def _value(name: str, text: str) -> int | float | None:
+    if text == "":
+        return None
+    return int(text) if name in ("epoch", "layer") else float(text)

@@ -76,7 +76,7 @@ class Method:
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
         """The credits of one batch, detached. A function of its arguments alone: no randomness, nothing changed.
 
-        It may run parts of the network again: the engine keeps the statistics of normalisation layers meanwhile.
+        It may run parts of the network again: the engine keeps the running statistics of BatchNorm layers meanwhile.
 
         Args:
             trace: local unless the method is `end_to_end`.

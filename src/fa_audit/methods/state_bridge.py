@@ -22,6 +22,8 @@ from fa_audit.methods.bridge import BridgeNet, rms, stacked_states
 from fa_audit.methods.method import Credits, Method, output_error
 from fa_audit.trace import Trace
 
+SMALLEST_RMS = 1e-6
+
 
 @dataclass(frozen=True)
 class StateBridge(Method):
@@ -74,4 +76,5 @@ def _misses(network: Network, trace: Trace, labels: Tensor, state: nn.Module) ->
     """Prediction minus target at every block's input, ``(L, B, d)``."""
     h, t = _block_inputs(network, trace)
     last = network.read(trace.states[-1].detach())
-    return state(h, t, output_error(trace, labels)) - last / rms(last)
+    target = last / rms(last).clamp_min(SMALLEST_RMS)  # a state of zeros, as ReLUs can make it, stays one
+    return state(h, t, output_error(trace, labels)) - target

@@ -40,6 +40,8 @@ class DiagnosticReport:
         credit: per block, what the method's credits are worth; empty where only a network was audited.
         deep: the same over the blocks l >= 1.
         feature_drift: relative change of every parameter since initialisation, by name.
+        first_flags: the first epoch at which the scale and the reference check fired, None where they never did; empty
+            where the training was not followed.
     """
 
     method_name: str
@@ -51,6 +53,7 @@ class DiagnosticReport:
     credit: tuple[dict[str, Measured], ...] = field(default=())
     deep: dict[str, Measured] = field(default_factory=dict)
     feature_drift: dict[str, Measured] = field(default_factory=dict)
+    first_flags: dict[str, int | None] = field(default_factory=dict)
 
     @property
     def residual_norms(self) -> list[float]:
@@ -109,6 +112,7 @@ class DiagnosticReport:
                     "baseline": self.baselines.own_name,
                 },
                 "flags": self.flags,
+                "first_flags": self.first_flags,
                 "headline_acc": self.headline_acc,
                 "baselines": asdict(self.baselines),
                 "checks": checks,
@@ -132,6 +136,7 @@ class DiagnosticReport:
             f"  four-check verdict:  {self.verdict}",
             f"  frozen baseline:     {self.baselines.own_name}",
             f"  flags: {', '.join(self.flags) or 'none'}",
+            *(f"  {line}" for line in self._first_lines()),
             "",
             *_columns(["check", "value", "fires when", "outcome"], self._check_rows()),
             "",
@@ -147,12 +152,18 @@ class DiagnosticReport:
             f"## Audit of {self.method_name}",
             f"Three-check verdict: **{self.three_check_verdict}**. Four-check verdict: **{self.verdict}**. "
             f"Frozen baseline: {self.baselines.own_name}. Flags: {', '.join(self.flags) or 'none'}.",
+            *(f"{line[0].upper()}{line[1:]}." for line in self._first_lines()),
             _markdown(["check", "value", "fires when", "outcome"], self._check_rows()),
             _markdown(["layer", "‖h‖", "growth", "‖g‖", "B ‖h‖ ‖g‖", "float32 error"], self._layer_rows()),
         ]
         if self.credit:
             parts.append(_markdown(["block", *CREDIT_COLUMNS], self._credit_rows()))
         return "\n\n".join(parts + ([self.notes] if self.notes else [])) + "\n"
+
+    def _first_lines(self) -> Iterator[str]:
+        if self.first_flags:
+            epochs = {name: "never" if n is None else f"epoch {n}" for name, n in self.first_flags.items()}
+            yield f"first fired: D1 {epochs['first_scale_flag']}, D2 {epochs['first_reference_flag']}"
 
     def _check_rows(self) -> Iterator[list[str]]:
         for name, letter in LETTERS.items():

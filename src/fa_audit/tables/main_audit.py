@@ -58,8 +58,9 @@ def _row(label: str, group: pd.DataFrame) -> tuple[str | Number, ...]:
         return Number(None if value is None else scale * value, measured=summary["n"], of=len(group), **layout)
 
     deviation = summaries["accuracy"]["deviation"]
+    stopped = int(group["stopped_after"].notna().sum())
     return (
-        label,
+        f"{label} (stopped early {stopped}/{len(group)})" if stopped else label,
         Number(len(group), decimals=0),
         number("accuracy", "mean", 100, decimals=1, deviation=None if deviation is None else 100 * deviation),
         number("own_frozen_acc", "mean", 100, decimals=1),
