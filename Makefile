@@ -18,7 +18,7 @@ demo: bootstrap ## train, audit and plot on handwritten digits, on the CPU
 	$(IN_VENV) .venv/bin/snakemake --configfile configs/demo.yaml --cores all --resources gpu=0
 
 test: bootstrap ## run the tests
-	$(IN_VENV) .venv/bin/python -m pytest
+	$(IN_VENV) .venv/bin/python -m pytest --numprocesses logical --dist loadfile --no-loadscope-reorder
 
 lint: bootstrap ## check the style of the code and of the workflow
 	$(IN_VENV) .venv/bin/ruff check .

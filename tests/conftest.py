@@ -11,9 +11,15 @@ from fa_audit.data import Dataset
 from fa_audit.spec import RunSpec
 
 CLASSES, SIDE = 3, 8
+LONGEST = ("test_matrix", "test_workflow")
 
 settings.register_profile("tests", deadline=None, derandomize=True)
 settings.load_profile("tests")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first, so that processes that share the tests end together."""
+    items.sort(key=lambda item: not item.path.stem.startswith(LONGEST))
 
 
 @pytest.fixture(autouse=True)
