@@ -43,5 +43,6 @@ with logged(snakemake), device(snakemake) as where:
         "run": snakemake.wildcards.run,
         "seed": int(snakemake.wildcards.seed),
     }
-    about = {"baseline_runs": compared} | {key: sidecar[key] for key in ("spec", "digest", "stopped_after")}
+    about = {"baseline_runs": compared} | {key: sidecar[key] for key in ("spec", "digest", "stopped_after", "seconds")}
+    about |= {"device": sidecar["provenance"]["device"], "commit": sidecar["provenance"]["commit"]}
     write_json(snakemake.output.audit, key | report.to_dict() | about)

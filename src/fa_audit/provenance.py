@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import platform
 import resource
-import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from fa_audit.commit import commit
 from fa_audit.numerics import describe_numerics
 
 PACKAGES = ("fa-audit", "torch", "torchvision", "numpy", "safetensors", "snakemake")
@@ -31,16 +30,6 @@ def provenance(device: torch.device | str) -> dict[str, Any]:
         "device": device_name(device),
         "peak_memory_mb": peak_memory_mb(device),
     } | describe_numerics()
-
-
-def commit() -> str:
-    """`git describe` of the code that runs, or 'unknown' outside a git checkout."""
-    command = ["git", "describe", "--always", "--dirty", "--tags"]
-    try:
-        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return done.stdout.strip()
 
 
 def device_name(device: torch.device | str) -> str:

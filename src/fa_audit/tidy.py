@@ -3,13 +3,46 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 KEY = ("setting", "run", "seed")
+TABLES = ("runs", "layers", "trajectories")
+
+
+@dataclass(frozen=True)
+class Tidy:
+    """What a figure or a table is made from: the tidy tables of its settings.
+
+    Attributes:
+        settings: their names, in the order in which they are shown.
+        runs: one row per setting, run and seed, as `runs_table` makes it.
+        layers: one row per setting, run, seed and state, as `layers_table` makes it.
+        trajectories: one row per setting, run, seed, epoch and state, as `trajectories_table` makes it.
+    """
+
+    settings: tuple[str, ...]
+    runs: pd.DataFrame
+    layers: pd.DataFrame
+    trajectories: pd.DataFrame
+
+    def of(self, setting: str) -> Tidy:
+        """The part of one setting."""
+        parts = {name: (table := getattr(self, name))[table["setting"] == setting] for name in TABLES}
+        return Tidy((setting,), **parts)
+
+
+def read_tidy(folder: str | Path, settings: Sequence[str]) -> Tidy:
+    """The tables that `folder` holds of some settings, in ``{setting}/runs.csv`` and so on."""
+    parts = {
+        name: pd.concat([pd.read_csv(Path(folder) / setting / f"{name}.csv") for setting in settings], ignore_index=True)
+        for name in TABLES
+    }
+    return Tidy(tuple(settings), **parts)
 
 
 def read_audits(paths: list[str]) -> list[dict[str, Any]]:
@@ -30,7 +63,9 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
     baselines = {role: run["accuracy"] for role, run in fair.items()}
     return {
         **{key: audit[key] for key in KEY},
-        **{key: spec[key] for key in ("method", "dataset", "architecture", "penalty", "epochs")},
+        **{key: spec[key] for key in ("method", "dataset", "architecture")},
+        **{key: spec["architecture_options"][key] for key in ("width", "depth")},
+        **{key: spec[key] for key in ("epochs", "penalty", "frozen_blocks", "shallow", "random_targets")},
         "accuracy": audit["headline_acc"],
         "own_frozen_acc": baselines.get("own"),
         "bp_frozen_acc": baselines.get("bp"),
@@ -47,7 +82,7 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         "baseline": audit["verdict"]["baseline"],
         "flags": "; ".join(audit["flags"]),
         **audit["first_flags"],
-        "stopped_after": audit["stopped_after"],
+        **{key: audit[key] for key in ("stopped_after", "digest", "seconds", "device", "commit")},
     }
 
 
