@@ -9,6 +9,9 @@ if not {"settings", "models"} & set(config):
     configfile: "config.yaml"
 
 
+report: "report/workflow.rst"
+
+
 wildcard_constraints:
     dataset="[a-z0-9_]+",
     setting="[a-z][a-z0-9_]*",
@@ -27,6 +30,7 @@ include: "rules/sweep.smk"
 include: "rules/aggregate.smk"
 include: "rules/figures.smk"
 include: "rules/tables.smk"
+include: "rules/manifest.smk"
 include: "rules/models.smk"
 
 
@@ -54,6 +58,7 @@ rule all:
         sweeps=sweep_files(),
         tidy=expand("results/tidy/{name}.csv", name=TIDY if GRID.settings else []),
         models=model_files(),
+        manifest="results/MANIFEST.json" if origin_files() else [],
     localrule: True
 
 

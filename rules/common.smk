@@ -168,7 +168,15 @@ def table_files():
     return [
         f"results/tables/{name}.{kind}"
         for name in sorted(config.get("tables", {}))
-        for kind in ("csv", "md", "tex")
+        for kind in ("csv", "md", "tex", "html")
+    ]
+
+
+def origin_files():
+    return [
+        f"results/{kind}/{name}.origin.json"
+        for kind in ("figures", "tables")
+        for name in sorted(config.get(kind, {}))
     ]
 
 
@@ -210,38 +218,70 @@ def artefact(kind, name):
     if name not in config.get(kind, {}):
         known = ", ".join(sorted(config.get(kind, {}))) or "none"
         raise AuditError(f"the config has no {kind} '{name}'; it has: {known}.")
-    return {"kind": name} | config[kind][name]
-
-
-def figure_settings(wildcards):
     shared = {"labels": config.get("labels", {}), "thresholds": config.get("thresholds", {})}
-    return artefact("figures", wildcards.figure) | shared
+    entry = {"kind": name} | config[kind][name] | shared
+    return entry | {"settings": GRID.named(entry["settings"])}
 
 
-def table_settings(wildcards):
-    return artefact("tables", wildcards.table) | {"labels": config.get("labels", {})}
+def figure_entry(wildcards):
+    return artefact("figures", wildcards.figure)
+
+
+def table_entry(wildcards):
+    return artefact("tables", wildcards.table)
+
+
+# The report sorts its categories by name; the scorecard comes first.
+SCORECARD_FOLDER, FIGURES_FOLDER, TABLES_FOLDER = "1 Scorecard", "2 Figures", "3 Tables"
+
+
+def data_sets_of(entry):
+    return ", ".join(sorted({GRID.settings[name].common["dataset"] for name in entry["settings"]}))
+
+
+def figure_group(wildcards):
+    return data_sets_of(figure_entry(wildcards))
+
+
+def table_group(wildcards):
+    return data_sets_of(table_entry(wildcards))
+
+
+def caption_of(entry):
+    return (Path(workflow.basedir) / f"report/captions/{entry['kind']}.rst").read_text()
+
+
+def figure_caption(wildcards):
+    return caption_of(figure_entry(wildcards))
+
+
+def table_caption(wildcards):
+    return caption_of(table_entry(wildcards))
+
+
+def tidy_files(entry):
+    return [f"results/tidy/{setting}/{name}.csv" for setting in entry["settings"] for name in TIDY]
 
 
 def figure_tidy(wildcards):
-    setting = artefact("figures", wildcards.figure)["setting"]
-    return [f"results/tidy/{setting}/{name}.csv" for name in ("runs", "trajectories")]
+    return tidy_files(figure_entry(wildcards))
 
 
 def table_tidy(wildcards):
-    return f"results/tidy/{artefact('tables', wildcards.table)['setting']}/runs.csv"
+    return tidy_files(table_entry(wildcards))
 
 
 def figure_code(wildcards):
     return code_files(
         "workflow_scripts/draw_figure.py",
-        FIGURES[figure_settings(wildcards)["kind"]].partition(":")[0],
+        FIGURES[figure_entry(wildcards)["kind"]].partition(":")[0],
     )
 
 
 def table_code(wildcards):
     return code_files(
         "workflow_scripts/build_table.py",
-        TABLES[table_settings(wildcards)["kind"]].partition(":")[0],
+        TABLES[table_entry(wildcards)["kind"]].partition(":")[0],
     )
 
 

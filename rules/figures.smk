@@ -4,8 +4,21 @@ rule draw_figure:
         tidy=figure_tidy,
         code=figure_code,
     output:
-        pdf="results/figures/{figure}.pdf",
-        png="results/figures/{figure}.png",
+        pdf=report(
+            "results/figures/{figure}.pdf",
+            caption="../report/artefact.rst",
+            category=FIGURES_FOLDER,
+            subcategory=figure_group,
+            labels={"figure": "{figure}", "format": "pdf"},
+        ),
+        png=report(
+            "results/figures/{figure}.png",
+            caption="../report/artefact.rst",
+            category=FIGURES_FOLDER,
+            subcategory=figure_group,
+            labels={"figure": "{figure}", "format": "png"},
+        ),
+        origin="results/figures/{figure}.origin.json",
     log:
         "results/logs/draw_figure/{figure}.log",
     benchmark:
@@ -19,6 +32,7 @@ rule draw_figure:
         mem_mb=1000,
         runtime=15,
     params:
-        settings=figure_settings,
+        entry=figure_entry,
+        caption=figure_caption,
     script:
         "../workflow_scripts/draw_figure.py"

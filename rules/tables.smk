@@ -4,9 +4,35 @@ rule build_table:
         tidy=table_tidy,
         code=table_code,
     output:
-        csv="results/tables/{table}.csv",
-        markdown="results/tables/{table}.md",
-        latex="results/tables/{table}.tex",
+        csv=report(
+            "results/tables/{table}.csv",
+            caption="../report/artefact.rst",
+            category=TABLES_FOLDER,
+            subcategory=table_group,
+            labels={"table": "{table}", "format": "csv"},
+        ),
+        markdown=report(
+            "results/tables/{table}.md",
+            caption="../report/artefact.rst",
+            category=TABLES_FOLDER,
+            subcategory=table_group,
+            labels={"table": "{table}", "format": "md"},
+        ),
+        latex=report(
+            "results/tables/{table}.tex",
+            caption="../report/artefact.rst",
+            category=TABLES_FOLDER,
+            subcategory=table_group,
+            labels={"table": "{table}", "format": "tex"},
+        ),
+        html=report(
+            "results/tables/{table}.html",
+            caption="../report/artefact.rst",
+            category=TABLES_FOLDER,
+            subcategory=table_group,
+            labels={"table": "{table}", "format": "html"},
+        ),
+        origin="results/tables/{table}.origin.json",
     log:
         "results/logs/build_table/{table}.log",
     benchmark:
@@ -20,6 +46,7 @@ rule build_table:
         mem_mb=1000,
         runtime=15,
     params:
-        settings=table_settings,
+        entry=table_entry,
+        caption=table_caption,
     script:
         "../workflow_scripts/build_table.py"

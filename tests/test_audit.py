@@ -169,7 +169,7 @@ def test_tidy_tables_have_one_row_per_run_and_per_state(data):
         "run": "dfa",
         "seed": 1,
         "spec": run.learner.spec.to_dict(),
-        "stopped_after": None,
+        **dict.fromkeys(("stopped_after", "digest", "seconds", "device", "commit")),
         "baseline_runs": {"own": {"accuracy": 0.4}, "bp": {"accuracy": 0.6}},
     }
     runs, layers = runs_table([entry]), layers_table([entry])

@@ -16,6 +16,7 @@ from fa_audit.errors import AuditError
 from fa_audit.figures import FIGURES, audit_overview, style, trajectories
 from fa_audit.registry import load
 from fa_audit.thresholds import Thresholds
+from fa_audit.tidy import Tidy
 
 SEEDS = (42, 123, 456)
 LONG = "credit_bridge+penalty1e-2+random_targets"
@@ -23,6 +24,7 @@ LONG = "credit_bridge+penalty1e-2+random_targets"
 HEALTHY, EXPLODED = (0.56, 0.39, 1.5, 40.0, 2e-3, 0.05), (0.31, 0.35, 1e4, 1e6, 2e-9, 0.45)
 FOUR = {"bp": HEALTHY, "fa": (0.40, 0.35, 700.0, 2e4, 3e-6, 0.1), "dfa": EXPLODED, "dfa+penalty1e-2": HEALTHY}
 ELEVEN = dict(zip(["bp", "fa", "dfa", "ep", LONG, *(f"{LONG}_{i}" for i in range(6))], [HEALTHY, EXPLODED] * 6))
+ORIGIN = "commit abc1234; spec 5678"
 TITLE = "Residual MLP (d = 256, L = 4) on CIFAR-10"
 
 
@@ -45,11 +47,15 @@ def tables(kinds, *, epochs=12, seeds=SEEDS):
 
 
 def overview(runs, history, **options):
-    return audit_overview.draw(runs, history, **{"title": TITLE, "labels": {}} | options)
+    return audit_overview.draw(tidy_of(runs, history), **{"title": TITLE, "labels": {}} | options)
 
 
 def curves(runs, history, **options):
-    return trajectories.draw(runs, history, **{"title": TITLE, "labels": {}} | options)
+    return trajectories.draw(tidy_of(runs, history), **{"title": TITLE, "labels": {}} | options)
+
+
+def tidy_of(runs, history):
+    return Tidy(("main",), runs, pd.DataFrame(), history)
 
 
 def lines(ax, label):
@@ -254,18 +260,25 @@ def test_the_check_for_overlaps_finds_one():
 def test_files_are_the_same_bytes(draw, suffix, tmp_path):
     runs, history = tables(FOUR)
     figure, paths = draw(runs, history), [tmp_path / f"{name}.{suffix}" for name in "abc"]
-    style.save(figure, paths[0])
-    style.save(figure, paths[1])
-    style.save(draw(runs.iloc[::-1], history.iloc[::-1]), paths[2])
+    style.save(figure, paths[0], ORIGIN)
+    style.save(figure, paths[1], ORIGIN)
+    style.save(draw(runs.iloc[::-1], history.iloc[::-1]), paths[2], ORIGIN)
     first, *others = (path.read_bytes() for path in paths)
     assert others == [first, first]
     assert not [word for word in (b"CreationDate", b"Creator", b"Producer", b"Software", b"atplotlib") if word in first]
     assert sorted(tmp_path.iterdir()) == paths
 
 
+def test_files_say_where_they_come_from(tmp_path):
+    figure = overview(*tables(FOUR))
+    for suffix in ("pdf", "png"):
+        style.save(figure, tmp_path / f"figure.{suffix}", ORIGIN)
+        assert ORIGIN.encode() in (tmp_path / f"figure.{suffix}").read_bytes()
+
+
 def test_saving_needs_a_known_suffix(tmp_path):
     with pytest.raises(AuditError, match=r"\.pdf or \.png"):
-        style.save(Figure(), tmp_path / "figure.jpg")
+        style.save(Figure(), tmp_path / "figure.jpg", ORIGIN)
 
 
 def test_drawing_leaves_the_settings_of_matplotlib_alone(monkeypatch):
@@ -278,7 +291,7 @@ def test_drawing_leaves_the_settings_of_matplotlib_alone(monkeypatch):
 
 def test_the_settings_of_the_user_do_not_matter(tmp_path):
     runs, history = tables(FOUR)
-    style.save(overview(runs, history), tmp_path / "plain.png")
+    style.save(overview(runs, history), tmp_path / "plain.png", ORIGIN)
     with matplotlib.rc_context({"font.size": 20, "axes.facecolor": "red", "lines.linewidth": 9}):
-        style.save(overview(runs, history), tmp_path / "odd.png")
+        style.save(overview(runs, history), tmp_path / "odd.png", ORIGIN)
     assert (tmp_path / "plain.png").read_bytes() == (tmp_path / "odd.png").read_bytes()

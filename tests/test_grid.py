@@ -146,7 +146,7 @@ def test_names_of_settings_cannot_leave_the_results_folder():
 
 def test_an_artefact_must_name_a_setting_that_exists():
     config = copy.deepcopy(DEMO)
-    config["figures"]["trajectories"]["setting"] = "dem"
+    config["figures"]["trajectories"]["settings"] = ["dem"]
     with pytest.raises(AuditError, match=r"unknown setting 'dem'.*Did you mean 'demo'"):
         read_grid(config, SCHEMA)
 
@@ -154,13 +154,13 @@ def test_an_artefact_must_name_a_setting_that_exists():
 def test_a_label_must_belong_to_a_run():
     config = copy.deepcopy(DEMO)
     config["labels"]["dffa"] = "DFA"
-    with pytest.raises(AuditError, match=r"labels: unknown run 'dffa'.*Did you mean 'dfa'"):
+    with pytest.raises(AuditError, match=r"labels: unknown run or setting 'dffa'.*Did you mean 'dfa'"):
         read_grid(config, SCHEMA)
 
 
 def test_two_settings_can_have_the_same_kind_of_figure():
     config = copy.deepcopy(DEMO)
-    config["figures"]["second"] = {"kind": "trajectories", "setting": "demo", "title": "again"}
+    config["figures"]["second"] = {"kind": "trajectories", "settings": ["demo"], "title": "again"}
     assert read_grid(config, SCHEMA).setting("demo")
 
 

@@ -95,10 +95,14 @@ def test_a_block_that_varies_something_is_one_setting_for_each_value():
 
 def test_figures_name_the_settings_that_vary_makes():
     config = {"settings": {"sweep": without(BLOCK, "epochs") | {"vary": {"epochs": [1, 3]}}}}
-    config["tables"] = {"main_audit": {"setting": "sweep_epochs3", "title": "three"}}
-    assert read_grid(config, SCHEMA).setting("sweep_epochs3")
-    config["tables"]["main_audit"]["setting"] = "sweep"
-    with pytest.raises(AuditError, match="unknown setting 'sweep'; known: sweep_epochs1, sweep_epochs3"):
+    config["tables"] = {"main_audit": {"settings": ["sweep_epochs3"], "title": "three"}}
+    grid = read_grid(config, SCHEMA)
+    assert grid.named(["sweep_epochs3", "sweep"]) == ["sweep_epochs3", "sweep_epochs1"]
+    config["tables"]["main_audit"]["settings"] = ["sweep"]
+    with pytest.raises(AuditError, match=r"found sweep_epochs1, sweep_epochs3; a figure or table of kind main_audit"):
+        read_grid(config, SCHEMA)
+    config["tables"]["main_audit"]["settings"] = ["swep"]
+    with pytest.raises(AuditError, match=r"tables.main_audit.settings: unknown setting 'swep'.*Did you mean 'sweep'"):
         read_grid(config, SCHEMA)
 
 

@@ -98,5 +98,7 @@ def test_the_table_has_every_run_and_nothing_is_left_to_do(finished):
     assert set(zip(runs["setting"], runs["run"])) == {(name, method + option) for name, method, option in CELLS}
     for architecture in ARCHITECTURES:
         rows = sum(architecture == name for name, _, _ in CELLS)
-        assert (finished / f"results/tables/{architecture}.md").read_text().count("\n|") == rows + 2  # the head and the line below it
+        assert (finished / f"results/tables/{architecture}.md").read_text().count(
+            "\n|"
+        ) == rows + 2  # the head and the line below it
     assert planned(finished, config="configs/ci.yaml") == {}

@@ -9,10 +9,17 @@ import pytest
 from fa_audit.registry import load
 from fa_audit.tables import TABLES
 from fa_audit.tables.formats import Number, Table, escape_latex, escape_markdown, to_csv, to_latex, to_markdown
-from fa_audit.tables.main_audit import COLUMNS, QUANTITIES, STATISTICS, build
+from fa_audit.tables.main_audit import COLUMNS, QUANTITIES, STATISTICS
+from fa_audit.tables.main_audit import build as build_from
+from fa_audit.tidy import Tidy
 
 SEEDS = (42, 123, 456)
 LABELS = {"bp": "BP"}
+
+
+def build(runs, *, labels, title="Main audit"):
+    empty = pd.DataFrame()
+    return build_from(Tidy(("main",), runs, empty, empty), labels=labels, title=title)
 
 
 def run(name, accuracy, own=0.35, bp=0.39, growth=2.0, gradient=1e-3, three="PASS", four="trustworthy", stopped=None):
@@ -44,7 +51,7 @@ def cells(table):
 
 
 def test_registry_leads_to_the_table():
-    assert load("table", TABLES, "main_audit") is build
+    assert load("table", TABLES, "main_audit") is build_from
 
 
 def test_rows_by_mean_accuracy_with_labels(runs):
@@ -94,8 +101,8 @@ def test_missing_and_infinite_values_are_shown_as_such():
     assert (row["own frozen (%)"], row["margin (points)"]) == (missing, missing)
     assert row["max growth"] == "inf"
     assert row["median ||g_L||"] == "0 (1/2)"
-    assert r"$\infty$" in to_latex(table)
-    assert " & -- & -- & " in to_latex(table)
+    assert r"$\infty$" in to_latex(table, "spec 12")
+    assert " & -- & -- & " in to_latex(table, "spec 12")
 
 
 def test_csv_holds_every_seed_and_statistic_in_full_precision(runs):
@@ -130,7 +137,7 @@ def test_values_do_not_depend_on_the_order_of_the_input(runs):
 def printed(number):
     """A number as markdown and LaTeX print it."""
     table = Table("", ("x",), ((number,),), pd.DataFrame())
-    return to_markdown(table).splitlines()[-1][2:-2], to_latex(table).splitlines()[-4][:-3]
+    return to_markdown(table).splitlines()[-1][2:-2], to_latex(table, "spec 12").splitlines()[-4][:-3]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +160,7 @@ def test_numbers(number, markdown, latex):
 
 
 def test_latex_is_escaped_and_ruled(runs):
-    text = to_latex(build(runs, labels={"fa": r"50% & ep_x^2 #1 ~ {a}\b $"}, title="A_B"))
+    text = to_latex(build(runs, labels={"fa": r"50% & ep_x^2 #1 ~ {a}\b $"}, title="A_B"), "spec 12")
     assert r"50\% \& ep\_x\textasciicircum{}2 \#1 \textasciitilde{} \{a\}\textbackslash{}b \$ & $3$" in text
     assert r"\caption{A\_B. " in text
     assert r"median $\|g_L\|$ &" in text

@@ -30,8 +30,8 @@ CONFIG = {
             "baselines": ["bp+frozen", "dfa+frozen"],
         }
     },
-    "figures": {name: {"setting": "tiny", "title": name} for name in ("audit_overview", "trajectories")},
-    "tables": {"main_audit": {"setting": "tiny", "title": "tiny"}},
+    "figures": {name: {"settings": ["tiny"], "title": name} for name in ("audit_overview", "trajectories")},
+    "tables": {"main_audit": {"settings": ["tiny"], "title": "tiny"}},
 }
 RUNS = ("bp", "bp+frozen", "dfa", "dfa+frozen")
 

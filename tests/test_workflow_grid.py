@@ -23,7 +23,7 @@ CONFIG = {
     "settings": {"first": BLOCK, "second": VARIED, "frozen": BLOCK | {"runs": ["dfa+frozen"], "baselines": []}},
     "thresholds": {"growth": 1e-6, "reference": 1e9},  # both checks fire at once
     "monitor": {"stop_on": ["D1", "D2"]},
-    "tables": {"main_audit": {"setting": "second_epochs3", "title": "tiny"}},
+    "tables": {"main_audit": {"settings": ["second_epochs3"], "title": "tiny"}},
 }
 
 

@@ -41,7 +41,7 @@ CONFIG = {
             "baselines": ["bp+frozen", "dfa+frozen", f"{NAME}+frozen"],
         }
     },
-    "tables": {"main_audit": {"setting": "tiny", "title": "tiny"}},
+    "tables": {"main_audit": {"settings": ["tiny"], "title": "tiny"}},
     "labels": {NAME: "Signs"},
 }
 AUDITED = (NAME, "dfa", "dfa+penalty1e-2", "dfa+frozen1", "dfa+frozen2")

@@ -1,21 +1,29 @@
-"""Rule build_table: one table as csv, markdown and LaTeX."""
+"""Rule build_table: one table as csv, markdown and LaTeX, and where it comes from."""
 
 from typing import TYPE_CHECKING
 
-import pandas as pd
 from _workflow import logged
 
-from fa_audit.files import write_text
+from fa_audit.files import write_json, write_text
+from fa_audit.origin import origin_of
 from fa_audit.registry import load
 from fa_audit.tables import TABLES
-from fa_audit.tables.formats import to_csv, to_latex, to_markdown
+from fa_audit.tables.formats import to_csv, to_html, to_latex, to_markdown
+from fa_audit.thresholds import Thresholds
+from fa_audit.tidy import read_tidy
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
-    settings = snakemake.params.settings
-    build = load("table", TABLES, settings["kind"])
-    table = build(pd.read_csv(snakemake.input.tidy), title=settings["title"], labels=settings["labels"])
-    for path, text in zip(snakemake.output, (to_csv(table), to_markdown(table), to_latex(table)), strict=True):
-        write_text(path, text)
+    entry = snakemake.params.entry
+    tidy = read_tidy("results/tidy", entry["settings"])
+    origin = origin_of(entry, tidy.runs["digest"], snakemake.input.tidy)
+    build = load("table", TABLES, entry["kind"])
+    limits = Thresholds(**entry["thresholds"])
+    table = build(tidy, title=entry["title"], labels=entry["labels"], thresholds=limits)
+    write_text(snakemake.output.csv, to_csv(table))
+    write_text(snakemake.output.markdown, to_markdown(table))
+    write_text(snakemake.output.latex, to_latex(table, str(origin)))
+    write_text(snakemake.output.html, to_html(table))
+    write_json(snakemake.output.origin, origin.to_dict())

@@ -1,23 +1,27 @@
-"""Rule draw_figure: one figure as PDF and PNG."""
+"""Rule draw_figure: one figure as PDF and PNG, and where it comes from."""
 
 from typing import TYPE_CHECKING
 
-import pandas as pd
 from _workflow import logged
 
 from fa_audit.figures import FIGURES
 from fa_audit.figures.style import save
+from fa_audit.files import write_json
+from fa_audit.origin import origin_of
 from fa_audit.registry import load
 from fa_audit.thresholds import Thresholds
+from fa_audit.tidy import read_tidy
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
-    runs, trajectories = (pd.read_csv(path) for path in snakemake.input.tidy)
-    settings = snakemake.params.settings
-    draw = load("figure", FIGURES, settings["kind"])
-    limits = Thresholds(**settings["thresholds"])
-    figure = draw(runs, trajectories, title=settings["title"], labels=settings["labels"], thresholds=limits)
-    for path in snakemake.output:
-        save(figure, path)
+    entry = snakemake.params.entry
+    tidy = read_tidy("results/tidy", entry["settings"])
+    origin = origin_of(entry, tidy.runs["digest"], snakemake.input.tidy)
+    draw = load("figure", FIGURES, entry["kind"])
+    limits = Thresholds(**entry["thresholds"])
+    figure = draw(tidy, title=entry["title"], labels=entry["labels"], thresholds=limits)
+    for path in (snakemake.output.pdf, snakemake.output.png):
+        save(figure, path, str(origin))
+    write_json(snakemake.output.origin, origin.to_dict())

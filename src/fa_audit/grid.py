@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -14,12 +14,12 @@ import jsonschema
 from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.datasets import DATASETS
 from fa_audit.errors import AuditError, unknown
-from fa_audit.figures import FIGURES
+from fa_audit.figures import FIGURES, FIGURES_OF_ONE
 from fa_audit.methods import METHODS
 from fa_audit.models import model_problems
 from fa_audit.registry import class_literals, entry_of
 from fa_audit.spec import Run, RunSpec, parse_run, short_number
-from fa_audit.tables import TABLES
+from fa_audit.tables import TABLES, TABLES_OF_ONE
 from fa_audit.thresholds import Thresholds
 
 MOST_PROBLEMS = 5
@@ -111,6 +111,13 @@ class Grid:
         if name not in self.settings:
             raise unknown("setting", name, self.settings, where="config")
         return self.settings[name]
+
+    def named(self, names: Iterable[str]) -> list[str]:
+        """Settings by their own name or their block's, in the order of the names."""
+        found = [
+            setting for name in names for setting in self.settings.values() if name in (setting.name, setting.block)
+        ]
+        return list(dict.fromkeys(setting.name for setting in found))
 
     def cells(self, kind: str) -> Iterator[Cell]:
         """The cells of every setting, as `Setting.cells` gives them, sorted."""
@@ -308,14 +315,29 @@ def _name_problems(config: Mapping[str, Any], settings: Mapping[str, tuple[str, 
         yield from _setting_problems(f"settings.{name}", body)
     yield from model_problems(config.get("models", {}))
     runs = {run for _, body in settings.values() for run in _listed(body)}
-    for run in sorted(set(config.get("labels", {})) - runs):
-        yield str(unknown("run", run, runs, where="labels"))
+    labelled = {*runs, *settings}
+    for name in sorted(set(config.get("labels", {})) - labelled):
+        yield str(unknown("run or setting", name, labelled, where="labels"))
     for kind, registry in (("figures", FIGURES), ("tables", TABLES)):
         for name, body in config.get(kind, {}).items():
-            if body.get("kind", name) not in registry:
-                yield str(unknown(kind[:-1], body.get("kind", name), registry, where=f"{kind}.{name}"))
-            elif body["setting"] not in settings:
-                yield str(unknown("setting", body["setting"], settings, where=f"{kind}.{name}.setting"))
+            yield from _artefact_problems(
+                f"{kind}.{name}", body.get("kind", name), body["settings"], registry, settings
+            )
+
+
+def _artefact_problems(
+    where: str, kind: str, named: list[str], registry: Mapping[str, str], settings: Mapping[str, tuple[str, Any]]
+) -> Iterator[str]:
+    """What is wrong with a figure or a table: its kind, or the settings that it reads."""
+    if kind not in registry:
+        yield str(unknown(where.partition("s.")[0], kind, registry, where=where))
+        return
+    known = {*settings, *(block for block, _ in settings.values())}
+    for name in sorted(set(named) - known):
+        yield str(unknown("setting", name, known, where=f"{where}.settings"))
+    found = [name for name, (block, _) in settings.items() if {name, block} & set(named)]
+    if kind in FIGURES_OF_ONE | TABLES_OF_ONE and len(found) > 1:
+        yield f"{where}.settings: found {', '.join(found)}; a figure or table of kind {kind} shows one setting."
 
 
 def _listed(body: Mapping[str, Any]) -> Iterator[str]:

@@ -39,7 +39,9 @@ class Tidy:
 def read_tidy(folder: str | Path, settings: Sequence[str]) -> Tidy:
     """The tables that `folder` holds of some settings, in ``{setting}/runs.csv`` and so on."""
     parts = {
-        name: pd.concat([pd.read_csv(Path(folder) / setting / f"{name}.csv") for setting in settings], ignore_index=True)
+        name: pd.concat(
+            [pd.read_csv(Path(folder) / setting / f"{name}.csv") for setting in settings], ignore_index=True
+        )
         for name in TABLES
     }
     return Tidy(tuple(settings), **parts)

@@ -1,4 +1,4 @@
-"""Registry of figures: kind -> function ``(runs, trajectories, *, title, labels, thresholds) -> Figure``.
+"""Registry of figures: kind -> function ``(tidy, *, title, labels, thresholds) -> Figure``.
 
 One new file and one line here add a figure. This file holds names only and imports nothing.
 """
@@ -7,3 +7,4 @@ FIGURES: dict[str, str] = {
     "audit_overview": "fa_audit.figures.audit_overview:draw",
     "trajectories": "fa_audit.figures.trajectories:draw",
 }
+FIGURES_OF_ONE = frozenset({"audit_overview", "trajectories"})  # kinds that show one setting

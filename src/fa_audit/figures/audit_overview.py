@@ -16,6 +16,7 @@ from matplotlib.textpath import TextPath
 from fa_audit.figures import style
 from fa_audit.statistics import rank_runs
 from fa_audit.thresholds import Thresholds
+from fa_audit.tidy import Tidy
 
 ROW_HEIGHT, SURROUNDINGS = 1.65, 0.95  # inches: one row of panels; titles and legend
 PANEL_WIDTH = 2.45 * 72  # points of the x axis in a figure of two panels a row
@@ -28,8 +29,7 @@ BASELINE = {
 
 
 def draw(
-    runs: pd.DataFrame,
-    trajectories: pd.DataFrame,
+    tidy: Tidy,
     *,
     title: str,
     labels: Mapping[str, str],
@@ -38,12 +38,11 @@ def draw(
     """Growth, reference gradient, stability and accuracy of every run, best mean accuracy first.
 
     Args:
-        runs: one row per run and seed.
-        trajectories: not used; every figure is called alike.
+        tidy: one setting.
         labels: how to print a run; its name where it is not listed.
         thresholds: limits of the checks; default the paper's.
     """
-    limits = thresholds or Thresholds()
+    limits, runs = thresholds or Thresholds(), tidy.runs
     order = rank_runs(runs)
     groups = {run: runs[runs["run"] == run].sort_values("seed") for run in order}
     texts, rotation, text_height = _tick_labels([labels.get(run, run) for run in order])

@@ -59,6 +59,7 @@ METADATA: dict[str, dict[str, None]] = {
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     ".png": {"Software": None},
 }
+ORIGIN = {".pdf": "Keywords", ".png": "Comment"}  # the fields that say where a figure comes from
 
 
 def context() -> AbstractContextManager[None]:
@@ -167,8 +168,11 @@ def settle(figure: Figure) -> Figure:
     return figure
 
 
-def save(figure: Figure, path: str | Path) -> None:
-    """Write a figure as PDF or PNG, whole or not at all; the same figure gives the same bytes.
+def save(figure: Figure, path: str | Path, origin: str) -> None:
+    """Write a figure as PDF or PNG, whole or not at all; the same figure and origin give the same bytes.
+
+    Args:
+        origin: what it was made from, for the file's metadata.
 
     Raises:
         AuditError: the suffix is neither .pdf nor .png.
@@ -176,5 +180,6 @@ def save(figure: Figure, path: str | Path) -> None:
     suffix = Path(path).suffix
     if suffix not in METADATA:
         raise AuditError(f"save: found '{path}'; expected a name that ends in {' or '.join(METADATA)}.")
+    metadata = METADATA[suffix] | {ORIGIN[suffix]: origin}
     with context():
-        write_atomically(path, lambda part: figure.savefig(part, format=suffix[1:], metadata=METADATA[suffix]))
+        write_atomically(path, lambda part: figure.savefig(part, format=suffix[1:], metadata=metadata))

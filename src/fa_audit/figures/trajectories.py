@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from fa_audit.figures import style
 from fa_audit.statistics import rank_runs
 from fa_audit.thresholds import Thresholds
+from fa_audit.tidy import Tidy
 
 PANEL_HEIGHT, LEGEND_ROW = 2.5, 0.16  # inches
 MARKERS_PER_LINE = 5
@@ -25,8 +26,7 @@ PANELS = {
 
 
 def draw(
-    runs: pd.DataFrame,
-    trajectories: pd.DataFrame,
+    tidy: Tidy,
     *,
     title: str,
     labels: Mapping[str, str],
@@ -35,13 +35,12 @@ def draw(
     """Norms at the last state and test accuracy of every epoch, a line per run and seed.
 
     Args:
-        runs: one row per run and seed; names the runs to draw and gives the legend its order, best first.
-        trajectories: one row per run, seed, epoch and layer.
+        tidy: one setting.
         labels: how to print a run; its name where it is not listed.
         thresholds: limits of the checks; default the paper's.
     """
-    limits = thresholds or Thresholds()
-    order = rank_runs(runs)
+    limits, trajectories = thresholds or Thresholds(), tidy.trajectories
+    order = rank_runs(tidy.runs)
     last = trajectories[trajectories["layer"] == trajectories.groupby("run")["layer"].transform("max")]
     names = {run: labels.get(run, run) for run in order}
     columns = max(1, min(4, len(order), 120 // (max(map(len, names.values())) + 8)))

@@ -1,7 +1,8 @@
-"""A table as a value, and its text as CSV, markdown and LaTeX. Pure functions."""
+"""A table as a value, and its text as CSV, markdown, LaTeX and HTML. Pure functions."""
 
 from __future__ import annotations
 
+import html
 import math
 import re
 from collections.abc import Callable
@@ -15,6 +16,10 @@ LATEX_SPECIAL = str.maketrans(
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
 )
 MARKDOWN_SPECIAL = str.maketrans({character: rf"\{character}" for character in r"\|*_<`$"})
+HTML_STYLE = (
+    "body{font:14px sans-serif}table{border-collapse:collapse}caption{text-align:left;padding-bottom:1em}"
+    "th,td{padding:3px 8px;border-bottom:1px solid #ccc}th{text-align:left;border-bottom:2px solid #333}"
+)
 NORM = re.compile(r"\|\|(\w+)\|\|")  # ||g_L||
 
 
@@ -69,14 +74,19 @@ def to_markdown(table: Table) -> str:
     return f"{escape_markdown(table.caption)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def to_latex(table: Table) -> str:
-    r"""A ``table*`` with booktabs rules; the document needs ``\usepackage{booktabs}``."""
+def to_latex(table: Table, origin: str) -> str:
+    r"""A ``table*`` with booktabs rules; the document needs ``\usepackage{booktabs}``.
+
+    Args:
+        origin: what the table was made from, for a comment.
+    """
     alignment = "".join("r" if right else "l" for right in _right_aligned(table))
     rows = [[_render(cell, LATEX) for cell in row] for row in table.rows]
     heading, *body = (" & ".join(line) + r" \\" for line in [map(escape_latex, table.columns), *rows])
     return "\n".join(
         [
             "% needs \\usepackage{booktabs}",
+            *(f"% {part}" for part in origin.split("; ")),
             r"\begin{table*}",
             r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
             rf"\caption{{{escape_latex(table.caption)}}}",
@@ -87,6 +97,22 @@ def to_latex(table: Table) -> str:
             "",
         ]
     )
+
+
+def to_html(table: Table) -> str:
+    """A page with the table alone, for the report."""
+    right = _right_aligned(table)
+    head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
+    rows = "".join(f"<tr>{_html_cells(row, right)}</tr>\n" for row in table.rows)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><style>{HTML_STYLE}</style></head><body>\n'
+        f"<table><caption>{html.escape(table.caption)}</caption>\n<tr>{head}</tr>\n{rows}</table>\n</body></html>\n"
+    )
+
+
+def _html_cells(row: tuple[str | Number, ...], right: list[bool]) -> str:
+    sides = ("right" if number else "left" for number in right)
+    return "".join(f'<td style="text-align:{side}">{_render(cell, HTML)}</td>' for cell, side in zip(row, sides))
 
 
 def escape_markdown(text: str) -> str:
@@ -120,6 +146,7 @@ class _Dialect:
 
 
 MARKDOWN = _Dialect(escape_markdown, "{}", " ± ", "{}e{}", "inf", "–")  # noqa: RUF001 the en dash is meant
+HTML = _Dialect(html.escape, "{}", " ± ", "{}e{}", "inf", "–")  # noqa: RUF001 the en dash is meant
 LATEX = _Dialect(escape_latex, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty", "--")
 
 

@@ -11,6 +11,8 @@ import pandas as pd
 
 from fa_audit.statistics import rank_runs, summarise
 from fa_audit.tables.formats import Number, Table
+from fa_audit.thresholds import Thresholds
+from fa_audit.tidy import Tidy
 
 COLUMNS = (
     "run", "seeds", "accuracy (%)", "own frozen (%)", "margin (points)", "bp+frozen (%)",
@@ -25,7 +27,7 @@ VERDICTS = ("three_check", "four_check")
 STATISTICS = ("mean", "deviation", "interval_low", "interval_high", "median", "max")
 
 
-def build(runs: pd.DataFrame, *, labels: Mapping[str, str], title: str = "Main audit") -> Table:
+def build(tidy: Tidy, *, labels: Mapping[str, str], title: str, thresholds: Thresholds | None = None) -> Table:
     """The table of one setting, best mean accuracy first.
 
     ``values`` is tidy, one number a row: ``run, label, quantity, statistic, seed, n, value, verdict``.
@@ -33,11 +35,12 @@ def build(runs: pd.DataFrame, *, labels: Mapping[str, str], title: str = "Main a
     over the `n` seeds that have one. Accuracies and margins are fractions. Verdicts stand in their own column.
 
     Args:
-        runs: one row per run and seed.
+        tidy: one setting.
         labels: how to print a run; its name where it is not listed.
         title: the beginning of the caption.
+        thresholds: not used, verdicts are those of the audits; every table is called alike.
     """
-    runs = runs.assign(margin=runs["accuracy"] - runs["own_frozen_acc"])
+    runs = tidy.runs.assign(margin=tidy.runs["accuracy"] - tidy.runs["own_frozen_acc"])
     groups = [(run, labels.get(run, run), runs[runs["run"] == run].sort_values("seed")) for run in rank_runs(runs)]
     values = [row for run, label, group in groups for row in _values(run, label, group)]
     return Table(

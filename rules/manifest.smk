@@ -1,0 +1,21 @@
+rule manifest:
+    """Contents and origins of every figure and table, so that a copy of them can be checked."""
+    input:
+        origins=origin_files(),
+        code=code_files("workflow_scripts/manifest.py"),
+    output:
+        manifest="results/MANIFEST.json",
+    log:
+        "results/logs/manifest.log",
+    benchmark:
+        "results/benchmarks/manifest.tsv"
+    localrule: True
+    conda:
+        "../envs/fa-audit.yaml"
+    threads: 1
+    resources:
+        gpu=0,
+        mem_mb=500,
+        runtime=5,
+    script:
+        "../workflow_scripts/manifest.py"
