@@ -21,6 +21,7 @@ PARTS = (
     "config.yaml",
     "envs",
     "benchmarks",
+    "report",
     "src",
 )
 
