@@ -233,6 +233,7 @@ def table_entry(wildcards):
 
 # The report sorts its categories by name; the scorecard comes first.
 SCORECARD_FOLDER, FIGURES_FOLDER, TABLES_FOLDER = "1 Scorecard", "2 Figures", "3 Tables"
+PROVENANCE_FOLDER = "4 Provenance"
 
 
 def data_sets_of(entry):

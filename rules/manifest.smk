@@ -4,7 +4,12 @@ rule manifest:
         origins=origin_files(),
         code=code_files("workflow_scripts/manifest.py"),
     output:
-        manifest="results/MANIFEST.json",
+        manifest=report(
+            "results/MANIFEST.json",
+            caption="../report/manifest.rst",
+            category=PROVENANCE_FOLDER,
+            labels={"file": "MANIFEST.json"},
+        ),
     log:
         "results/logs/manifest.log",
     benchmark:

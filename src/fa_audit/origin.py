@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fa_audit.commit import commit
+from fa_audit.versions import commit, packages, python
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def content_digest(path: str | Path) -> str:
 
 
 def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:
-    """For every artefact its SHA-256 and its origin.
+    """Versions of what runs here, and for every artefact its SHA-256 and its origin.
 
     Args:
         origins: files ``NAME.origin.json`` as the rules write them; the artefacts are ``NAME.*`` beside each.
@@ -66,4 +66,4 @@ def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:
         origin = json.loads(path.read_text(encoding="utf-8"))
         for artefact in sorted(set(path.parent.glob(f"{name}.*")) - {path}):
             entries[str(artefact)] = {"sha256": content_digest(artefact)} | origin
-    return entries
+    return {"versions": {"python": python()} | packages(), "artefacts": entries}

@@ -5,15 +5,12 @@ from __future__ import annotations
 import platform
 import resource
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 
-from fa_audit.commit import commit
 from fa_audit.numerics import describe_numerics
-
-PACKAGES = ("fa-audit", "torch", "torchvision", "numpy", "safetensors", "snakemake")
+from fa_audit.versions import commit, packages, python
 
 
 def provenance(device: torch.device | str) -> dict[str, Any]:
@@ -24,8 +21,8 @@ def provenance(device: torch.device | str) -> dict[str, Any]:
     """
     return {
         "commit": commit(),
-        "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "python": python(),
+        "packages": packages(),
         "platform": platform.platform(),
         "device": device_name(device),
         "peak_memory_mb": peak_memory_mb(device),
@@ -45,10 +42,3 @@ def peak_memory_mb(device: torch.device | str) -> dict[str, float]:
     if torch.device(device).type == "cuda":
         peak["device"] = round(torch.cuda.max_memory_allocated(device) / 1e6, 1)
     return peak
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -1,0 +1,151 @@
+"""Figures, tables, manifest and report of a small grid: what redraws them, what they say of themselves, how they show."""
+
+import hashlib
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+from browser import CHROMIUM, DRIVER, browser
+from projects import copy_sources, planned, snakemake, write_config
+
+SETTING = {
+    "dataset": "digits",
+    "architecture": {"name": "resmlp", "width": 16, "depth": 2},
+    "epochs": 1,
+    "seeds": [1],
+    "runs": ["dfa"],
+    "baselines": ["bp+frozen", "dfa+frozen"],
+}
+CONFIG = {
+    "settings": {"one": SETTING, "two": SETTING | {"batch_size": 64}},
+    "figures": {
+        "audit_overview": {"settings": ["one"], "title": "The first"},
+        "other": {"kind": "audit_overview", "settings": ["two"], "title": "The second"},
+    },
+    "tables": {"main_audit": {"settings": ["two"], "title": "The second"}},
+}
+ARTEFACTS = [
+    *(f"results/figures/{name}.{kind}" for name in CONFIG["figures"] for kind in ("pdf", "png")),
+    *(f"results/tables/main_audit.{kind}" for kind in ("csv", "md", "tex", "html")),
+]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = copy_sources(tmp_path_factory.mktemp("artefacts") / "project")
+    write_config(folder, CONFIG)
+    done = snakemake(folder, "--cores", "2")
+    assert done.returncode == 0, done.stdout
+    return folder
+
+
+@pytest.fixture
+def project(finished, tmp_path):
+    return Path(shutil.copytree(finished, tmp_path / "project"))
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_manifest_has_the_contents_of_every_artefact_and_of_what_it_was_made_from(finished):
+    manifest = json.loads((finished / "results/MANIFEST.json").read_text())
+    assert sorted(manifest["artefacts"]) == sorted(ARTEFACTS)
+    for path, entry in manifest["artefacts"].items():
+        assert entry["sha256"] == digest(finished / path)
+        setting = "one" if "audit_overview" in path else "two"
+        assert {Path(name).parent.name for name in entry["inputs"]} == {setting}
+        assert all(digest(finished / name) == found for name, found in entry["inputs"].items())
+    assert {"python", "torch", "snakemake"} <= set(manifest["versions"])
+
+
+def test_an_artefact_says_where_it_comes_from(finished):
+    for name, folder in (("audit_overview", "figures"), ("other", "figures"), ("main_audit", "tables")):
+        origin = json.loads((finished / f"results/{folder}/{name}.origin.json").read_text())
+        endings = ("pdf", "png") if folder == "figures" else ("tex",)
+        for ending in endings:
+            content = (finished / f"results/{folder}/{name}.{ending}").read_bytes()
+            for part in (origin["commit"], origin["spec"], *origin["inputs"].values()):
+                assert part.encode() in content, (name, ending, part)
+
+
+def test_another_specification_is_another_origin(finished):
+    specs = [
+        json.loads((finished / f"results/figures/{name}.origin.json").read_text())["spec"] for name in CONFIG["figures"]
+    ]
+    assert len(set(specs)) == 2
+
+
+def test_two_builds_give_the_same_bytes(project):
+    before = {path: digest(project / path) for path in [*ARTEFACTS, "results/MANIFEST.json"]}
+    for path in before:
+        (project / path).unlink()
+    done = snakemake(project, "--cores", "1")
+    assert done.returncode == 0, done.stdout
+    assert {path: digest(project / path) for path in before} == before
+
+
+def test_a_changed_style_redraws_figures_and_trains_nothing(project):
+    with (project / "src/fa_audit/figures/style.py").open("a") as stream:
+        stream.write("# edited\n")
+    jobs = planned(project)
+    assert jobs.pop("manifest")
+    assert jobs == {"draw_figure": ["figure=audit_overview", "figure=other"]}
+
+
+def test_a_changed_audit_redraws_what_reads_it_and_nothing_else(project):
+    path = project / "results/audits/two/dfa/seed1.json"
+    audit = json.loads(path.read_text())
+    path.write_text(json.dumps(audit | {"headline_acc": 0.5}))
+    jobs = planned(project)
+    assert jobs["tidy_setting"] == ["setting=two"] and set(jobs) <= {
+        "tidy_setting", "tidy", "draw_figure", "build_table", "manifest",
+    }  # fmt: skip
+    assert jobs["draw_figure"] == ["figure=other"] and jobs["build_table"] == ["table=main_audit"]
+
+
+def test_a_single_figure_trains_what_it_needs_and_no_more(tmp_path):
+    folder = copy_sources(tmp_path / "project")
+    write_config(folder, CONFIG)
+    jobs = planned(folder, "results/figures/other.pdf")
+    assert {name.split(",")[0] for name in jobs["train_network"]} == {"setting=two"}
+    assert jobs["draw_figure"] == ["figure=other"] and "build_table" not in jobs
+
+
+@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver on the PATH")
+def test_the_report_shows_its_figures_and_finds_them(finished, tmp_path):
+    done = snakemake(finished, "--report", str(tmp_path / "report.zip"))
+    assert done.returncode == 0, done.stdout
+    with zipfile.ZipFile(tmp_path / "report.zip") as packed:
+        packed.extractall(tmp_path / "unpacked")
+    (page,) = (tmp_path / "unpacked").rglob("report.html")
+    with browser(tmp_path / "profile") as chromium:
+        chromium.open(page)
+        chromium.wait_for("return document.body.innerText.includes('audits every one of them')")
+        chromium.click("2 Figures")
+        chromium.click("png")
+        chromium.run("document.querySelector('a[iconname=eye]').click()")
+        sizes = chromium.wait_for(
+            "const shown = [...document.images].filter(i => i.src.endsWith('.png') && i.complete && i.naturalWidth > 500);"
+            "return shown.length && shown.map(i => [i.offsetWidth, i.offsetHeight])"
+        )
+        assert all(min(size) > 100 for size in sizes)
+        chromium.run("document.querySelector('a[iconname=information-circle]').click()")
+        chromium.wait_for("return document.body.innerText.includes('D1 fires above its limit')")  # the caption
+        chromium.type_into("input[placeholder='Search...']", "oth\ue007")  # the code of the return key
+        chromium.wait_for("return document.body.innerText.includes('Search results')")
+        rows = chromium.run(
+            "return [...document.querySelectorAll('tbody td:first-child')].map(e => e.innerText.trim())"
+        )
+        assert rows == ["other"]
+        assert chromium.errors() == []
+
+
+def test_the_report_holds_every_artefact(finished, tmp_path):
+    done = snakemake(finished, "--report", str(tmp_path / "report.zip"))
+    assert done.returncode == 0, done.stdout
+    with zipfile.ZipFile(tmp_path / "report.zip") as packed:
+        names = {Path(name).name for name in packed.namelist()}
+    assert {Path(path).name for path in [*ARTEFACTS, "MANIFEST.json"]} <= names
