@@ -13,21 +13,12 @@ from fa_audit.thresholds import Thresholds
 from fa_audit.tidy import Tidy
 
 COLUMNS = (
-    "setting",
-    "data set",
-    "network (d, L)",
-    "epochs",
-    "runs",
-    "seeds",
-    "networks",
-    "hours",
-    "devices",
-    "commits",
-)
+    "setting", "data set", "network (d, L)", "epochs", "runs", "seeds", "networks", "hours", "devices", "commits",
+)  # fmt: skip
 NOTE = (
-    "d: width; L: number of blocks; networks: trained networks that are audited, one for every run and seed; hours: wall time of their trainings, one "
-    "after the other. Frozen and shallow networks that others are only compared with are in neither. Commits: of the "
-    "code that trained them."
+    "d: width; L: number of blocks; networks: trained networks that are audited, one for every run and seed; hours: "
+    "wall time of their trainings, one after the other. Frozen and shallow networks that others are only compared with "
+    "are in neither. Commits: of the code that trained them."
 )
 SIZES = ("width", "depth", "epochs")
 FACTS = ("dataset", "architecture", "device", "commit")

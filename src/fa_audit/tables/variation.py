@@ -58,4 +58,4 @@ def varied_in(sizes: pd.DataFrame) -> list[str]:
         sizes: one row per setting, columns `SIZES`.
     """
     varied = [name for name in SIZES if sizes[name].nunique() > 1]
-    return [] if sizes.duplicated(varied).any() else varied
+    return varied if varied and not sizes.duplicated(varied).any() else []
