@@ -6,6 +6,7 @@ import math
 import pandas as pd
 import pytest
 from made_up_runs import SEEDS, cells, run, statistics, tidy_of
+from projects import ROOT
 
 from fa_audit.registry import load
 from fa_audit.tables import TABLES, TABLES_OF_ONE
@@ -35,6 +36,11 @@ def test_registry_leads_to_the_tables():
     assert load("table", TABLES, "main_audit") is build_from
     assert all(callable(load("table", TABLES, kind)) for kind in TABLES)
     assert set(TABLES) >= TABLES_OF_ONE
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_every_kind_has_a_caption_for_the_report(kind):
+    assert (ROOT / f"report/captions/{kind}.rst").read_text().endswith(".\n")
 
 
 def test_rows_by_mean_accuracy_with_labels():
