@@ -5,5 +5,10 @@ One new file and one line here add a table. This file holds names only and impor
 
 TABLES: dict[str, str] = {
     "main_audit": "fa_audit.tables.main_audit:build",
+    "comparison": "fa_audit.tables.comparison:build",
+    "variation": "fa_audit.tables.variation:build",
+    "penalty": "fa_audit.tables.penalty:build",
+    "null_calibration": "fa_audit.tables.null_calibration:build",
+    "inventory": "fa_audit.tables.inventory:build",
 }
-TABLES_OF_ONE = frozenset({"main_audit"})  # kinds that show one setting
+TABLES_OF_ONE = frozenset({"main_audit", "penalty"})  # kinds that show one setting

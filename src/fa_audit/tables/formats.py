@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,8 +15,13 @@ LATEX_SPECIAL = str.maketrans(
     {character: rf"\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
+    | {"[": "{[}", "*": "{*}"}  # which a line break before them would take for its own
 )
-MARKDOWN_SPECIAL = str.maketrans({character: rf"\{character}" for character in r"\|*_<`$"})
+MARKDOWN_SPECIAL = str.maketrans({character: rf"\{character}" for character in r"\|*_<`$[]~&"})
+LONGEST_HEADING, LONGEST_TEXT = 8, 18  # characters, after which LaTeX gets a line break
+WHOLE_WORDS = {"break_long_words": False, "break_on_hyphens": False}
+# Tables that are too wide for the page shrink to its width; the others keep their size.
+LATEX_FIT = r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%"
 HTML_STYLE = (
     "body{font:14px sans-serif}table{border-collapse:collapse}caption{text-align:left;padding-bottom:1em}"
     "th,td{padding:3px 8px;border-bottom:1px solid #ccc}th{text-align:left;border-bottom:2px solid #333}"
@@ -34,6 +40,7 @@ class Number:
         deviation: printed behind ± with the same decimals.
         signed: print a plus sign, too.
         measured, of: how many of the seeds stand behind the value; printed where some are missing.
+        absent: what is printed where there is no value; a dash if empty.
     """
 
     value: float | None
@@ -42,6 +49,7 @@ class Number:
     signed: bool = False
     measured: int = 1
     of: int = 1
+    absent: str = ""
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ class Table:
     Attributes:
         caption: what it shows and how its numbers were formed.
         columns: headings; ``||g_L||`` becomes a norm in LaTeX.
-        rows: cells as they are printed.
+        rows: cells as they are printed; a line break in a text is a line break in LaTeX and a space elsewhere.
         values: the numbers behind the cells in full precision, for the CSV; see the module that builds the table.
     """
 
@@ -75,24 +83,29 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table, origin: str) -> str:
-    r"""A ``table*`` with booktabs rules; the document needs ``\usepackage{booktabs}``.
+    r"""A ``table*`` with booktabs rules, no wider than the page; the document needs booktabs and graphicx.
+
+    Headings and long texts are broken into lines. Characters beyond ASCII pass as UTF-8, which every LaTeX reads,
+    though with pdfLaTeX and its usual fonts not those of every script.
 
     Args:
         origin: what the table was made from, for a comment.
     """
     alignment = "".join("r" if right else "l" for right in _right_aligned(table))
+    headings = [_latex_lines(*column, "b", LONGEST_HEADING) for column in zip(table.columns, alignment)]
     rows = [[_render(cell, LATEX) for cell in row] for row in table.rows]
-    heading, *body = (" & ".join(line) + r" \\" for line in [map(escape_latex, table.columns), *rows])
+    heading, *body = (" & ".join(line) + r" \\" for line in [headings, *rows])
     return "\n".join(
         [
-            "% needs \\usepackage{booktabs}",
+            "% needs \\usepackage{booktabs,graphicx}",
             *(f"% {part}" for part in origin.split("; ")),
             r"\begin{table*}",
             r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
-            rf"\caption{{{escape_latex(table.caption)}}}",
+            rf"\caption{{{escape_latex(table.caption)}}}\medskip",
+            LATEX_FIT,
             rf"\begin{{tabular}}{{@{{}}{alignment}@{{}}}}",
             *(r"\toprule", heading, r"\midrule", *body, r"\bottomrule"),
-            r"\end{tabular}",
+            r"\end{tabular}}",
             r"\end{table*}",
             "",
         ]
@@ -117,16 +130,29 @@ def _html_cells(row: tuple[str | Number, ...], right: list[bool]) -> str:
 
 def escape_markdown(text: str) -> str:
     """The text with every character escaped that markdown or a markdown table would interpret."""
-    return text.translate(MARKDOWN_SPECIAL)
+    return " ".join(text.split()).translate(MARKDOWN_SPECIAL)
 
 
 def escape_latex(text: str) -> str:
     """The text with LaTeX's special characters escaped and ``||g_L||`` as mathematics."""
-    plain_and_norms = NORM.split(text)
+    plain_and_norms = NORM.split(" ".join(text.split()))
     return "".join(
         rf"$\|{part}\|$" if position % 2 else part.translate(LATEX_SPECIAL)
         for position, part in enumerate(plain_and_norms)
     )
+
+
+def _latex_lines(text: str, side: str, base: str, longest: int) -> str:
+    """The text in lines of about `longest` characters; `base` is the line that stands on the row's: t or b."""
+    parts = (textwrap.wrap(part, longest, **WHOLE_WORDS) for part in text.splitlines())
+    lines = [escape_latex(line) for part in parts for line in part]
+    if len(lines) < 2:
+        return "".join(lines)
+    return rf"\begin{{tabular}}[{base}]{{@{{}}{side}@{{}}}}" + r"\\".join(lines) + r"\end{tabular}"
+
+
+def _latex_text(text: str) -> str:
+    return _latex_lines(text, "l", "t", LONGEST_TEXT)
 
 
 def _right_aligned(table: Table) -> list[bool]:
@@ -147,7 +173,7 @@ class _Dialect:
 
 MARKDOWN = _Dialect(escape_markdown, "{}", " ± ", "{}e{}", "inf", "–")  # noqa: RUF001 the en dash is meant
 HTML = _Dialect(html.escape, "{}", " ± ", "{}e{}", "inf", "–")  # noqa: RUF001 the en dash is meant
-LATEX = _Dialect(escape_latex, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty", "--")
+LATEX = _Dialect(_latex_text, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty", "--")
 
 
 def _render(cell: str | Number, dialect: _Dialect) -> str:
@@ -155,7 +181,7 @@ def _render(cell: str | Number, dialect: _Dialect) -> str:
     if isinstance(cell, str):
         return dialect.text(cell)
     if cell.value is None or math.isnan(cell.value):
-        return dialect.absent
+        return dialect.text(cell.absent) if cell.absent else dialect.absent
     parts = [value for value in (cell.value, cell.deviation) if value is not None]
     body = dialect.plus_minus.join(_digits(value, cell.decimals, dialect) for value in parts)
     sign = "+" if cell.signed and cell.value >= 0 else ""
@@ -169,8 +195,10 @@ def _digits(value: float, decimals: int | None, dialect: _Dialect) -> str:
         return ("-" if value < 0 else "") + dialect.infinity
     if decimals is not None:
         return f"{value:z.{decimals}f}"  # z: no minus before 0.0
-    short = f"{value:.3g}"
-    if value == 0 or ("e" not in short and abs(value) >= 0.01):
+    short = f"{value:#.3g}".removesuffix(".")
+    if "e" not in short and abs(value) >= 0.01:
         return short
+    if value == 0:
+        return "0"
     mantissa, exponent = f"{value:.1e}".split("e")
     return dialect.power.format(mantissa, int(exponent))

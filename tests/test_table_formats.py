@@ -1,0 +1,172 @@
+"""Tables as csv, markdown, LaTeX and HTML: digits, escapes, and that every format reads back as the same table."""
+
+import io
+import math
+import re
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+from made_up_runs import run, tidy_of
+
+from fa_audit.registry import load
+from fa_audit.tables import TABLES
+from fa_audit.tables.formats import (
+    LATEX_FIT,
+    Number,
+    Table,
+    escape_latex,
+    escape_markdown,
+    to_csv,
+    to_html,
+    to_latex,
+    to_markdown,
+)
+
+ODD = "50% & [a](b) ep_x^2 #1 ~ {c}\\d $ <e> | é Ω\n* two"
+KINDS = sorted(TABLES)
+
+
+def table_of(kind):
+    """A table with a label full of special characters, missing values, and a verdict that differs."""
+    runs = [
+        run("bp", own_frozen_acc=None, max_growth=math.inf, fresh_b_mean=None, fresh_b_std=None, deep_rho=math.nan),
+        run("dfa+penalty1e-2", 2, stopped_after=[3, None], three_check=["PASS", "FAIL(D1+D2)"]),
+        run("dfa", 2, four_check=math.nan, commit=None, seconds=None, first_scale_flag=[2, None]),
+    ]
+    labels = {"bp": ODD, "main": ODD}
+    return load("table", TABLES, kind)(tidy_of(*runs), labels=labels, title="A_B & 100%\n[x]")
+
+
+def printed(number):
+    """A number as markdown and LaTeX print it."""
+    table = Table("", ("x",), ((number,),), pd.DataFrame())
+    latex = to_latex(table, "spec 12").splitlines()
+    return to_markdown(table).splitlines()[-1][2:-2], latex[latex.index(r"\midrule") + 1][:-3]
+
+
+@pytest.mark.parametrize(
+    ("number", "markdown", "latex"),
+    [
+        (Number(12345.0), "1.2e4", r"$1.2\times10^{4}$"),
+        (Number(-2.5e-9), "-2.5e-9", r"$-2.5\times10^{-9}$"),
+        (Number(999.6), "1.0e3", r"$1.0\times10^{3}$"),
+        (Number(941.2), "941", "$941$"),
+        (Number(1.8), "1.80", "$1.80$"),
+        (Number(0.05), "0.0500", "$0.0500$"),
+        (Number(0.00999), "1.0e-2", r"$1.0\times10^{-2}$"),
+        (Number(0.0), "0", "$0$"),
+        (Number(-math.inf), "-inf", r"$-\infty$"),
+        (Number(-0.04, decimals=1, signed=True), "0.0", "$0.0$"),
+        (Number(0.04, decimals=1, signed=True), "+0.0", "$+0.0$"),
+        (Number(0.5, decimals=2, deviation=0.125), "0.50 ± 0.12", r"$0.50 \pm 0.12$"),
+        (Number(3.0, decimals=0, measured=2, of=3), "3 (2/3)", "$3$ (2/3)"),
+        (Number(math.nan), "–", "--"),  # noqa: RUF001 the en dash is meant
+        (Number(None, measured=0, of=3, absent="never_"), r"never\_", r"never\_"),
+    ],
+)
+def test_numbers(number, markdown, latex):
+    assert printed(number) == (markdown, latex)
+
+
+def test_escapes():
+    assert escape_latex("a|b <c> ||h_L||") == r"a\textbar{}b \textless{}c\textgreater{} $\|h_L\|$"
+    assert escape_latex(r"50% & #1 ~ {a}\b ^ $") == (
+        r"50\% \& \#1 \textasciitilde{} \{a\}\textbackslash{}b \textasciicircum{} \$"
+    )
+    assert escape_latex("[x]* y") == "{[}x]{*} y"  # which \\ before them would take for its own
+    assert escape_markdown(r"a|b*c_d\`<$") == r"a\|b\*c\_d\\\`\<\$"
+    assert escape_markdown("[a](b) &amp; ~x~") == r"\[a\](b) \&amp; \~x\~"
+
+
+def test_a_line_break_in_a_text_is_one_in_latex_only():
+    table = Table("one\n\ntwo", ("run",), (("a\nb",),), pd.DataFrame())
+    assert to_markdown(table) == "one two\n\n| run |\n| --- |\n| a b |\n"
+    assert r"\caption{one two}" in to_latex(table, "x")
+    assert r"\begin{tabular}[t]{@{}l@{}}a\\b\end{tabular} \\" in to_latex(table, "x")
+
+
+def test_long_texts_and_headings_break_between_words():
+    cell = "needs walk-back (a, b, d), a_very_long_name_of_something"
+    text = to_latex(Table("", ("own frozen (%)", "x"), ((Number(1.0), cell),), pd.DataFrame()), "x")
+    assert r"\begin{tabular}[b]{@{}r@{}}own\\frozen\\(\%)\end{tabular} & x \\" in text
+    lines = r"needs walk-back\\(a, b, d),\\a\_very\_long\_name\_of\_something"
+    assert rf"$1.00$ & \begin{{tabular}}[t]{{@{{}}l@{{}}}}{lines}\end{{tabular}} \\" in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_csv_reads_back(kind):
+    table = table_of(kind)
+    values = pd.read_csv(io.StringIO(to_csv(table)), dtype={"value": str})
+    assert list(values.columns) == list(table.values.columns)
+    assert values["value"].map(float).equals(table.values["value"])  # read_csv itself may miss the last bit
+    assert set(values["label"]) == set(table.values["label"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_markdown_has_one_cell_per_column_in_every_row(kind):
+    table = table_of(kind)
+    caption, empty, *lines = to_markdown(table).splitlines()
+    assert caption.startswith(r"A\_B \& 100% \[x\]. ") and empty == ""
+    counts = {len(re.findall(r"(?<!\\)\|", line)) for line in lines}
+    assert counts == {len(table.columns) + 1} and len(lines) == len(table.rows) + 2
+    assert any(r"\[a\](b) ep\_x^2 #1 \~ {c}\\d \$ \<e> \| é Ω \* two" in line for line in lines)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_latex_is_balanced_and_has_one_cell_per_column_in_every_row(kind):
+    table = table_of(kind)
+    text = to_latex(table, "commit 1; spec 2")
+    plain = re.sub(r"(\\\\)|\\[&%$#_{}]", r"\1", text)  # without escaped characters, with line breaks
+    assert plain.count("{") == plain.count("}") and plain.count("$") % 2 == 0
+    for environment in ("table*", "tabular"):
+        assert text.count(rf"\begin{{{environment}}}") == text.count(rf"\end{{{environment}}}") > 0
+    rows = [line for line in plain.splitlines() if line.endswith(r"\\")]
+    assert len(rows) == len(table.rows) + 1
+    assert {line.count("&") for line in rows} == {len(table.columns) - 1}
+    alignment = re.search(re.escape(LATEX_FIT) + r"\n\\begin\{tabular\}\{@\{\}([lr]+)@\{\}\}", text)[1]
+    assert len(alignment) == len(table.columns)
+    order = [text.index(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}}")]
+    assert order == sorted(order)
+    assert text.startswith("% needs \\usepackage{booktabs,graphicx}\n% commit 1\n% spec 2\n")
+    assert r"\caption{A\_B \& 100\% {[}x]. " in text
+
+
+class Cells(HTMLParser):
+    """The cells of an HTML table, row by row."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.inside = [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "tr":
+            self.rows.append([])
+        self.inside = tag in ("td", "th")
+        if self.inside:
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        self.inside = self.inside and tag not in ("td", "th")
+
+    def handle_data(self, data):
+        if self.inside:
+            self.rows[-1][-1] += data
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_html_reads_back(kind):
+    table = table_of(kind)
+    heading, *rows = Cells(to_html(table)).rows
+    assert heading == list(table.columns)
+    texts = [[cell for cell in row if isinstance(cell, str)] for row in table.rows]
+    found = [[text for text, cell in zip(row, cells) if isinstance(cell, str)] for row, cells in zip(rows, table.rows)]
+    assert found == texts and len(rows) == len(table.rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_has_at_most_ten_columns(kind):
+    two = [run("dfa", setting="a", depth=2), run("dfa", setting="b", depth=4)]
+    tidy = tidy_of(two[0]) if kind in ("main_audit", "penalty") else tidy_of(*two)
+    assert len(load("table", TABLES, kind)(tidy, labels={}, title="x").columns) <= 10
