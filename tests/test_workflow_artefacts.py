@@ -1,4 +1,4 @@
-"""Figures, tables, manifest and report of a small grid: what redraws them, what they say of themselves, how they show."""
+"""Figures, tables, manifest and report of a small grid: what redraws them, what they say of themselves."""
 
 import hashlib
 import json
@@ -128,7 +128,7 @@ def test_the_report_shows_its_figures_and_finds_them(finished, tmp_path):
         chromium.click("png")
         chromium.run("document.querySelector('a[iconname=eye]').click()")
         sizes = chromium.wait_for(
-            "const shown = [...document.images].filter(i => i.src.endsWith('.png') && i.complete && i.naturalWidth > 500);"
+            "const shown = [...document.images].filter(i => i.src.endsWith('.png') && i.naturalWidth > 500);"
             "return shown.length && shown.map(i => [i.offsetWidth, i.offsetHeight])"
         )
         assert all(min(size) > 100 for size in sizes)
@@ -136,9 +136,8 @@ def test_the_report_shows_its_figures_and_finds_them(finished, tmp_path):
         chromium.wait_for("return document.body.innerText.includes('D1 fires above its limit')")  # the caption
         chromium.type_into("input[placeholder='Search...']", "oth\ue007")  # the code of the return key
         chromium.wait_for("return document.body.innerText.includes('Search results')")
-        rows = chromium.run(
-            "return [...document.querySelectorAll('tbody td:first-child')].map(e => e.innerText.trim())"
-        )
+        first_cells = "[...document.querySelectorAll('tbody td:first-child')]"
+        rows = chromium.run(f"return {first_cells}.map(cell => cell.innerText.trim())")
         assert rows == ["other"]
         assert chromium.errors() == []
 
