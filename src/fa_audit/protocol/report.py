@@ -19,10 +19,8 @@ from fa_audit.protocol.verdicts import (
     four_check_verdict,
     three_check_verdict,
 )
-from fa_audit.thresholds import Thresholds
+from fa_audit.thresholds import FIRES_ABOVE, LETTERS, Thresholds
 
-LETTERS = {"scale": "D1 / (a)", "reference": "D2 / (b)", "stability": "(c)", "depth": "D3 / (d)",
-           "depth_strict": "D3-strict"}  # fmt: skip
 CREDIT_COLUMNS = ("cosine", "rho", "nudging")
 
 
@@ -169,7 +167,7 @@ class DiagnosticReport:
         for name, letter in LETTERS.items():
             entry: Check = getattr(self.checks, name)
             outcome = {True: "FIRES", False: "ok", None: "not evaluated"}[entry.fires]
-            sign = ">" if name in ("scale", "stability") else "<"
+            sign = ">" if name in FIRES_ABOVE else "<"
             note = f" ({entry.note})" if entry.note else ""
             yield [f"{letter} {entry.name}", _number(entry.value), f"{sign} {entry.threshold:g}", outcome + note]
 
