@@ -24,7 +24,7 @@ PAPER_SAMPLES, PAPER_BATCHES = 128, 10
 def disclosures(cell: Cell) -> tuple[tuple[str, str], ...]:
     """Term and text of every disclosure that applies to the audits of a cell."""
     said = (
-        ("Seeds", _seeds(cell)),
+        ("Spread", _spread(cell)),
         ("Verdicts", _verdicts(cell)),
         ("Baseline of D3", by_seed(cell, _baseline)),
         ("Baseline of D3-strict", by_seed(cell, _strict_baseline)),
@@ -67,7 +67,7 @@ def span(values: Iterable[float | None]) -> str:
 # --- seeds and baselines -------------------------------------------------------------------------------------------
 
 
-def _seeds(cell: Cell) -> str:
+def _spread(cell: Cell) -> str:
     n = len(cell.labels)
     if n == 1:
         return f"one {cell.unit}: no deviation and no interval, nothing is known of the spread"
