@@ -70,7 +70,12 @@ def test_the_check_of_latex_notices(broken):
 
 
 def test_latex_is_escaped_balanced_and_full(real, tmp_path):
-    audit = real | {"run": STRANGE, "setting": STRANGE, "notes": f"{STRANGE}\n\n{STRANGE}\x00", "flags": [STRANGE]}
+    audit = real | {
+        "run": STRANGE,
+        "setting": STRANGE,
+        "notes": f"{STRANGE}\n\n{STRANGE}\x00",
+        "flags": [f"{STRANGE}\n\n\x00"],
+    }
     audit |= {"verdict": dict.fromkeys(real["verdict"], STRANGE)}
     (tmp_path / "strange.json").write_text(json.dumps(audit))
     text = to_latex(report(read_cell([tmp_path / "strange.json"])))
