@@ -9,9 +9,10 @@ from projects import ROOT
 
 from fa_audit.audit import audit
 from fa_audit.audit_json import CREDITS, DEEP, STATES
+from fa_audit.checks import LETTERS
 from fa_audit.learner import load_method
 from fa_audit.methods import METHODS
-from fa_audit.thresholds import LETTERS, Thresholds
+from fa_audit.thresholds import Thresholds
 from fa_audit.tidy import layers_table, runs_table
 from fa_audit.training import train
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import jsonschema
 
+from fa_audit.checks import LETTERS
 from fa_audit.errors import AuditError
-from fa_audit.thresholds import LETTERS
 
 AUDIT = (
     "an audit's JSON: results/audits/SETTING/RUN/seed*.json, results/models/NAME.json, or what"

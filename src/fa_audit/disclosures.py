@@ -15,7 +15,8 @@ from typing import Any
 from scipy import stats
 
 from fa_audit.audit_json import Cell, number
-from fa_audit.thresholds import LETTERS, Thresholds
+from fa_audit.checks import LETTERS
+from fa_audit.thresholds import Thresholds
 
 Audit = Mapping[str, Any]
 PAPER_SAMPLES, PAPER_BATCHES = 128, 10

@@ -10,11 +10,11 @@ from typing import Any
 import pandas as pd
 
 from fa_audit.audit_json import Cell, number
+from fa_audit.checks import FIRES_ABOVE, LETTERS
 from fa_audit.disclosures import by_seed, disclosures
 from fa_audit.statistics import summarise
 from fa_audit.tables import formats
 from fa_audit.tables.formats import Number, Table
-from fa_audit.thresholds import FIRES_ABOVE, LETTERS
 
 OUTCOMES = {True: "fires", False: "ok", None: "not evaluated"}
 UNKNOWN = "not recorded"

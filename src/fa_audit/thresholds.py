@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LETTERS = {"scale": "D1 / (a)", "reference": "D2 / (b)", "stability": "(c)", "depth": "D3 / (d)",
-           "depth_strict": "D3-strict"}  # fmt: skip
-FIRES_ABOVE = frozenset({"scale", "stability"})  # the other checks fire below their limit
-
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
+from fa_audit.checks import FIRES_ABOVE, LETTERS
 from fa_audit.metrics import Measured
 from fa_audit.protocol.diagnostics import Diagnostics
 from fa_audit.protocol.verdicts import (
@@ -19,7 +20,7 @@ from fa_audit.protocol.verdicts import (
     four_check_verdict,
     three_check_verdict,
 )
-from fa_audit.thresholds import FIRES_ABOVE, LETTERS, Thresholds
+from fa_audit.thresholds import Thresholds
 
 CREDIT_COLUMNS = ("cosine", "rho", "nudging")
 
