@@ -17,6 +17,7 @@ PARTS = (
     "workflow_scripts",
     "schemas",
     "profiles",
+    "report",
     "configs",
     "config.yaml",
     "envs",

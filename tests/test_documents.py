@@ -1,15 +1,29 @@
-"""Documents that are generated say what the code says."""
+"""Documents say what the code says: tables that are generated from it, and a card for every diagnostic."""
 
 import re
 import subprocess
 import sys
 
+import pytest
 from projects import ROOT
 
+from fa_audit.audit import audit
+from fa_audit.audit_json import CREDITS, DEEP, STATES
+from fa_audit.checks import LETTERS
 from fa_audit.learner import load_method
 from fa_audit.methods import METHODS
+from fa_audit.thresholds import Thresholds
+from fa_audit.tidy import layers_table, runs_table
+from fa_audit.training import train
 
 CHECK = [sys.executable, str(ROOT / "tools/methods_table.py"), "--check"]
+PROTOCOL = (ROOT / "docs/protocol.md").read_text()
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PROTOCOL, flags=re.MULTILINE | re.DOTALL))
+CARDS = {
+    card: body
+    for section in ("Checks", "Evidence about the reference", "Credit metrics")
+    for card, body in re.findall(r"^### (.+?)\n(.*?)(?=^### |\Z)", SECTIONS[section], flags=re.MULTILINE | re.DOTALL)
+}
 
 
 def test_the_tables_of_methods_are_those_of_the_registry():
@@ -33,3 +47,47 @@ def test_a_stale_table_is_noticed(tmp_path):
     assert stale.returncode == 1 and "run python tools/methods_table.py" in stale.stderr
     subprocess.run(program, check=True)
     assert (tmp_path / "docs/methods.md").read_text() == text
+
+
+# --- docs/protocol.md ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("card", CARDS)
+def test_every_card_says_the_same_five_things(card):
+    terms = re.findall(r"^- \*\*(.+?):\*\*", CARDS[card], flags=re.MULTILINE)
+    limit = "Fires" if card in re.findall(r"^### (.+)", SECTIONS["Checks"], flags=re.MULTILINE) else "Limit"
+    assert terms == ["Equation", "Unit, range", limit, "In the files", "Lies"]
+
+
+def places():
+    """What stands in backquotes after "In the files", in every card."""
+    files = " ".join(body.partition("**In the files:**")[2].partition("**Lies:**")[0] for body in CARDS.values())
+    return set(re.findall(r"`([^`]+)`", files))
+
+
+def test_every_check_layer_and_credit_of_an_audit_has_its_place_in_a_card():
+    expected = {f"checks.{name}" for name in LETTERS} | {f"credit[].{name}" for name in CREDITS}
+    expected |= {f"layers[].{name}" for name in STATES if name != "layer"} | {f"deep.{name}" for name in DEEP}
+    expected |= {"finite", "feature_drift", "first_flags.first_scale_flag", "first_flags.first_reference_flag"}
+    assert expected <= places()
+    assert not {place for place in places() - expected if re.match(r"(checks|credit\[\]|layers\[\]|deep)\.", place)}
+
+
+def test_what_the_cards_name_is_in_a_real_audit_and_its_tables(make_spec, dataset):
+    spec = make_spec("dfa", epochs=1)
+    trained = train(spec, dataset)
+    audited = audit(trained.learner, dataset, 0.5, trajectory=trained.history).to_dict()
+    assert tuple(audited["checks"]) == tuple(LETTERS) and set(audited["layers"][0]) == set(STATES)
+    assert set(audited["credit"][0]) == set(CREDITS) and set(audited["deep"]) == set(DEEP)
+    about = {"setting": "tiny", "run": "dfa", "seed": 3, "spec": spec.to_dict(), "baseline_runs": {}}
+    about |= dict.fromkeys(("stopped_after", "digest", "seconds", "device", "commit"))
+    columns = {*runs_table([audited | about]), *layers_table([audited | about])}
+    words = {name for name in places() if re.fullmatch(r"\w+", name)}
+    assert words <= columns | set(audited) | {"runs", "layers", "trajectories"}
+    assert {"max_growth", "grad_norm_last", "fresh_b_std", "rho_random_std", "stopped_after"} <= words
+
+
+def test_the_limits_are_the_defaults_of_the_code():
+    stated = re.findall(r"`(growth|reference|stability|depth_margin|saturation)` = ([\d.e-]+\d)", PROTOCOL)
+    assert {name for name, _ in stated} == set(Thresholds.__dataclass_fields__)
+    assert all(float(value) == getattr(Thresholds(), name) for name, value in stated)

@@ -1,4 +1,4 @@
-"""`fa-audit`: train and audit a single run without the workflow, and list what there is."""
+"""`fa-audit`: train, audit and report a single run without the workflow, and list what there is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _audit_parser(commands.add_parser("audit", help="audit a checkpoint"))
+    _report_parser(commands.add_parser("report", help="fill in the reporting template from the audits of one cell"))
     _train_parser(commands.add_parser("train", help="train one network and write its checkpoint"))
     for name, command in (("methods", _methods), ("architectures", _architectures), ("datasets", _datasets)):
         commands.add_parser(name, help=f"list the {name}").set_defaults(command=command)
@@ -53,6 +54,13 @@ def _audit_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bp-frozen", type=Path, metavar="JSON", help="backpropagation's frozen baseline")
     parser.add_argument("--method", help="package.module:ClassName of a checkpoint whose method is not fa-audit's own")
     parser.add_argument("--format", choices=("text", "json", "markdown"), default="text")
+
+
+def _report_parser(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=_report)
+    parser.add_argument("audits", type=Path, nargs="+", metavar="FILE", help="an audit's JSON, one for each seed")
+    parser.add_argument("--format", choices=("markdown", "latex"), default="markdown")
+    parser.add_argument("--output", type=Path, metavar="PATH", help="the file to write; default the terminal")
 
 
 def _train_parser(parser: argparse.ArgumentParser) -> None:
@@ -92,9 +100,20 @@ def _audit(options: argparse.Namespace) -> int:
         trajectory=read_trajectory(history) if history.exists() else (),
         stopped_after=facts.get("stopped_after"),
     )
-    forms = {"text": str, "markdown": type(report).to_markdown, "json": lambda r: json.dumps(r.to_dict(), indent=2)}
+    forms = {
+        "text": str,
+        "markdown": type(report).to_markdown,
+        "json": lambda report: json.dumps(report.to_dict() | _about(learner.spec, facts), indent=2),
+    }
     print(forms[options.format](report))
     return 0
+
+
+def _about(spec: RunSpec, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What was audited, as the workflow's audits say it; what no sidecar tells is left out."""
+    told = facts | {key: facts.get("provenance", {}).get(key) for key in ("device", "commit")}
+    known = {key: told[key] for key in ("stopped_after", "seconds", "device", "commit") if told.get(key) is not None}
+    return {"spec": spec.to_dict(), "digest": spec.digest} | known
 
 
 def _facts(path: Path) -> dict[str, Any]:
@@ -121,6 +140,19 @@ def _baseline(path: Path | None, audited: RunSpec) -> tuple[str, float] | None:
     if not spec.frozen_blocks:
         raise AuditError(f"{path}: {spec.method} without frozen blocks is no baseline; expected {spec.method}+frozen.")
     return f"{spec.method}+frozen", facts["accuracy"]
+
+
+def _report(options: argparse.Namespace) -> int:
+    from fa_audit.audit_json import read_cell
+    from fa_audit.files import write_text
+    from fa_audit.reporting import report, to_latex, to_markdown
+
+    text = {"markdown": to_markdown, "latex": to_latex}[options.format](report(read_cell(options.audits)))
+    if options.output:
+        write_text(options.output, text)
+    else:
+        print(text, end="")
+    return 0
 
 
 def _train(options: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
+from fa_audit.checks import FIRES_ABOVE, LETTERS
 from fa_audit.metrics import Measured
 from fa_audit.protocol.diagnostics import Diagnostics
 from fa_audit.protocol.verdicts import (
@@ -21,8 +22,6 @@ from fa_audit.protocol.verdicts import (
 )
 from fa_audit.thresholds import Thresholds
 
-LETTERS = {"scale": "D1 / (a)", "reference": "D2 / (b)", "stability": "(c)", "depth": "D3 / (d)",
-           "depth_strict": "D3-strict"}  # fmt: skip
 CREDIT_COLUMNS = ("cosine", "rho", "nudging")
 
 
@@ -169,7 +168,7 @@ class DiagnosticReport:
         for name, letter in LETTERS.items():
             entry: Check = getattr(self.checks, name)
             outcome = {True: "FIRES", False: "ok", None: "not evaluated"}[entry.fires]
-            sign = ">" if name in ("scale", "stability") else "<"
+            sign = ">" if name in FIRES_ABOVE else "<"
             note = f" ({entry.note})" if entry.note else ""
             yield [f"{letter} {entry.name}", _number(entry.value), f"{sign} {entry.threshold:g}", outcome + note]
 
