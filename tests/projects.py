@@ -21,6 +21,8 @@ PARTS = (
     "config.yaml",
     "envs",
     "benchmarks",
+    "reference",
+    "report",
     "src",
 )
 
