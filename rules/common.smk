@@ -11,7 +11,8 @@ sys.path[:0] = [str(Path(workflow.basedir) / folder) for folder in ("src", "work
 sys.path.append(os.getcwd())  # methods of the user's own
 
 from _code import code_files
-from _inventory import dry_run, inventory
+from _command import dry_run, targets
+from _inventory import inventory
 from _lock import claim_folder
 from _machine import gpu_here
 from _messages import plan, results, way_on
@@ -23,6 +24,7 @@ from fa_audit.figures import FIGURES
 from fa_audit.grid import read_grid
 from fa_audit.methods import METHODS
 from fa_audit.models import model_entry
+from fa_audit.published import FILE, read_published
 from fa_audit.registry import class_literals, entry_of
 from fa_audit.tables import TABLES
 
@@ -43,13 +45,23 @@ def readable(function):
     return wrapped
 
 
+def load_yaml(name):
+    return yaml.safe_load((Path(workflow.basedir) / name).read_text())
+
+
 @readable
 def load_grid():
-    schema = yaml.safe_load((Path(workflow.basedir) / "schemas/config.schema.yaml").read_text())
-    return read_grid(config, schema)
+    return read_grid(config, load_yaml("schemas/config.schema.yaml"))
 
 
+@readable
+def load_published():
+    return read_published(load_yaml(FILE), *map(load_yaml, PUBLISHED_SCHEMAS))
+
+
+PUBLISHED_SCHEMAS = ["schemas/published.schema.yaml", "schemas/config.schema.yaml"]
 GRID = load_grid()
+PUBLISHED = load_published()
 
 
 # ---- the run behind a set of wildcards
@@ -173,11 +185,12 @@ def table_files():
 
 
 def origin_files():
-    return [
+    configured = [
         f"results/{kind}/{name}.origin.json"
         for kind in ("figures", "tables")
         for name in sorted(config.get(kind, {}))
     ]
+    return configured + (scorecard_origins() if published_cells() else [])
 
 
 def sweep_settings():
@@ -286,6 +299,36 @@ def table_code(wildcards):
     )
 
 
+# ---- the scorecard
+
+
+def scorecard_files():
+    return [
+        *(f"results/scorecard.{kind}" for kind in ("csv", "md", "html")),
+        *(f"results/figures/scorecard.{kind}" for kind in ("pdf", "png")),
+    ]
+
+
+def scorecard_origins():
+    return ["results/scorecard.origin.json", "results/figures/scorecard.origin.json"]
+
+
+def published_cells():
+    """The audits of this configuration that published numbers are compared with."""
+    return PUBLISHED.cells_in(GRID)
+
+
+def scorecard_alone():
+    """Whether nothing but the scorecard is asked for: it is then made from the audits that are there."""
+    rules = {"scorecard", "build_scorecard", "draw_scorecard"}
+    return bool(targets()) and targets() <= rules | {*scorecard_files(), *scorecard_origins()}
+
+
+def scorecard_audits():
+    audits = run_files("audits", "json", published_cells())
+    return [path for path in audits if Path(path).exists()] if scorecard_alone() else audits
+
+
 # ---- resources
 
 
@@ -354,7 +397,16 @@ def start_work():
 
 def say_results():
     print(
-        results(GRID, [*figure_files(), *table_files(), *sweep_tables(), *model_files("md")]),
+        results(
+            GRID,
+            [
+                *scorecard_files(),
+                *figure_files(),
+                *table_files(),
+                *sweep_tables(),
+                *model_files("md"),
+            ],
+        ),
         file=sys.stderr,
     )
 

@@ -22,6 +22,7 @@ PARTS = (
     "config.yaml",
     "envs",
     "benchmarks",
+    "reference",
     "report",
     "src",
 )

@@ -301,7 +301,8 @@ def test_planning_the_paper_s_grid_imports_no_torch(tmp_path):
 def test_the_menu_of_targets(tmp_path):
     done = snakemake(copy_sources(tmp_path / "project"), "--list-target-rules", config=None)
     names = {line.split()[0] for line in done.stdout.splitlines() if line.endswith(")") and "(" in line}
-    assert names == {"all", "train", "baselines", "audit", "sweeps", "figures", "tables", "models"}
+    stages = {"train", "baselines", "audit", "sweeps", "figures", "tables", "models"}
+    assert names == stages | {"all", "scorecard", "reproduce", "build_scorecard", "draw_scorecard", "manifest"}
 
 
 def test_snakemake_s_linter_and_formatter_have_nothing_to_say(tmp_path):

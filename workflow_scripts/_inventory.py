@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +14,6 @@ NOTE = (
     "Done: files that are there, also those that an edit has made stale (the jobs below say which).\n"
     "Hours: trainings and audits that are not done, one job at a time, from benchmarks/costs.json."
 )
-
-
-def dry_run() -> bool:
-    """Whether Snakemake's command line asks for a dry run, in which no hook runs."""
-    from snakemake.cli import get_argument_parser
-
-    try:
-        return bool(get_argument_parser().parse_known_args(sys.argv[1:])[0].dryrun)
-    except SystemExit:  # not Snakemake's command line: the workflow is used as a library
-        return False
 
 
 @dataclass(frozen=True)

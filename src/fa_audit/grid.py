@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from typing import Any
-
-import jsonschema
 
 from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.datasets import DATASETS
@@ -18,18 +15,12 @@ from fa_audit.figures import FIGURES, FIGURES_OF_ONE
 from fa_audit.methods import METHODS
 from fa_audit.models import model_problems
 from fa_audit.registry import class_literals, entry_of
+from fa_audit.schema import refusal, schema_problems
 from fa_audit.spec import Run, RunSpec, parse_run, short_number
 from fa_audit.tables import TABLES, TABLES_OF_ONE
 from fa_audit.thresholds import Thresholds
 
-MOST_PROBLEMS = 5
 LARGEST_OPTION = 8192
-STRICT = jsonschema.validators.extend(  # JSON schema counts 5.0 as an integer; a seed or an epoch count it is not
-    jsonschema.Draft202012Validator,
-    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
-        "integer", lambda checker, value: isinstance(value, int) and not isinstance(value, bool)
-    ),
-)
 BUDGET = ("epochs", "batch_size", "lr", "weight_decay")
 MONITOR_LIMITS = {"D1": "growth", "D2": "reference"}  # check -> its threshold
 Cell = tuple[str, str, int]  # setting, run, seed
@@ -153,15 +144,13 @@ def read_grid(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Grid:
         AuditError: one message that lists the problems (the first five), each with its place, what was found
             and what is valid.
     """
-    problems = list(_schema_problems(config, schema))
+    problems = list(schema_problems(config, schema))
     blocks = {} if problems else config.get("settings", {})  # a configuration may hold models alone
     problems = problems or list(_variation_problems(blocks))
     settings = {} if problems else expanded(blocks)
     problems = problems or list(_value_problems(settings, schema)) or list(_name_problems(config, settings))
-    problems = list(dict.fromkeys(problems))
     if problems:
-        more = f"\n  ... and {len(problems) - MOST_PROBLEMS} more" if len(problems) > MOST_PROBLEMS else ""
-        raise AuditError("config: " + "\n  ".join(["", *problems[:MOST_PROBLEMS]]).lstrip("\n ") + more)
+        raise refusal("config", problems)
     monitor = _monitor(config)
     return Grid({name: _setting(name, block, body, monitor) for name, (block, body) in settings.items()})
 
@@ -216,7 +205,7 @@ def _value_problems(settings: Mapping[str, tuple[str, dict[str, Any]]], schema: 
     """Values under ``vary`` that would be wrong in their own place."""
     for name, (block, body) in settings.items():
         if name != block:
-            yield from _schema_problems({"settings": {name: body}}, schema)
+            yield from schema_problems({"settings": {name: body}}, schema)
 
 
 def _monitor(config: Mapping[str, Any]) -> tuple[tuple[str, float], ...]:
@@ -274,39 +263,6 @@ def _unreadable(run: str, where: str = "run") -> str:
     except AuditError as error:
         return str(error)
     return ""
-
-
-def _schema_problems(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[str]:
-    errors = STRICT(schema).iter_errors(config)
-    for error in sorted(errors, key=lambda error: [str(part) for part in error.absolute_path]):
-        yield _explain(error)
-    for where, value in _numbers(config, "config"):
-        if not math.isfinite(value):
-            yield f"{where.removeprefix('config.')}: found {value}; expected a finite number."
-
-
-def _numbers(value: Any, where: str) -> Iterator[tuple[str, float]]:
-    """Every float in nested mappings and lists, with its place."""
-    if isinstance(value, float):
-        yield where, value
-    children = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    for key, child in children:
-        yield from _numbers(child, f"{where}.{key}")
-
-
-def _explain(error: jsonschema.ValidationError) -> str:
-    """One line for a schema violation: place, what was found, what is valid."""
-    where = ".".join(map(str, error.absolute_path)) or "top level"
-    if error.validator == "additionalProperties":
-        known = error.schema.get("properties", {})
-        strange = sorted(str(key) for key in set(error.instance) - set(known))
-        return str(unknown("key", strange[0], known, where=where))
-    if error.validator == "required":
-        missing = [key for key in error.validator_value if key not in error.instance]
-        return f"{where}: missing {', '.join(missing)}; expected {error.schema.get('description', 'a mapping')}."
-    found = repr(error.instance)
-    found = found if len(found) <= 60 else found[:57] + "..."
-    return f"{where}: found {found}; expected {error.schema.get('description', error.message)}."
 
 
 def _name_problems(config: Mapping[str, Any], settings: Mapping[str, tuple[str, dict[str, Any]]]) -> Iterator[str]:

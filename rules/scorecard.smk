@@ -1,0 +1,76 @@
+rule build_scorecard:
+    """Every published number against the audits of its setting, with the rule and the verdict."""
+    input:
+        audits=scorecard_audits(),
+        published=FILE,
+        schemas=PUBLISHED_SCHEMAS,
+        code=code_files("workflow_scripts/build_scorecard.py"),
+    output:
+        csv=report(
+            "results/scorecard.csv",
+            caption="../report/captions/scorecard.rst",
+            category=SCORECARD_FOLDER,
+            labels={"scorecard": "table", "format": "csv"},
+        ),
+        markdown=report(
+            "results/scorecard.md",
+            caption="../report/captions/scorecard.rst",
+            category=SCORECARD_FOLDER,
+            labels={"scorecard": "table", "format": "md"},
+        ),
+        html=report(
+            "results/scorecard.html",
+            caption="../report/captions/scorecard.rst",
+            category=SCORECARD_FOLDER,
+            labels={"scorecard": "table", "format": "html"},
+        ),
+        origin="results/scorecard.origin.json",
+    log:
+        "results/logs/build_scorecard.log",
+    benchmark:
+        "results/benchmarks/build_scorecard.tsv"
+    localrule: True
+    conda:
+        "../envs/fa-audit.yaml"
+    threads: 1
+    resources:
+        gpu=0,
+        mem_mb=1000,
+        runtime=15,
+    script:
+        "../workflow_scripts/build_scorecard.py"
+
+
+rule draw_scorecard:
+    """How far every reproduced number lies from the published one."""
+    input:
+        scorecard="results/scorecard.csv",
+        code=code_files("workflow_scripts/draw_scorecard.py"),
+    output:
+        pdf=report(
+            "results/figures/scorecard.pdf",
+            caption="../report/captions/scorecard.rst",
+            category=SCORECARD_FOLDER,
+            labels={"scorecard": "figure", "format": "pdf"},
+        ),
+        png=report(
+            "results/figures/scorecard.png",
+            caption="../report/captions/scorecard.rst",
+            category=SCORECARD_FOLDER,
+            labels={"scorecard": "figure", "format": "png"},
+        ),
+        origin="results/figures/scorecard.origin.json",
+    log:
+        "results/logs/draw_scorecard.log",
+    benchmark:
+        "results/benchmarks/draw_scorecard.tsv"
+    localrule: True
+    conda:
+        "../envs/fa-audit.yaml"
+    threads: 1
+    resources:
+        gpu=0,
+        mem_mb=1000,
+        runtime=15,
+    script:
+        "../workflow_scripts/draw_scorecard.py"

@@ -1,0 +1,182 @@
+"""The published numbers: what the file may say, which audits it names, and where an audit has each quantity."""
+
+import copy
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+from projects import ROOT
+
+from fa_audit.audit import audit
+from fa_audit.errors import AuditError
+from fa_audit.grid import read_grid
+from fa_audit.published import QUANTITIES, VERDICTS, quantity_of, read_published
+from fa_audit.training import train
+
+SCHEMA, CONFIG_SCHEMA, SHIPPED = (
+    yaml.safe_load((ROOT / name).read_text())
+    for name in ("schemas/published.schema.yaml", "schemas/config.schema.yaml", "reference/published.yaml")
+)
+EXPERIMENT = {"dataset": "digits", "architecture": {"name": "resmlp", "width": 16, "depth": 2}, "epochs": 2}
+COMMON = {"setting": "tiny", "n": 3, "source": "a paper"}
+VALUE = COMMON | {"quantity": "accuracy", "run": "bp", "kind": "value", "value": 0.6, "deviation": 0.01}
+VALUE |= {"tolerance": 0.02}
+MAGNITUDE = COMMON | {"quantity": "grad_norm", "run": "dfa", "layer": 2, "kind": "magnitude", "value": 1e-9}
+MAGNITUDE |= {"deviation": None, "seeds": [42]}
+VERDICT = COMMON | {"quantity": "scale_flag", "run": "dfa", "kind": "verdict", "value": True}
+ORDER = COMMON | {"quantity": "accuracy", "run": ["bp", "dfa"], "kind": "order"}
+FILE = {"settings": {"tiny": EXPERIMENT}, "entries": [VALUE, MAGNITUDE, VERDICT, ORDER]}
+
+
+def read(raw):
+    return read_published(raw, SCHEMA, CONFIG_SCHEMA)
+
+
+def grid_of(**changes):
+    setting = EXPERIMENT | {"runs": ["bp", "dfa"], "seeds": [42, 7, 123]} | changes
+    return read_grid({"settings": {"tiny": setting}}, CONFIG_SCHEMA)
+
+
+def test_every_published_number_belongs_to_a_run_of_the_paper_s_grid():
+    published = read(SHIPPED)
+    grid = read_grid(yaml.safe_load((ROOT / "config.yaml").read_text()), CONFIG_SCHEMA)
+    assert set(published.cells_in(grid)) == {cell for entry in published.entries for cell in entry.cells()}
+    counts = {kind: sum(entry.kind == kind for entry in published.entries) for kind in ("value", "magnitude")}
+    assert counts == {"value": 44, "magnitude": 34} and len(published.entries) == 99
+    assert all("arXiv 2606.21126" in entry.source for entry in published.entries)
+
+
+def test_the_small_networks_of_other_configurations_are_not_taken_for_the_paper_s():
+    published = read(SHIPPED)
+    for name in ("ci", "demo"):
+        config = yaml.safe_load((ROOT / f"configs/{name}.yaml").read_text())
+        assert published.cells_in(read_grid(config, CONFIG_SCHEMA)) == []
+
+
+def test_cells_are_those_of_the_entries_that_the_grid_has_with_the_same_specification():
+    published = read(FILE)
+    expected = [("tiny", run, seed) for run in ("bp", "dfa") for seed in (42, 123)]
+    assert sorted(published.cells_in(grid_of())) == sorted(expected)
+    assert published.cells_in(grid_of(runs=["dfa"])) == [("tiny", "dfa", 42), ("tiny", "dfa", 123)]
+    for change in ({"epochs": 3}, {"dataset": "cifar10"}, {"architecture": EXPERIMENT["architecture"] | {"width": 8}}):
+        assert published.cells_in(grid_of(**change)) == []
+    monitored = read_grid({"settings": {"tiny": EXPERIMENT | {"runs": ["dfa"], "seeds": [42]}},
+                           "monitor": {"stop_on": ["D1"]}}, CONFIG_SCHEMA)  # fmt: skip
+    assert published.cells_in(monitored) == [("tiny", "dfa", 42)]
+
+
+def test_what_an_entry_leaves_out_has_its_usual_value():
+    value, magnitude, verdict, order = read(FILE).entries
+    assert value.seeds == (42, 123, 456) and magnitude.seeds == (42,) and value.note == ""
+    assert order.runs == ("bp", "dfa") and value.runs == ("bp",)
+    assert list(order.cells())[3] == ("tiny", "dfa", 42)
+    assert verdict.value is True and verdict.deviation is None and magnitude.layer == 2
+
+
+def changed(position, **values):
+    raw = copy.deepcopy(FILE)
+    raw["entries"][position] |= values
+    raw["entries"][position] = {key: value for key, value in raw["entries"][position].items() if value != "absent"}
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (changed(0, tolerence=0.02), "entries.0: unknown key 'tolerence'; .* Did you mean 'tolerance'"),
+        (changed(0, tolerance="absent"), "entries.0: missing tolerance; expected an entry of kind value with value"),
+        (changed(0, tolerance=0), "entries.0.tolerance: found 0; expected a number > 0"),
+        (changed(0, value="0.6"), "entries.0.value: found '0.6'; expected a number"),
+        (changed(0, value=float("nan")), "entries.0.value: found nan; expected a finite number"),
+        (changed(0, deviation=-0.1), "entries.0.deviation: found -0.1; expected a number >= 0, or null"),
+        (changed(0, n=0), "entries.0.n: found 0; expected an integer >= 1"),
+        (changed(0, seeds=[1, 1]), "entries.0.seeds: found .*; expected a non-empty list of different integers"),
+        (changed(0, kind="ratio"), "entries.0.kind: found 'ratio'; expected value, magnitude, verdict or order"),
+        (changed(0, source="absent"), "entries.0: missing source; expected a mapping with at least quantity"),
+        (changed(0, run=["bp", "dfa"]), "entries.0.run: .*; expected a run name"),
+        (changed(0, quantity="acuracy"), "entries.0: unknown quantity 'acuracy'; .* Did you mean 'accuracy'"),
+        (changed(0, setting="tny"), "entries.0: unknown setting 'tny'; known: tiny"),
+        (changed(0, run="bpp"), "entries.0: unknown method 'bpp'"),
+        (changed(0, run="bp+penalty0.01"), "found run 'bp.penalty0.01'; expected its usual spelling, bp.penalty1e-2"),
+        (changed(0, run="bp+frosen"), "entries.0 'bp.frosen': unknown option 'frosen'"),
+        (changed(0, layer=1), "entries.0: accuracy has no layer"),
+        (changed(0, quantity="scale_flag"), "entries.0: scale_flag is verdict; found kind value"),
+        (changed(1, layer="absent"), "entries.1: grad_norm needs a layer"),
+        (changed(1, value=0), "entries.1.value: found 0; expected a number other than 0"),
+        (changed(1, tolerance=0.1), "entries.1.tolerance: found 0.1; expected none, a magnitude has a factor of 10"),
+        (changed(2, deviation=0.1), "entries.2.deviation: .*; expected none, a verdict has no deviation"),
+        (changed(2, value=1), "entries.2.value: found 1; expected true, false or a text"),
+        (changed(3, run=["bp", "bp"]), "entries.3.run: .*; expected a list of two or more different run names"),
+        (changed(3, run="bp"), "entries.3.run: found 'bp'; expected a list of two or more"),
+        (changed(3, value=1), "entries.3.value: found 1; expected none, an order is its list of runs"),
+        (FILE | {"entries": [VALUE, VALUE]}, "entries.1: the same as entries.0; keep one of them"),
+        (FILE | {"entries": []}, "entries: .*; expected a non-empty list of published numbers"),
+        (FILE | {"settings": FILE["settings"] | {"more": EXPERIMENT}}, "settings.more: no entry belongs to it"),
+        (FILE | {"settings": {"tiny": EXPERIMENT | {"epochs": 0}}}, "settings.tiny.epochs: found 0; expected"),
+        (FILE | {"settings": {"tiny": EXPERIMENT | {"seeds": [1]}}}, "settings.tiny: .*; expected .* without runs"),
+        ([], "top level: found .*; expected a mapping with the keys 'settings' and 'entries'"),
+    ],
+)
+def test_a_wrong_file_is_answered_with_one_line(raw, words):
+    with pytest.raises(AuditError, match=rf"\Areference/published\.yaml: [^\n]*{words}[^\n]*\Z"):
+        read(raw)
+
+
+def test_many_problems_are_listed_up_to_five():
+    raw = {**FILE, "entries": [VALUE | {"n": 0} for _ in range(7)]}
+    with pytest.raises(AuditError, match=r"(entries\.\d\.n: found 0;[^\n]*\n\s*){5}\.\.\. and 2 more\Z"):
+        read(raw)
+
+
+@pytest.fixture
+def audited(make_spec, dataset):
+    """The JSON of an audit, its report, and its training's history, of a network that has every quantity."""
+    trained = train(make_spec("dfa"), dataset)
+    learner, history = trained.learner, trained.history
+    report = audit(learner, dataset, 0.5, own_frozen=("dfa+frozen", 0.45), bp_frozen_acc=0.4, trajectory=history)
+    baselines = {"baseline_runs": {"own": {"accuracy": 0.45}, "bp": {"accuracy": 0.4}}}
+    return json.loads(json.dumps(report.to_dict() | baselines)), report
+
+
+def test_every_quantity_is_where_an_audit_has_it(audited):
+    found, report = audited
+    layer, checks = report.evidence.layers[1], report.checks
+    expected = {
+        "accuracy": 0.5,
+        "own_frozen_accuracy": 0.45,
+        "hidden_norm_last": report.residual_norms[-1],
+        "grad_norm_last": report.bp_grad_norms[-1],
+        "grad_norm": layer.grad_norm,
+        "max_growth": checks.scale.value,
+        "stability": checks.stability.value,
+        "clamped_cosine": report.credit[1]["clamped_cosine"].value,
+        "deep_clamped_cosine": report.deep["clamped_cosine"].value,
+        "deep_rho": report.deep["rho"].value,
+        "deep_rho_bp": report.deep["rho_bp"].value,
+        "deep_nudging": report.deep["nudging"].value,
+        "fresh_b_mean": report.deep["fresh_b_null"].value,
+        "scale_flag": checks.scale.fires,
+        "reference_flag": checks.reference.fires,
+        "four_check_verdict": report.verdict,
+        **report.first_flags,
+    }
+    assert {name: quantity_of(found, name, 1) for name in QUANTITIES} == expected
+    absent = {name for name, value in expected.items() if value is None}
+    assert absent <= {"first_scale_flag", "first_reference_flag", "stability"}  # one batch, and nothing fires
+    assert len(set(expected.values()) - {None, True, False}) >= 12 and set(QUANTITIES) > VERDICTS
+    assert set(report.first_flags) == {"first_scale_flag", "first_reference_flag"}
+
+
+def test_first_flags_and_absent_quantities(audited):
+    found, _ = audited
+    found["first_flags"] = {"first_scale_flag": 3, "first_reference_flag": None}
+    assert quantity_of(found, "first_scale_flag") == 3 and quantity_of(found, "first_reference_flag") is None
+    assert quantity_of(found | {"baseline_runs": {}}, "own_frozen_accuracy") is None
+    assert quantity_of(found, "grad_norm", 7) is None and quantity_of(found, "grad_norm", 3) is not None
+
+
+def test_planning_with_published_numbers_imports_neither_torch_nor_pandas():
+    code = "import sys, fa_audit.published; sys.exit(bool({'torch', 'pandas', 'scipy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

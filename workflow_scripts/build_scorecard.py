@@ -1,0 +1,29 @@
+"""Rule build_scorecard: published numbers against reproduced ones, as csv, markdown and html."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+from _workflow import logged
+
+from fa_audit.files import write_json, write_text
+from fa_audit.origin import origin_of
+from fa_audit.published import read_published
+from fa_audit.scorecard import made_by, scorecard
+from fa_audit.tables.scorecard import to_html, to_markdown
+from fa_audit.tidy import read_audits
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import snakemake
+
+with logged(snakemake):
+    files, out = snakemake.input, snakemake.output
+    texts = [Path(path).read_text(encoding="utf-8") for path in (files.published, *files.schemas)]
+    published, audits = read_published(*map(yaml.safe_load, texts)), read_audits(files.audits)
+    rows, remark = scorecard(published, audits), made_by(audits)
+    digests = [audit["digest"] for audit in audits]
+    origin = origin_of({"kind": "scorecard"}, digests, [files.published, *files.audits])
+    write_text(out.csv, rows.to_csv(index=False, lineterminator="\n"))
+    write_text(out.markdown, to_markdown(rows, remark))
+    write_text(out.html, to_html(rows, remark))
+    write_json(out.origin, origin.to_dict())
