@@ -17,7 +17,6 @@ PARTS = (
     "workflow_scripts",
     "schemas",
     "profiles",
-    "report",
     "configs",
     "config.yaml",
     "envs",
