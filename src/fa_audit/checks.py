@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-SIDES = {"growth": "above", "reference": "below", "stability": "above", "depth_margin": "below"}  # names as in Thresholds
+# Names as in `Thresholds`; the side of the limit on which a value makes the check fire.
+SIDES = {"growth": "above", "reference": "below", "stability": "above", "depth_margin": "below"}
 
 
 def fires(check: str, value: Any, limit: Any) -> Any:
