@@ -8,7 +8,7 @@ The calibration of a check compares two groups of networks, over all settings an
 A check that fires above its threshold separates them if the highest trusted value lies below the lowest failing one; a
 check that fires below, if the lowest trusted value lies above the highest failing one. Any threshold in that gap fires
 on every failing network and on no trusted one. Whether there is a gap is a finding: nothing here makes one. Only for
-(d) do the groups depend on the check itself, since D3 alone decides ``FAIL``.
+(d) do the groups depend on the check itself, since D3 alone makes a ``FAIL``.
 """
 
 from __future__ import annotations
