@@ -105,9 +105,8 @@ def mean_cosine(tidy: Tidy) -> pd.Series:
 
 
 def _decided(reasons: pd.Series, letter: str, values: pd.Series) -> pd.Series:
-    """Whether a check fired; one that did not was only asked where there is a number that decides it."""
-    fired = reasons.map(lambda names: letter in names)
-    return fired.where(fired | values.notna())
+    """Whether a verdict names a check, of those for which there is a number that decides it."""
+    return reasons.map(lambda names: letter in names).where(values.notna())
 
 
 def _cell(ax: Axes, row: int, column: int, decided: pd.Series) -> None:
