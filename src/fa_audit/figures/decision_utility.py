@@ -9,7 +9,7 @@ differ in what else they are told:
     + (a) ... (d)   one check of the protocol: withdraws where it fires, i.e. where the four-check verdict names it
     full protocol   the four-check verdict: withdraws where it needs walk-back
 
-The first two are the field's usual reports (Hao, Wan, Zhai 2026, section "decision utility").
+The first two are the field's usual reports (Hao, Wan, Zhai 2026).
 """
 
 from __future__ import annotations
