@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fa_audit.audit_json import Cell, number
-from fa_audit.checks import FIRES_ABOVE, LETTERS
+from fa_audit.checks import LETTERS, sign_of
 from fa_audit.disclosures import by_seed, disclosures
 from fa_audit.statistics import summarise
 from fa_audit.tables import formats
@@ -227,7 +227,7 @@ def _verdict_table(cell: Cell) -> Table:
 def _check_table(cell: Cell) -> Table:
     columns = ("check", "fires when", cell.unit, "value", "outcome")
     rows = [
-        (f"{letter} {check['name']}", f"{'>' if name in FIRES_ABOVE else '<'} {check['threshold']:g}", str(label),
+        (f"{letter} {check['name']}", f"{sign_of(name)} {check['threshold']:g}", str(label),
          Number(number(check["value"])), OUTCOMES[check["fires"]])
         for name, letter in LETTERS.items()
         for label, check in ((label, audit["checks"][name]) for label, audit in zip(cell.labels, cell.audits))

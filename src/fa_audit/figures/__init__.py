@@ -5,6 +5,12 @@ One new file and one line here add a figure. This file holds names only and impo
 
 FIGURES: dict[str, str] = {
     "audit_overview": "fa_audit.figures.audit_overview:draw",
+    "decision_utility": "fa_audit.figures.decision_utility:draw",
+    "depth_ladder": "fa_audit.figures.depth_ladder:draw",
+    "threshold_sensitivity": "fa_audit.figures.threshold_sensitivity:draw",
+    "triangulation": "fa_audit.figures.triangulation:draw",
+    "verdict_matrix": "fa_audit.figures.verdict_matrix:draw",
     "trajectories": "fa_audit.figures.trajectories:draw",
 }
-FIGURES_OF_ONE = frozenset({"audit_overview", "trajectories"})  # kinds that show one setting
+# Kinds that show one setting.
+FIGURES_OF_ONE = frozenset({"audit_overview", "depth_ladder", "trajectories", "triangulation"})

@@ -13,6 +13,7 @@ from typing import Any
 import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullFormatter, NullLocator
@@ -21,6 +22,7 @@ from fa_audit.errors import AuditError
 from fa_audit.files import write_atomically
 
 TWO_COLUMNS = 6.9  # inches: the width of a text block
+TITLE_LINE = 0.15  # inches
 SMALL = 7  # points, for everything but titles and axis labels
 # Okabe and Ito (2008) without yellow, which a thin line on white paper loses.
 COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
@@ -85,17 +87,28 @@ def run_styles(runs: Iterable[str]) -> dict[str, RunStyle]:
 
 
 def new_figure(title: str, *, height: float, width: float = TWO_COLUMNS) -> Figure:
-    """An empty figure, sizes in inches, whose layout keeps texts apart."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    figure.suptitle(textwrap.fill(title, int(14 * width)))
+    """An empty figure, sizes in inches, whose layout keeps texts apart; higher by what a long title needs."""
+    lines = textwrap.wrap(title, int(14 * width))
+    figure = Figure(figsize=(width, height + TITLE_LINE * len(lines[1:])), layout="constrained")
+    figure.suptitle("\n".join(lines))
     return figure
 
 
 def log_scale(ax: Axes) -> None:
     """A logarithmic y axis with labels at powers of ten only."""
     ax.set_yscale("log")
-    ax.yaxis.set_minor_locator(NullLocator())
-    ax.yaxis.set_minor_formatter(NullFormatter())
+    _powers_of_ten_only(ax.yaxis)
+
+
+def log_scale_x(ax: Axes) -> None:
+    """A logarithmic x axis with labels at powers of ten only."""
+    ax.set_xscale("log")
+    _powers_of_ten_only(ax.xaxis)
+
+
+def _powers_of_ten_only(axis: Axis) -> None:
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
 
 
 def percent_scale(ax: Axes) -> None:
@@ -114,7 +127,7 @@ def limit_line(ax: Axes, limit: float, *, fires: str) -> None:
     ax.axhspan(limit, high if fires == "above" else low, color=SHADE, linewidth=0, zorder=0)
     ax.set_ylim(low, high)
     ax.annotate(
-        f"fires\n{fires}\n{_number(limit)}",
+        f"fires\n{fires}\n{number(limit)}",
         xy=(1, limit),
         xycoords=("axes fraction", "data"),
         xytext=(3, 0),
@@ -125,13 +138,14 @@ def limit_line(ax: Axes, limit: float, *, fires: str) -> None:
     )
 
 
-def _number(value: float) -> str:
-    """Three digits, or a power of ten for very small and very large numbers."""
-    if 1e-3 <= value < 1e4:
-        return f"{value:g}"
-    exponent = math.floor(math.log10(value))
-    mantissa = f"{value / 10**exponent:.3g}"
-    return rf"$10^{{{exponent}}}$" if mantissa == "1" else rf"${mantissa}{{\times}}10^{{{exponent}}}$"
+def number(value: float, *, digits: int = 3) -> str:
+    """A few significant digits, and a power of ten for numbers below 0.001 and from 1000; infinite and NaN by name."""
+    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
+    if not math.isfinite(value) or value == 0 or -3 <= int(exponent) < 3:
+        return f"{value:.{digits}g}".replace("-", "\N{MINUS SIGN}")
+    shown = f"{float(mantissa):g}"
+    power = rf"10^{{{int(exponent)}}}"
+    return rf"${power}$" if shown == "1" else rf"${shown}{{\times}}{power}$"
 
 
 def on_scale(ax: Axes, values: np.ndarray) -> np.ndarray:

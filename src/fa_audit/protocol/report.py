@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
-from fa_audit.checks import FIRES_ABOVE, LETTERS
+from fa_audit.checks import LETTERS, sign_of
 from fa_audit.metrics import Measured
 from fa_audit.protocol.diagnostics import Diagnostics
 from fa_audit.protocol.verdicts import (
@@ -168,7 +168,7 @@ class DiagnosticReport:
         for name, letter in LETTERS.items():
             entry: Check = getattr(self.checks, name)
             outcome = {True: "FIRES", False: "ok", None: "not evaluated"}[entry.fires]
-            sign = ">" if name in FIRES_ABOVE else "<"
+            sign = sign_of(name)
             note = f" ({entry.note})" if entry.note else ""
             yield [f"{letter} {entry.name}", _number(entry.value), f"{sign} {entry.threshold:g}", outcome + note]
 

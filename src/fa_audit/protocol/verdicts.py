@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fa_audit.checks import depth_margin, fires
 from fa_audit.protocol.diagnostics import Diagnostics
 from fa_audit.thresholds import Thresholds
 
@@ -79,30 +80,32 @@ def _scale(evidence: Diagnostics, thresholds: Thresholds) -> Check:
         return Check("scale stability", None, thresholds.growth, None, "the network has no blocks")
     if any(map(math.isnan, growths)):
         return Check("scale stability", None, thresholds.growth, None, "a state norm is NaN")
-    return Check("scale stability", max(growths), thresholds.growth, max(growths) > thresholds.growth)
+    fired = fires("growth", max(growths), thresholds.growth)
+    return Check("scale stability", max(growths), thresholds.growth, fired)
 
 
 def _reference(evidence: Diagnostics, thresholds: Thresholds) -> Check:
     last = evidence.layers[-1]
     if not math.isfinite(last.grad_norm):
         return Check("reference validity", None, thresholds.reference, None, "the gradient at h_L is not finite")
-    fires = last.grad_norm < thresholds.reference
+    fired = fires("reference", last.grad_norm, thresholds.reference)
     cause = "saturated loss" if last.scale_free < thresholds.saturation else "collapsed reference"
-    return Check("reference validity", last.grad_norm, thresholds.reference, fires, cause if fires else "")
+    return Check("reference validity", last.grad_norm, thresholds.reference, fired, cause if fired else "")
 
 
 def _stability(evidence: Diagnostics, thresholds: Thresholds) -> Check:
     measured = evidence.stability
-    fires = None if measured.value is None else measured.value > thresholds.stability
-    return Check("cross-batch stability", measured.value, thresholds.stability, fires, measured.reason)
+    fired = None if measured.value is None else fires("stability", measured.value, thresholds.stability)
+    return Check("cross-batch stability", measured.value, thresholds.stability, fired, measured.reason)
 
 
 def _depth(name: str, accuracy: float | None, frozen: float | None, baseline: str, thresholds: Thresholds) -> Check:
     missing = "no headline accuracy" if accuracy is None else f"no {baseline}" if frozen is None else ""
     if accuracy is None or frozen is None:
         return Check(name, None, thresholds.depth_margin, None, missing)
-    margin = round(accuracy - frozen, 9)  # 0.36 - 0.34 is two points, whatever binary fractions make of it
-    return Check(name, margin, thresholds.depth_margin, margin < thresholds.depth_margin, f"against {baseline}")
+    margin = depth_margin(accuracy, frozen)
+    fired = fires("depth_margin", margin, thresholds.depth_margin)
+    return Check(name, margin, thresholds.depth_margin, fired, f"against {baseline}")
 
 
 def three_check_verdict(checks: Checks) -> str:

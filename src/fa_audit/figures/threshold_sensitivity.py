@@ -1,0 +1,183 @@
+"""How much each check depends on its threshold: the fraction of runs that would fire at every other one.
+
+The calibration of a check compares two groups of networks, over all settings and seeds that are shown:
+
+    trusted   method bp, trained on true targets: what a check must not find fault with
+    failing   every other network that the three-check protocol fails (``FAIL``), whichever check failed it
+
+A check that fires above its threshold separates them if the highest trusted value lies below the lowest failing one; a
+check that fires below, if the lowest trusted value lies above the highest failing one. Any threshold in that gap fires
+on every failing network and on no trusted one. Whether there is a gap is a finding: nothing here makes one. Only for
+(d) do the groups depend on the check itself, since D3 alone makes a ``FAIL``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from fa_audit.checks import SIDES, fires
+from fa_audit.figures import cells, style
+from fa_audit.figures.verdicts import deciding_values
+from fa_audit.statistics import rank_runs
+from fa_audit.thresholds import Thresholds
+from fa_audit.tidy import Tidy
+
+ROW, PANEL, SURROUNDINGS = 0.22, 0.85, 0.75  # inches: one run; what a panel needs beside; title and legend
+FULL = 0.8  # height of a row's curve where all of its runs fire, in rows
+BEYOND = 0.08  # of the axis: how far the sweep goes on behind the last value
+FILL = "#A6D3EE"
+BAND = {"facecolor": "#FBE9A9", "hatch": "....", "edgecolor": cells.HATCH, "linewidth": 0}
+LOGARITHMIC = ("growth", "reference")
+PANELS = {
+    "growth": ("(a) Growth", "threshold on the largest growth in one block"),
+    "reference": ("(b) Reference", "threshold on median $\\|g_L\\|$"),
+    "stability": ("(c) Stability", "threshold on the mean cosine of batch gradients"),
+    "depth_margin": ("(d) Depth utility", "threshold on the margin over own frozen, points"),
+}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The two values that a threshold would have to separate.
+
+    Attributes:
+        trusted: the value nearest to firing among the networks that must not; None without one.
+        failing: the value farthest from firing among the failing networks; None without one.
+    """
+
+    trusted: float | None
+    failing: float | None
+
+    def gap(self, check: str) -> tuple[float, float] | None:
+        """The thresholds that separate both groups, from and to; None if there are none."""
+        if self.trusted is None or self.failing is None or not fires(check, self.failing, self.trusted):
+            return None
+        low, high = sorted((self.trusted, self.failing))
+        return low, high
+
+
+def draw(
+    tidy: Tidy,
+    *,
+    title: str,
+    labels: Mapping[str, str],
+    thresholds: Thresholds | None = None,
+) -> Figure:
+    """For each check and run, the fraction of its seeds in all settings that fire, against the threshold.
+
+    Args:
+        tidy: one or more settings.
+        labels: how to print a run; its name where it is not listed.
+        thresholds: limits of the checks, drawn as lines; default the paper's.
+    """
+    limits, runs = thresholds or Thresholds(), tidy.runs
+    order, values = rank_runs(runs), deciding_values(runs)
+    counts = runs["run"].value_counts()
+    rows = [cells.wrap(f"{labels.get(run, run)} ({counts[run]})", cells.LABEL_WIDTH) for run in order]
+    row = max(ROW, cells.LINE * (1 + max(label.count("\n") for label in rows)))
+    with style.context():
+        figure = style.new_figure(title, height=2 * (row * len(rows) + PANEL) + SURROUNDINGS)
+        axes = figure.subplots(2, 2, sharey=True).flat
+        for ax, check in zip(axes, PANELS, strict=True):
+            limit = getattr(limits, check)
+            groups = {run: values.loc[runs["run"] == run, check].dropna().to_numpy() for run in order}
+            _curves(ax, check, groups, sweep(check, values[check], limit))
+            _frame(ax, check, limit, calibrate(check, runs, values[check]))
+        axes[0].set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.4, -0.6))
+        figure.legend(handles=_legend(), loc="outside lower center", ncols=3)
+        return style.settle(figure)
+
+
+def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
+    """The edges of a check's calibration gap, as this file's first lines define it.
+
+    Args:
+        check: a name of `Thresholds`.
+        runs: the runs table.
+        values: the number that the check decides on, row by row; NaN where it was not evaluated.
+    """
+    trusted = (runs["method"] == "bp") & ~runs["random_targets"].astype(bool)
+    failing = runs["three_check"].fillna("").str.startswith("FAIL") & ~trusted
+    groups = values[trusted].dropna(), values[failing].dropna()
+    nearest, farthest = (max, min) if SIDES[check] == "above" else (min, max)
+    edges = (edge(group) if len(group) else None for edge, group in zip((nearest, farthest), groups))
+    return Calibration(*edges)
+
+
+def sweep(check: str, values: pd.Series, limit: float) -> np.ndarray:
+    """Rising thresholds: all at which a check changes its mind about one of the values, the limit, and both ends."""
+    shown = np.array([*values[np.isfinite(values)], limit], dtype=float)
+    if check in LOGARITHMIC:
+        inner = np.unique(shown[shown > 0])
+        factor = (inner[-1] / inner[0]) ** BEYOND if len(inner) > 1 else 10.0
+        return np.array([inner[0] / factor, *inner, inner[-1] * factor])
+    inner = np.unique(shown)
+    beyond = BEYOND * (inner[-1] - inner[0]) or 0.1
+    return np.array([inner[0] - beyond, *inner, inner[-1] + beyond])
+
+
+def _curves(ax: Axes, check: str, groups: Mapping[str, np.ndarray], thresholds: np.ndarray) -> None:
+    """One row per run: a step curve, as high as the fraction of its values that fire at a threshold."""
+    # A value is not beyond a threshold that equals it: a step belongs to the side where the check fires no more.
+    step = "post" if SIDES[check] == "above" else "pre"
+    for row, (run, values) in enumerate(groups.items()):
+        bottom = row + FULL / 2
+        if not values.size:
+            ax.text(0.5, row, "n/a", transform=ax.get_yaxis_transform(), ha="center", va="center", fontsize=style.SMALL)
+            continue
+        fractions = fires(check, values, thresholds[:, None]).mean(axis=1)
+        top = bottom - FULL * fractions
+        ax.fill_between(thresholds, bottom, top, step=step, color=FILL, linewidth=0)
+        ax.plot(thresholds, top, drawstyle=f"steps-{step}", color="black", linewidth=0.8, label=run)
+
+
+def _frame(ax: Axes, check: str, limit: float, calibration: Calibration) -> None:
+    """Scale, titles, the protocol's threshold and the calibration gap of one panel."""
+    if check in LOGARITHMIC:
+        style.log_scale_x(ax)
+    if check == "depth_margin":
+        ax.xaxis.set_major_formatter(lambda fraction, _: style.number(100 * fraction))
+    title, xlabel = PANELS[check]
+    unit = " points" if check == "depth_margin" else ""
+    ax.set_title(f"{title}: fires {SIDES[check]} {_number(check, limit)}{unit}")
+    ax.set_xlabel(f"{xlabel}\n{_finding(check, calibration)}", fontsize=style.SMALL)
+    ax.axvline(limit, color=style.GREY, linestyle=(0, (5, 2)), linewidth=0.9, label="limit")
+    low, high = ax.get_xlim()
+    if gap := calibration.gap(check):
+        ax.axvspan(*np.clip(gap, low, high), alpha=0.6, zorder=1.5, **BAND)
+    ax.set_xlim(low, high)
+    ax.tick_params(axis="y", length=0)
+
+
+def _finding(check: str, calibration: Calibration) -> str:
+    """The edges of the calibration gap in words, or what is missing."""
+    signs = ("\N{LESS-THAN OR EQUAL TO}", "\N{GREATER-THAN OR EQUAL TO}")
+    edges = {"trusted": calibration.trusted, "failing": calibration.failing}
+    ordered = zip(edges.items(), signs if SIDES[check] == "above" else reversed(signs))
+    parts = [
+        f"no {group}" if edge is None else f"{group} {sign} {_number(check, edge)}" for (group, edge), sign in ordered
+    ]
+    if None in edges.values():
+        return ", ".join(parts)
+    return f"{', '.join(parts)}: {'gap' if calibration.gap(check) else 'no gap'}"
+
+
+def _number(check: str, value: float) -> str:
+    """A value in the unit of its axis: points for a margin."""
+    return style.number(100 * value if check == "depth_margin" else value)
+
+
+def _legend() -> list[Line2D | Patch]:
+    return [
+        Patch(facecolor=FILL, edgecolor="black", linewidth=0.8, label="fraction that would fire; full height: all"),
+        Line2D([], [], color=style.GREY, linestyle=(0, (5, 2)), linewidth=0.9, label="the protocol's threshold"),
+        Patch(**BAND, label="calibration gap"),
+    ]
