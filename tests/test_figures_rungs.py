@@ -8,7 +8,14 @@ import pytest
 from networks_of_tables import LONG, assert_panels_readable, crowd, network, tidy_of
 
 from fa_audit.errors import AuditError
-from fa_audit.figures import depth_ladder, triangulation
+from fa_audit.figures import (
+    decision_utility,
+    depth_ladder,
+    style,
+    threshold_sensitivity,
+    triangulation,
+    verdict_matrix,
+)
 from fa_audit.figures.cells import wrap
 from fa_audit.figures.triangulation import MEASURES, rank, seed_values
 
@@ -227,3 +234,17 @@ def test_a_triangulation_can_be_read(tidy):
 )  # fmt: skip
 def test_labels_break_where_words_end(label, width, lines):
     assert wrap(label, width) == "\n".join(lines)
+
+
+# ---- these figures, and those of verdicts
+
+
+@pytest.mark.parametrize(
+    "module", [decision_utility, depth_ladder, threshold_sensitivity, triangulation, verdict_matrix]
+)
+def test_the_same_tables_in_another_order_give_the_same_file(module, tmp_path):
+    tidy = crowd(2, seeds=(1, 2))
+    tables = [getattr(tidy, name).iloc[::-1] for name in ("runs", "layers", "trajectories")]
+    for name, given in (("a.pdf", tidy), ("b.pdf", type(tidy)(tidy.settings, *tables))):
+        style.save(drawn(module, given), tmp_path / name, "spec 12")
+    assert (tmp_path / "a.pdf").read_bytes() == (tmp_path / "b.pdf").read_bytes()
