@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+import re
 import shutil
 import zipfile
 from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, DRIVER, browser
-from projects import copy_sources, planned, snakemake, write_config
+from projects import ROOT, copy_sources, planned, snakemake, write_config
 
 SETTING = {
     "dataset": "digits",
@@ -112,6 +113,18 @@ def test_a_single_figure_trains_what_it_needs_and_no_more(tmp_path):
     jobs = planned(folder, "results/figures/other.pdf")
     assert {name.split(",")[0] for name in jobs["train_network"]} == {"setting=two"}
     assert jobs["draw_figure"] == ["figure=other"] and "build_table" not in jobs
+
+
+def arrows(text):
+    """The edges of a mermaid graph, by the names of its nodes."""
+    names = dict(re.findall(r"(id\d+)\[(\w+)\]", text))
+    return {(names[start], names[end]) for start, end in re.findall(r"(id\d+) --> (id\d+)", text)}
+
+
+def test_the_picture_in_the_readme_is_the_pipeline(tmp_path):
+    drawn = snakemake(copy_sources(tmp_path / "project"), "--rulegraph", "mermaid-js", config=None)
+    assert drawn.returncode == 0 and len(arrows(drawn.stdout)) > 20
+    assert arrows((ROOT / "README.md").read_text()) == arrows(drawn.stdout)
 
 
 @pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver on the PATH")
