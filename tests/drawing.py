@@ -2,11 +2,13 @@
 
 import itertools
 
+import numpy as np
 import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from fa_audit.figures import style
+from fa_audit.spec import parse_run
 from fa_audit.tidy import Tidy
 
 SEEDS = (42, 123, 456)
@@ -14,33 +16,49 @@ LONG = "credit_bridge+penalty1e-2+random_targets"
 #            accuracy  own  growth  ||h_L|| ||g_L|| stability
 HEALTHY, EXPLODED = (0.56, 0.39, 1.5, 40.0, 2e-3, 0.05), (0.31, 0.35, 1e4, 1e6, 2e-9, 0.45)
 FOUR = {"bp": HEALTHY, "fa": (0.40, 0.35, 700.0, 2e4, 3e-6, 0.1), "dfa": EXPLODED, "dfa+penalty1e-2": HEALTHY}
-ELEVEN = dict(zip(["bp", "fa", "dfa", "ep", LONG, *(f"{LONG}_{i}" for i in range(6))], [HEALTHY, EXPLODED] * 6))
+ELEVEN = dict(
+    zip(["bp", "fa", "dfa", "ep", LONG, *(LONG.replace("+", f"_{i}+", 1) for i in range(6))], [HEALTHY, EXPLODED] * 6)
+)
 TITLE = "Residual MLP (d = 256, L = 4) on CIFAR-10"
 
 
-def tables(kinds, *, epochs=12, seeds=SEEDS, setting="main"):
-    """Runs and trajectories of made-up networks with four blocks."""
+def tables(kinds, *, epochs=12, seeds=SEEDS, setting="main", depth=4):
+    """Runs and trajectories of made-up networks."""
     rows, history = [], []
     for (rank, (run, kind)), seed in itertools.product(enumerate(kinds.items()), seeds):
         accuracy, own, growth, hidden, gradient, stability = kind
         shift = 1 + 0.01 * rank + seed / 1e4
         key = {"setting": setting, "run": run, "seed": seed}
-        rows.append(key | {"accuracy": accuracy - 0.01 * rank + seed / 1e5, "own_frozen_acc": own + seed / 1e5,
+        rows.append(key | {"depth": depth, "penalty": parse_run(run).penalty,
+                           "accuracy": accuracy - 0.01 * rank + seed / 1e5, "own_frozen_acc": own + seed / 1e5,
                            "bp_frozen_acc": 0.39 - seed / 1e5, "max_growth": growth * shift,
                            "grad_norm_last": gradient * shift, "stability": stability * shift,
+                           "deep_cosine": accuracy - 0.3 * shift, "deep_rho": accuracy - 0.35 * shift,
                            "first_scale_flag": min(4, epochs) if growth > 50 else None,
                            "first_reference_flag": min(7, epochs) if gradient < 1e-7 else None})  # fmt: skip
-        for epoch, layer in itertools.product(range(1, epochs + 1), range(5)):
-            part = layer / 4 * epoch / epochs
+        for epoch, layer in itertools.product(range(1, epochs + 1), range(depth + 1)):
+            part = layer / depth * epoch / epochs
             history.append(key | {"epoch": epoch, "layer": layer, "hidden_norm": 15 * (hidden / 15) ** part * shift,
                                   "grad_norm": 1e-3 * (gradient / 1e-3) ** part * shift,
                                   "test_accuracy": accuracy * epoch / epochs * shift})  # fmt: skip
     return pd.DataFrame(rows), pd.DataFrame(history)
 
 
+def layers_of(runs, *, depth=4):
+    """Per-layer tables of the same networks: the cosine falls from block to block, the last state has none."""
+    rows = []
+    for run in runs.itertuples():
+        for layer in range(depth + 1):
+            cosine = run.deep_cosine + 0.3 - 0.1 * layer if layer < depth else np.nan
+            gradient = 1e-3 * (run.grad_norm_last / 1e-3) ** min(1, 2 * layer / depth)
+            rows.append({"setting": run.setting, "run": run.run, "seed": run.seed, "layer": layer,
+                         "cosine": cosine, "grad_norm": gradient})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
 def tidy_of(runs, history=None, layers=None):
     """The tables as a figure gets them, the settings in the order of their rows."""
-    empty = pd.DataFrame()
+    empty = pd.DataFrame(columns=["setting"])
     parts = (empty if layers is None else layers, empty if history is None else history)
     return Tidy(tuple(runs["setting"].unique()), runs, *parts)
 
@@ -88,3 +106,14 @@ def _overlap(a, b):
     slack = 0.5  # pixels
     wide, high = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
     return wide > slack and high > slack
+
+
+def everything(figure):
+    """The data of every line in the order of drawing, for comparisons of whole figures."""
+    return [(line.get_label(), np.array(line.get_xydata()).tolist()) for ax in figure.axes for line in ax.lines]
+
+
+def legend_of(figure):
+    """The entries of the only legend."""
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
