@@ -6,7 +6,21 @@ import sys
 import matplotlib
 import numpy as np
 import pytest
-from drawing import ELEVEN, EXPLODED, FOUR, HEALTHY, LONG, SEEDS, TITLE, assert_readable, lines, tables, texts, tidy_of
+from drawing import (
+    ELEVEN,
+    EXPLODED,
+    FOUR,
+    HEALTHY,
+    LONG,
+    SEEDS,
+    TITLE,
+    assert_readable,
+    legend_of,
+    lines,
+    tables,
+    texts,
+    tidy_of,
+)
 from matplotlib.figure import Figure
 
 from fa_audit.errors import AuditError
@@ -109,8 +123,7 @@ def test_infinite_zero_and_missing_values():
     (arrows,) = lines(gradient, "zero")
     assert len(arrows) == 1 and arrows[0, 1] < 0.1
     assert not [bar for bar in stability.collections if bar.get_label() == "mean"]
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend[-2:] == ["infinite", "zero"]
+    assert legend_of(figure)[-2:] == ["infinite", "zero"]
     assert_readable(figure)
 
 
@@ -143,7 +156,7 @@ def test_trajectories_mark_where_a_run_leaves_the_scale():
 
 def test_trajectories_have_one_legend_entry_per_run_best_first():
     figure = curves(*tables(FOUR), labels={"bp": "BP"})
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["BP", "dfa+penalty1e-2", "fa", "dfa"]
+    assert legend_of(figure) == ["BP", "dfa+penalty1e-2", "fa", "dfa", trajectories.FIRST]
     assert not any(ax.get_legend() for ax in figure.axes)
 
 

@@ -7,4 +7,4 @@ FIGURES: dict[str, str] = {
     "audit_overview": "fa_audit.figures.audit_overview:draw",
     "trajectories": "fa_audit.figures.trajectories:draw",
 }
-FIGURES_OF_ONE = frozenset({"audit_overview", "trajectories"})  # kinds that show one setting
+FIGURES_OF_ONE = frozenset({"audit_overview"})  # kinds that show one setting
