@@ -3,7 +3,7 @@
 import itertools
 
 import pandas as pd
-from test_figures import _overlap, texts
+from drawing import _overlap, texts
 
 from fa_audit.tidy import Tidy
 

@@ -1,49 +1,34 @@
 """Figures: what is drawn equals the data, nothing overlaps or is cut, the same figure is the same file."""
 
-import itertools
 import subprocess
 import sys
 
 import matplotlib
 import numpy as np
-import pandas as pd
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from drawing import (
+    ELEVEN,
+    EXPLODED,
+    FOUR,
+    HEALTHY,
+    LONG,
+    SEEDS,
+    TITLE,
+    assert_readable,
+    legend_of,
+    lines,
+    tables,
+    texts,
+    tidy_of,
+)
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from fa_audit.errors import AuditError
 from fa_audit.figures import FIGURES, audit_overview, style, trajectories
 from fa_audit.registry import load
 from fa_audit.thresholds import Thresholds
-from fa_audit.tidy import Tidy
 
-SEEDS = (42, 123, 456)
-LONG = "credit_bridge+penalty1e-2+random_targets"
-#            accuracy  own  growth  ||h_L|| ||g_L|| stability
-HEALTHY, EXPLODED = (0.56, 0.39, 1.5, 40.0, 2e-3, 0.05), (0.31, 0.35, 1e4, 1e6, 2e-9, 0.45)
-FOUR = {"bp": HEALTHY, "fa": (0.40, 0.35, 700.0, 2e4, 3e-6, 0.1), "dfa": EXPLODED, "dfa+penalty1e-2": HEALTHY}
-ELEVEN = dict(zip(["bp", "fa", "dfa", "ep", LONG, *(f"{LONG}_{i}" for i in range(6))], [HEALTHY, EXPLODED] * 6))
 ORIGIN = "commit abc1234; spec 5678"
-TITLE = "Residual MLP (d = 256, L = 4) on CIFAR-10"
-
-
-def tables(kinds, *, epochs=12, seeds=SEEDS):
-    """Runs and trajectories of made-up networks with four blocks."""
-    rows, history = [], []
-    for (rank, (run, kind)), seed in itertools.product(enumerate(kinds.items()), seeds):
-        accuracy, own, growth, hidden, gradient, stability = kind
-        shift = 1 + 0.01 * rank + seed / 1e4
-        key = {"setting": "main", "run": run, "seed": seed}
-        rows.append(key | {"accuracy": accuracy - 0.01 * rank + seed / 1e5, "own_frozen_acc": own + seed / 1e5,
-                           "bp_frozen_acc": 0.39 - seed / 1e5, "max_growth": growth * shift,
-                           "grad_norm_last": gradient * shift, "stability": stability * shift})  # fmt: skip
-        for epoch, layer in itertools.product(range(1, epochs + 1), range(5)):
-            part = layer / 4 * epoch / epochs
-            history.append(key | {"epoch": epoch, "layer": layer, "hidden_norm": 15 * (hidden / 15) ** part * shift,
-                                  "grad_norm": 1e-3 * (gradient / 1e-3) ** part * shift,
-                                  "test_accuracy": accuracy * epoch / epochs * shift})  # fmt: skip
-    return pd.DataFrame(rows), pd.DataFrame(history)
 
 
 def overview(runs, history, **options):
@@ -52,55 +37,6 @@ def overview(runs, history, **options):
 
 def curves(runs, history, **options):
     return trajectories.draw(tidy_of(runs, history), **{"title": TITLE, "labels": {}} | options)
-
-
-def tidy_of(runs, history):
-    return Tidy(("main",), runs, pd.DataFrame(), history)
-
-
-def lines(ax, label):
-    """Data of the lines with a label, in the order of drawing."""
-    return [line.get_xydata() for line in ax.lines if line.get_label() == label]
-
-
-def texts(figure):
-    """Every visible, non-empty text with its box in pixels; the tick labels within the limits only."""
-    with style.context():
-        renderer = FigureCanvasAgg(figure).get_renderer()
-        figure.draw(renderer)
-        found = figure.findobj(lambda artist: isinstance(artist, Text) and artist.get_visible() and artist.get_text())
-        hidden = {id(label) for ax in figure.axes for label in _outside(ax)}
-        return [(t.get_text(), t.get_window_extent(renderer)) for t in found if id(t) not in hidden]
-
-
-def _outside(ax):
-    """Tick labels that matplotlib keeps but does not draw."""
-    for axis in (ax.xaxis, ax.yaxis):
-        drawn = {id(tick) for tick in axis._update_ticks()}
-        for tick in [*axis.get_major_ticks(), *axis.get_minor_ticks()]:
-            for label in (tick.label1, tick.label2):
-                if id(tick) not in drawn or not label.get_visible():
-                    yield label
-
-
-def assert_readable(figure):
-    """No text touches another one, the data of a panel or the edge of the page."""
-    found, page = texts(figure), figure.bbox
-    assert len(found) > 10
-    for text, box in found:
-        inside = page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1
-        assert inside, f"{text!r} is cut"
-        for ax in figure.axes:
-            data = ax.get_window_extent()
-            assert not _overlap(box, data), f"{text!r} lies on the data of {ax.get_title(loc='left')!r}"
-    for (text, box), (other, other_box) in itertools.combinations(found, 2):
-        assert not _overlap(box, other_box), f"{text!r} and {other!r} overlap"
-
-
-def _overlap(a, b):
-    slack = 0.5  # pixels
-    wide, high = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
-    return wide > slack and high > slack
 
 
 def test_registry_leads_to_the_figures_without_importing_them():
@@ -187,8 +123,7 @@ def test_infinite_zero_and_missing_values():
     (arrows,) = lines(gradient, "zero")
     assert len(arrows) == 1 and arrows[0, 1] < 0.1
     assert not [bar for bar in stability.collections if bar.get_label() == "mean"]
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend[-2:] == ["infinite", "zero"]
+    assert legend_of(figure)[-2:] == ["infinite", "zero"]
     assert_readable(figure)
 
 
@@ -221,7 +156,7 @@ def test_trajectories_mark_where_a_run_leaves_the_scale():
 
 def test_trajectories_have_one_legend_entry_per_run_best_first():
     figure = curves(*tables(FOUR), labels={"bp": "BP"})
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["BP", "dfa+penalty1e-2", "fa", "dfa"]
+    assert legend_of(figure) == ["BP", "dfa+penalty1e-2", "fa", "dfa", trajectories.FIRST]
     assert not any(ax.get_legend() for ax in figure.axes)
 
 

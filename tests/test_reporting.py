@@ -143,7 +143,7 @@ def test_layers_are_means_over_the_seeds_that_have_a_value(audits, render):
     text = render(audits)
     state, block = table(text, "Means over seeds")["1"], table(text, "Credits, means")["1"]
     assert (state["\\|\\|h\\_l\\|\\|"], state["growth"]) == ("3.00", "inf")
-    assert (block["cosine"], block["nudging (nats)"], block["rho"]) == ("0.5 (1/2)", "-1", "–")  # noqa: RUF001
+    assert (block["cosine"], block["nudging (nats)"], block["rho"]) == ("0.500 (1/2)", "-1.00", "–")  # noqa: RUF001
     drift = [audit["credit"][0]["feature_drift"]["value"] for audit in audits]
     assert table(text, "Credits, means")["0"]["drift"] == f"{sum(drift) / 2:.3g}"
     assert "bridge residual" not in block  # without any value

@@ -7,10 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from drawing import assert_readable, texts
 from hypothesis import given
 from hypothesis import strategies as st
 from projects import ROOT
-from test_figures import assert_readable, texts
 
 from fa_audit.figures.scorecard import REACH, draw
 from fa_audit.published import Entry, read_published

@@ -5,12 +5,15 @@ One new file and one line here add a figure. This file holds names only and impo
 
 FIGURES: dict[str, str] = {
     "audit_overview": "fa_audit.figures.audit_overview:draw",
+    "credit_layers": "fa_audit.figures.credit_layers:draw",
     "decision_utility": "fa_audit.figures.decision_utility:draw",
     "depth_ladder": "fa_audit.figures.depth_ladder:draw",
+    "depth_sweep": "fa_audit.figures.depth_sweep:draw",
+    "penalty_rescue": "fa_audit.figures.penalty_rescue:draw",
     "threshold_sensitivity": "fa_audit.figures.threshold_sensitivity:draw",
+    "trajectories": "fa_audit.figures.trajectories:draw",
     "triangulation": "fa_audit.figures.triangulation:draw",
     "verdict_matrix": "fa_audit.figures.verdict_matrix:draw",
-    "trajectories": "fa_audit.figures.trajectories:draw",
 }
 # Kinds that show one setting.
-FIGURES_OF_ONE = frozenset({"audit_overview", "depth_ladder", "trajectories", "triangulation"})
+FIGURES_OF_ONE = frozenset({"audit_overview", "credit_layers", "depth_ladder", "penalty_rescue", "triangulation"})

@@ -123,6 +123,7 @@ def limit_line(ax: Axes, limit: float, *, fires: str) -> None:
         fires: ``"above"`` or ``"below"`` the limit.
     """
     ax.axhline(limit, color=GREY, linestyle=(0, (5, 2)), linewidth=0.8, label="limit")
+    ax.autoscale_view(scalex=False)  # room on both sides of the limit
     low, high = ax.get_ylim()
     ax.axhspan(limit, high if fires == "above" else low, color=SHADE, linewidth=0, zorder=0)
     ax.set_ylim(low, high)

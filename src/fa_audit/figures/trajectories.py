@@ -1,28 +1,30 @@
-"""How states, reference gradients and accuracy move over training."""
+"""How states, reference gradients and accuracy move over training, and when the checks first fire."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
-from fa_audit.figures import style
+from fa_audit.figures import lines, style
 from fa_audit.statistics import rank_runs
 from fa_audit.thresholds import Thresholds
 from fa_audit.tidy import Tidy
 
-PANEL_HEIGHT, LEGEND_ROW = 2.5, 0.16  # inches
-MARKERS_PER_LINE = 5
+ROW_HEIGHT, SURROUNDINGS = 1.6, 0.9  # inches: one setting; title and axis labels
+HEADING = 45  # characters a line: the layout makes room for half of it above the first panel
+RING = {"linestyle": "none", "marker": "o", "markersize": 7, "markerfacecolor": "none", "markeredgewidth": 0.8}
+FIRST = "first firing of D1 or D2"
 PANELS = {
     "hidden_norm": ("(a) Last state", "median $\\|h_L\\|$"),
     "grad_norm": ("(b) Reference gradient", "median $\\|g_L\\|$"),
     "test_accuracy": ("(c) Accuracy", "test accuracy"),
 }
+FIRST_FLAGS = {"hidden_norm": "first_scale_flag", "grad_norm": "first_reference_flag"}  # panel -> column of the runs
 
 
 def draw(
@@ -32,74 +34,71 @@ def draw(
     labels: Mapping[str, str],
     thresholds: Thresholds | None = None,
 ) -> Figure:
-    """Norms at the last state and test accuracy of every epoch, a line per run and seed.
+    """Norms at the last state and test accuracy of every epoch: a row per setting, a line per run and seed.
 
     Args:
-        tidy: one setting.
-        labels: how to print a run; its name where it is not listed.
+        tidy: one setting or more; norms have one scale in all rows, and a run looks the same everywhere.
+        labels: how to print a run, and a setting where there are several; its name where it is not listed.
         thresholds: limits of the checks; default the paper's.
     """
-    limits, trajectories = thresholds or Thresholds(), tidy.trajectories
-    order = rank_runs(tidy.runs)
-    last = trajectories[trajectories["layer"] == trajectories.groupby("run")["layer"].transform("max")]
-    names = {run: labels.get(run, run) for run in order}
-    columns = max(1, min(4, len(order), 120 // (max(map(len, names.values())) + 8)))
-    rows = -(-len(order) // columns) + 1  # one to spare for what is off the scale
+    limits, order = thresholds or Thresholds(), rank_runs(tidy.runs)
+    fired = tidy.runs[list(FIRST_FLAGS.values())].notna().to_numpy().any()
+    handles = lines.run_handles({run: labels.get(run, run) for run in order})
+    handles += [Line2D([], [], color=style.GREY, **RING, label=FIRST)] if fired else []
     with style.context():
-        figure = style.new_figure(title, height=PANEL_HEIGHT + rows * LEGEND_ROW)
-        axes = dict(zip(PANELS, figure.subplots(1, len(PANELS), sharex=True)))
-        style.log_scale(axes["hidden_norm"])
-        style.log_scale(axes["grad_norm"])
-        for column, ax in axes.items():
-            _panel(ax, last, column, order)
-        style.limit_line(axes["grad_norm"], limits.reference, fires="below")
-        style.percent_scale(axes["test_accuracy"])
-        figure.legend(
-            handles=[*_legend(names), *style.off_scale_handles(figure)], loc="outside lower center", ncols=columns
-        )
+        height = SURROUNDINGS + ROW_HEIGHT * len(tidy.settings) + lines.legend_height(handles)
+        figure = style.new_figure(title, height=height)
+        panels = figure.subplots(len(tidy.settings), len(PANELS), squeeze=False)
+        for column in panels.T[:2]:
+            _share_log_scale(column)
+        for setting, row in zip(tidy.settings, panels):
+            for column, ax in zip(PANELS, row):
+                _panel(ax, tidy.of(setting), column, order)
+        _name_panels(panels, [labels.get(setting, setting) for setting in tidy.settings])
+        for _, gradient, accuracy in panels:
+            style.limit_line(gradient, limits.reference, fires="below")
+            style.percent_scale(accuracy)
+        lines.legend_below(figure, handles)
         return style.settle(figure)
 
 
-def _panel(ax: Axes, last: pd.DataFrame, column: str, order: list[str]) -> None:
-    """One thin line per run and seed."""
-    styles = style.run_styles(order)
+def _share_log_scale(column: Sequence[Axes]) -> None:
+    """One scale for the norms of all settings, so that equal heights mean equal norms."""
+    for ax in column[1:]:
+        ax.sharey(column[0])
+    style.log_scale(column[0])
+
+
+def _panel(ax: Axes, tidy: Tidy, column: str, order: Sequence[str]) -> None:
+    """One thin line per run and seed of one setting, ringed where the check of this panel first fired."""
+    looks, last = style.run_styles(order), lines.last_states(tidy.trajectories)
+    flag = FIRST_FLAGS.get(column)
+    first = {} if flag is None else tidy.runs.set_index(["run", "seed"])[flag].to_dict()
     for rank, run in reversed(list(enumerate(order))):  # the best run on top
-        for _, line in last[last["run"] == run].sort_values("epoch").groupby("seed"):
+        for seed, line in last[last["run"] == run].sort_values("epoch").groupby("seed"):
             epochs, values = line["epoch"].to_numpy(), line[column].to_numpy(float)
-            _line(ax, epochs, style.on_scale(ax, values), styles[run], label=run, phase=rank / len(order))
-            leaves = _leaves_scale(style.on_scale(ax, values), values)
-            style.mark_off_scale(ax, epochs[leaves], values[leaves], colour=styles[run].colour)
-    title, ylabel = PANELS[column]
-    ax.set_title(title)
-    ax.set(xlabel="epoch", ylabel=ylabel)
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=5))
+            lines.curve(ax, epochs, values, looks[run], label=run, phase=rank / len(order))
+            at = epochs == first.get((run, seed))
+            if at.any():
+                _ring(ax, epochs[at], values[at], colour=looks[run].colour)
+    lines.whole_numbers(ax, 5)
 
 
-def _leaves_scale(shown: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Where a stretch of values that the axis cannot show begins; missing values do not count."""
-    hidden = np.isnan(shown) & ~np.isnan(values)
-    return hidden & ~np.concatenate([[False], hidden[:-1]])
+def _ring(ax: Axes, epochs: np.ndarray, values: np.ndarray, *, colour: str) -> None:
+    """A ring around a point of a curve, or around the arrow that stands for it."""
+    hidden = lines.off_scale(ax, values)
+    heights = [style.OFF_SCALE[style.INFINITE if value == np.inf else style.ZERO][1] for value in values[hidden]]
+    ax.plot(epochs[~hidden], values[~hidden], color=colour, label=FIRST, **RING)
+    ax.plot(epochs[hidden], heights, color=colour, label=FIRST, transform=ax.get_xaxis_transform(), **RING)
 
 
-def _line(ax: Axes, epochs: np.ndarray, values: np.ndarray, look: style.RunStyle, *, label: str, phase: float) -> None:
-    """One seed; `phase` (0..1) shifts the markers so that those of equal runs do not cover each other."""
-    step = max(1, len(epochs) // MARKERS_PER_LINE)
-    ax.plot(
-        epochs,
-        values,
-        color=look.colour,
-        linestyle=look.line,
-        linewidth=0.7,
-        marker=look.marker,
-        markersize=2.5,
-        markevery=(int(phase * step), step),
-        label=label,
-    )
-
-
-def _legend(names: Mapping[str, str]) -> list[Line2D]:
-    styles = style.run_styles(names)
-    return [
-        Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, linewidth=0.9, label=names[run])
-        for run, look in ((run, styles[run]) for run in names)
-    ]
+def _name_panels(panels: np.ndarray, settings: Sequence[str]) -> None:
+    """Quantities beside every panel; above them their titles or, where there are several settings, the setting's."""
+    titles, ylabels = zip(*PANELS.values())
+    for ax, ylabel in zip(panels.flat, ylabels * len(settings)):
+        ax.set_ylabel(ylabel)
+    for ax in panels[-1]:
+        ax.set_xlabel("epoch")
+    headed, headings = (panels[0], titles) if len(settings) == 1 else (panels[:, 0], settings)
+    for ax, heading in zip(headed, headings):
+        ax.set_title(textwrap.fill(heading, HEADING))
