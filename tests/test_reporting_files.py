@@ -81,7 +81,7 @@ def test_latex_is_escaped_balanced_and_full(real, tmp_path):
     (tmp_path / "strange.json").write_text(json.dumps(audit))
     text = to_latex(report(read_cell([tmp_path / "strange.json"])))
     check_latex(text)
-    assert text.count(r"\toprule") == text.count(r"\begin{tabular}") == 7
+    assert text.count(r"\toprule") == text.count(r"\begin{tabular}{") == 7
     assert all(line.isprintable() for line in text.splitlines())
     assert r"\subsection*{Audit report: 50\%\_\&\#1 \textasciicircum{}\textasciitilde{}\{a\}" in text
 
