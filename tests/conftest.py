@@ -11,7 +11,7 @@ from fa_audit.data import Dataset
 from fa_audit.spec import RunSpec
 
 CLASSES, SIDE = 3, 8
-LONGEST = ("test_matrix", "test_workflow")
+LONGEST = ("test_matrix", "test_workflow", "test_extending")
 
 settings.register_profile("tests", deadline=None, derandomize=True)
 settings.load_profile("tests")
