@@ -104,7 +104,7 @@ def test_without_a_monitor_nothing_is_stopped_and_switching_it_off_retrains_the_
 def table_of(said):
     """The rows of the grid's table, by their first column."""
     start = re.search(r"^setting +nets", said, re.MULTILINE).start()
-    lines = said[start:].split("Hours:")[0].splitlines()
+    lines = said[start:].split("\nDone: ")[0].splitlines()
     return {line.split("  ")[0]: re.split(r" {2,}", line.strip())[1:] for line in lines if line.strip()}
 
 
