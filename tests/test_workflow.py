@@ -119,12 +119,12 @@ def test_an_edit_to_the_protocol_audits_again_and_trains_nothing(project):
 def test_a_new_label_or_title_redraws_and_trains_nothing(project):
     write_config(project, CONFIG | {"labels": {"bp": "Backprop"}})
     jobs = planned(project)
-    assert set(jobs) == {"draw_figure", "build_table"}
+    assert set(jobs) == {"draw_figure", "build_table", "manifest"}
 
 
 def test_a_deleted_figure_is_drawn_again_alone(project):
     (project / "results/figures/trajectories.pdf").unlink()
-    assert planned(project) == {"draw_figure": ["figure=trajectories"]}
+    assert planned(project) == {"draw_figure": ["figure=trajectories"], "manifest": [""]}
 
 
 def test_a_new_seed_trains_that_seed_only(project):
