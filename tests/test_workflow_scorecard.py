@@ -101,7 +101,7 @@ def test_the_default_target_includes_the_scorecard_where_the_configuration_has_i
 def test_the_manifest_and_the_files_say_where_the_scorecard_comes_from(finished):
     done = snakemake(finished, "results/MANIFEST.json", "--cores", "1")
     assert done.returncode == 0, done.stdout
-    manifest = json.loads((finished / "results/MANIFEST.json").read_text())
+    manifest = json.loads((finished / "results/MANIFEST.json").read_text())["artefacts"]
     assert set(manifest) == {path for path in FILES if "origin" not in path}
     inputs = manifest["results/scorecard.csv"]["inputs"]
     assert set(inputs) == {"reference/published.yaml", AUDIT.format(1), AUDIT.format(2)}
