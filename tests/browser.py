@@ -28,7 +28,7 @@ class Browser:
     def _call(self, method, path, body=None):
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.address + path, data=data, method=method)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=180) as answer:
             return json.load(answer)["value"]
 
     def open(self, page):
@@ -38,7 +38,7 @@ class Browser:
         """What a JavaScript function body returns."""
         return self._call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
-    def wait_for(self, script, *arguments, seconds=20):
+    def wait_for(self, script, *arguments, seconds=120):
         """The first value of a script that is true."""
         deadline = time.monotonic() + seconds
         while not (value := self.run(script, *arguments)):
@@ -91,7 +91,7 @@ def browser(profile):
         driver.wait(timeout=20)
 
 
-def _started(port, profile, seconds=30):
+def _started(port, profile, seconds=120):
     deadline = time.monotonic() + seconds
     while True:
         try:
