@@ -12,8 +12,14 @@ from fa_audit.architectures import ARCHITECTURES
 from fa_audit.methods import METHODS
 
 OPTIONS = ("", "+penalty1e-2+frozen1+random_targets", "+frozen", "+shallow")
+NO_BLOCKS = "without blocks there is nothing to transport: it is fa+shallow bit for bit (tests/test_transport.py)"
 TWIN = "student_mlp is resmlp without terminal LayerNorm, bit for bit (tests/test_architectures.py)"
 SKIPPED = {  # (architecture, method, option) -> why
+    (architecture, method, "+shallow"): NO_BLOCKS
+    for architecture in ARCHITECTURES
+    for method in ("usf", "brsf", "frsf", "kolen_pollack")
+}
+SKIPPED |= {
     ("student_mlp", method, option): TWIN for method in METHODS for option in OPTIONS if method not in ("bp", "dfa")
 }
 CELLS = [

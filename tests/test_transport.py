@@ -1,5 +1,7 @@
 """Feedback that would carry nothing is refused: exact backpropagation must not pass for a bio-plausible method."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
@@ -8,8 +10,10 @@ from fa_audit.architectures.network import Network
 from fa_audit.errors import AuditError
 from fa_audit.learner import load_method
 from fa_audit.trace import trace
+from fa_audit.training import train
 
 TRANSPORTED = ("usf", "brsf", "frsf", "kolen_pollack")
+SMALL = (("depth", 2), ("width", 8))
 
 
 class Product(nn.Module):
@@ -64,3 +68,13 @@ def test_a_weight_whose_feedback_is_never_used_is_an_error(method, block, weight
 @pytest.mark.parametrize("method", TRANSPORTED)
 def test_linear_layers_and_convolutions_are_passed(method):
     assert credits(method, lambda: nn.Linear(6, 6)).embedding.isfinite().all()
+
+
+@pytest.mark.parametrize("architecture", ("resmlp", "vit_mini", "small_resnet", "bn_cnn"))
+def test_without_blocks_there_is_nothing_to_transport_and_every_method_is_fa(make_spec, dataset, architecture):
+    spec = replace(make_spec("fa", shallow=True), architecture=architecture, architecture_options=SMALL)
+    trained = [train(replace(spec, method=method), dataset).learner.network for method in ("fa", *TRANSPORTED)]
+    expected, *others = [network.state_dict() for network in trained]
+    for other in others:
+        assert other.keys() == expected.keys()
+        assert all(torch.equal(value, expected[name]) for name, value in other.items())

@@ -180,7 +180,7 @@ def test_one_core_and_two_give_the_same_bits(finished, tmp_path):
     assert checkpoints(other) == checkpoints(finished)
 
 
-LONG = {**CONFIG, "settings": {"tiny": CONFIG["settings"]["tiny"] | {"epochs": 300, "runs": ["dfa"]}}}
+LONG = {**CONFIG, "settings": {"tiny": CONFIG["settings"]["tiny"] | {"epochs": 120, "runs": ["dfa"]}}}
 TARGET = "results/checkpoints/tiny/dfa/seed1.safetensors"
 
 
@@ -193,7 +193,7 @@ def start_long_training(folder):
     )  # fmt: skip
     log = folder / "results/logs/train_network/tiny/dfa/seed1.log"
     deadline = time.monotonic() + 120
-    while not (log.exists() and "epoch 5/300" in log.read_text()):
+    while not (log.exists() and "epoch 5/120" in log.read_text()):
         assert time.monotonic() < deadline and process.poll() is None, "the training did not start"
         time.sleep(0.05)
     return process

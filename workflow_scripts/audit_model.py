@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 with logged(snakemake), device(snakemake) as where:
     set_numerics(snakemake.params.torch_threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)  # a foreign model may need kernels that have no such form
+    torch.set_deterministic_debug_mode("warn")  # a foreign model may need kernels that have no such form
     entry, name = snakemake.params.model, snakemake.wildcards.model
     limits = Thresholds(**snakemake.params.thresholds)
     report = audit_model(name, entry, load_dataset(snakemake.input.data), where, limits)

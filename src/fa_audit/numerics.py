@@ -16,7 +16,7 @@ def set_numerics(threads: int) -> None:
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")  # as use_deterministic_algorithms, without importing the compiler
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.backends.fp32_precision = "ieee"  # no TF32, neither in matrix products nor in convolutions
 
