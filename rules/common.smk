@@ -261,8 +261,12 @@ def table_group(wildcards):
     return data_sets_of(table_entry(wildcards))
 
 
+@readable
 def caption_of(entry):
-    return (Path(workflow.basedir) / f"report/captions/{entry['kind']}.rst").read_text()
+    path = Path(workflow.basedir) / f"report/captions/{entry['kind']}.rst"
+    if not path.exists():
+        raise AuditError(f"no caption of '{entry['kind']}' for the report: write {path}.")
+    return path.read_text()
 
 
 def figure_caption(wildcards):

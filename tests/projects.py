@@ -58,7 +58,7 @@ def snakemake(folder, *arguments, config="tiny.yaml", **environment):
 
 
 def planned(folder, *arguments, **options):
-    """Jobs that a dry run would do, as ``{rule: [wildcards]}``."""
+    """Jobs that a dry run would do, as ``{rule: sorted wildcards}``: Snakemake's own order is not always the same."""
     done = snakemake(folder, "-n", *arguments, **options)
     assert done.returncode == 0, done.stdout
     jobs = {}
@@ -67,7 +67,7 @@ def planned(folder, *arguments, **options):
             wildcards = re.search(r"wildcards: (.*)", block)
             jobs.setdefault(match[1], []).append(wildcards[1] if wildcards else "")
     jobs.pop("all", None)
-    return jobs
+    return {rule: sorted(wildcards) for rule, wildcards in jobs.items()}
 
 
 def checkpoints(folder):

@@ -144,6 +144,14 @@ def test_names_of_settings_cannot_leave_the_results_folder():
             read_grid(config, SCHEMA)
 
 
+@pytest.mark.parametrize(("kind", "name"), [("figures", "scorecard"), ("figures", "a/b"), ("tables", "../x")])
+def test_a_name_that_is_no_file_of_its_own_is_refused(kind, name):
+    config = copy.deepcopy(DEMO)
+    config[kind][name] = {"kind": "main_audit", "settings": ["demo"], "title": "x"}
+    with pytest.raises(AuditError, match=f"{kind}.*lower-case letters"):
+        read_grid(config, SCHEMA)
+
+
 def test_an_artefact_must_name_a_setting_that_exists():
     config = copy.deepcopy(DEMO)
     config["figures"]["trajectories"]["settings"] = ["dem"]

@@ -161,3 +161,12 @@ def test_the_report_holds_every_artefact(finished, tmp_path):
     with zipfile.ZipFile(tmp_path / "report.zip") as packed:
         names = {Path(name).name for name in packed.namelist()}
     assert {Path(path).name for path in [*ARTEFACTS, "MANIFEST.json"]} <= names
+
+
+def test_a_kind_without_its_caption_is_named_before_anything_starts(tmp_path):
+    folder = copy_sources(tmp_path / "project")
+    write_config(folder, CONFIG)
+    (folder / "report/captions/audit_overview.rst").unlink()
+    done = snakemake(folder)
+    assert done.returncode == 1 and "Traceback" not in done.stdout and not (folder / "results").exists()
+    assert "no caption of 'audit_overview' for the report: write " in done.stdout
