@@ -99,7 +99,7 @@ def to_latex(table: Table, origin: str) -> str:
         [
             "% needs \\usepackage{booktabs,graphicx}",
             *(f"% {part}" for part in origin.split("; ")),
-            r"\begin{table*}",
+            r"\begin{table*}[!htbp]",
             r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
             rf"\caption{{{escape_latex(table.caption)}}}\medskip",
             LATEX_FIT,
