@@ -1,5 +1,5 @@
 rule tidy_setting:
-    """The audits and trajectories of one setting as three tidy tables."""
+    """The audits and trajectories of one setting as tidy tables."""
     input:
         audits=audits_of,
         trajectories=trajectories_of,
@@ -8,6 +8,7 @@ rule tidy_setting:
         runs="results/tidy/{setting}/runs.csv",
         layers="results/tidy/{setting}/layers.csv",
         trajectories="results/tidy/{setting}/trajectories.csv",
+        work="results/tidy/{setting}/work.csv",
     log:
         "results/logs/tidy_setting/{setting}.log",
     benchmark:

@@ -26,9 +26,10 @@ from fa_audit.methods import METHODS
 from fa_audit.models import model_entry
 from fa_audit.published import FILE, read_published
 from fa_audit.registry import class_literals, entry_of
-from fa_audit.tables import TABLES
+from fa_audit.tables import TABLES, TABLES_OF_WORK
 
-TIDY = ("runs", "layers", "trajectories")
+MEASURED = ("runs", "layers", "trajectories")
+TIDY = (*MEASURED, "work")
 # Per run: the count decides the bits, and one-thread runs side by side are fastest on a CPU.
 THREADS = 1
 
@@ -277,16 +278,17 @@ def table_caption(wildcards):
     return caption_of(table_entry(wildcards))
 
 
-def tidy_files(entry):
-    return [f"results/tidy/{setting}/{name}.csv" for setting in entry["settings"] for name in TIDY]
+def tidy_files(entry, names):
+    return [f"results/tidy/{setting}/{name}.csv" for setting in entry["settings"] for name in names]
 
 
 def figure_tidy(wildcards):
-    return tidy_files(figure_entry(wildcards))
+    return tidy_files(figure_entry(wildcards), MEASURED)
 
 
 def table_tidy(wildcards):
-    return tidy_files(table_entry(wildcards))
+    entry = table_entry(wildcards)
+    return tidy_files(entry, TIDY if entry["kind"] in TABLES_OF_WORK else MEASURED)
 
 
 def figure_code(wildcards):

@@ -6,6 +6,7 @@ from fa_audit.spec import parse_run
 from fa_audit.tables.formats import to_markdown
 from fa_audit.tidy import Tidy
 
+WORK = ["seconds", "device", "commit"]
 SEEDS = (42, 123, 456)
 USUAL = {
     "dataset": "cifar10", "architecture": "resmlp", "width": 256, "depth": 4, "epochs": 100,
@@ -28,7 +29,8 @@ def run(name, n=3, setting="main", **given):
 def tidy_of(*runs):
     """The tidy tables of runs, settings in the order in which they come."""
     table = pd.concat([part.astype(object) for part in runs], ignore_index=True)
-    return Tidy(tuple(table["setting"].unique()), table, pd.DataFrame(), pd.DataFrame())
+    work = table[["setting", "run", "seed", *WORK]]
+    return Tidy(tuple(table["setting"].unique()), table.drop(columns=WORK), pd.DataFrame(), pd.DataFrame(), work)
 
 
 def cells(table):

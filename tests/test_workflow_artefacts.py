@@ -79,8 +79,11 @@ def test_another_specification_is_another_origin(finished):
     assert len(set(specs)) == 2
 
 
-def test_two_builds_give_the_same_bytes(project):
+def test_two_builds_give_the_same_bytes_although_the_second_training_took_longer(project):
     before = {path: digest(project / path) for path in [*ARTEFACTS, "results/MANIFEST.json"]}
+    for path in project.glob("results/audits/*/dfa/seed1.json"):
+        audit = json.loads(path.read_text())
+        path.write_text(json.dumps(audit | {"seconds": 2 * audit["seconds"], "device": "cpu (another)"}))
     for path in before:
         (project / path).unlink()
     done = snakemake(project, "--cores", "1")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 with logged(snakemake):
     entry = snakemake.params.entry
-    tidy = read_tidy("results/tidy", entry["settings"])
+    tidy = read_tidy(snakemake.input.tidy)
     origin = origin_of(entry, tidy.runs["digest"], snakemake.input.tidy)
     build = load("table", TABLES, entry["kind"])
     limits = Thresholds(**entry["thresholds"])

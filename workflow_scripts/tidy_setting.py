@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from _workflow import logged
 
 from fa_audit.files import write_text
-from fa_audit.tidy import layers_table, read_audits, runs_table, trajectories_table
+from fa_audit.tidy import layers_table, read_audits, runs_table, trajectories_table, work_table
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 with logged(snakemake):
     audits = read_audits(snakemake.input.audits)
     paths = dict(zip(map(tuple, snakemake.params.cells), snakemake.input.trajectories, strict=True))
-    tables = {"runs": runs_table(audits), "layers": layers_table(audits), "trajectories": trajectories_table(paths)}
+    tables = {"runs": runs_table(audits), "layers": layers_table(audits), "work": work_table(audits)}
+    tables["trajectories"] = trajectories_table(paths)
     for name, table in tables.items():
         write_text(snakemake.output[name], table.to_csv(index=False))

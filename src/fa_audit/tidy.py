@@ -1,17 +1,21 @@
-"""Many audits as three tidy tables: one row per run; per run and layer; per run, epoch and layer."""
+"""Many audits as tidy tables: one row per run; per run and layer; per run, epoch and layer; what each run took.
+
+What a training took has a table of its own: it differs every time, and what is made from the others does not.
+"""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 KEY = ("setting", "run", "seed")
-TABLES = ("runs", "layers", "trajectories")
+TABLES = ("runs", "layers", "trajectories", "work")
 
 
 @dataclass(frozen=True)
@@ -23,12 +27,14 @@ class Tidy:
         runs: one row per setting, run and seed, as `runs_table` makes it.
         layers: one row per setting, run, seed and state, as `layers_table` makes it.
         trajectories: one row per setting, run, seed, epoch and state, as `trajectories_table` makes it.
+        work: one row per setting, run and seed, as `work_table` makes it; empty for kinds that do not read it.
     """
 
     settings: tuple[str, ...]
     runs: pd.DataFrame
     layers: pd.DataFrame
     trajectories: pd.DataFrame
+    work: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=KEY))
 
     def of(self, setting: str) -> Tidy:
         """The part of one setting."""
@@ -36,15 +42,13 @@ class Tidy:
         return Tidy((setting,), **parts)
 
 
-def read_tidy(folder: str | Path, settings: Sequence[str]) -> Tidy:
-    """The tables that `folder` holds of some settings, in ``{setting}/runs.csv`` and so on."""
-    parts = {
-        name: pd.concat(
-            [pd.read_csv(Path(folder) / setting / f"{name}.csv") for setting in settings], ignore_index=True
-        )
-        for name in TABLES
-    }
-    return Tidy(tuple(settings), **parts)
+def read_tidy(paths: Sequence[str | Path]) -> Tidy:
+    """The tables in files such as ``results/tidy/{setting}/runs.csv``, the settings in the order of their files."""
+    files: dict[str, list[Path]] = defaultdict(list)
+    for path in map(Path, paths):
+        files[path.stem].append(path)
+    tables = {name: pd.concat(map(pd.read_csv, group), ignore_index=True) for name, group in files.items()}
+    return Tidy(tuple(dict.fromkeys(path.parent.name for path in files["runs"])), **tables)
 
 
 def read_audits(paths: list[str]) -> list[dict[str, Any]]:
@@ -84,8 +88,13 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         "baseline": audit["verdict"]["baseline"],
         "flags": "; ".join(audit["flags"]),
         **audit["first_flags"],
-        **{key: audit[key] for key in ("stopped_after", "digest", "seconds", "device", "commit")},
+        **{key: audit[key] for key in ("stopped_after", "digest")},
     }
+
+
+def work_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
+    """One row per run and seed: the seconds that its training took, on which device, by the code of which commit."""
+    return pd.DataFrame([{key: audit[key] for key in (*KEY, "seconds", "device", "commit")} for audit in audits])
 
 
 def deep_credit(audit: Mapping[str, Any]) -> dict[str, float | None]:

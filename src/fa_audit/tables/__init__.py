@@ -12,3 +12,4 @@ TABLES: dict[str, str] = {
     "inventory": "fa_audit.tables.inventory:build",
 }
 TABLES_OF_ONE = frozenset({"main_audit", "penalty"})  # kinds that show one setting
+TABLES_OF_WORK = frozenset({"inventory"})  # kinds that show what the trainings took

@@ -10,7 +10,7 @@ import pandas as pd
 from fa_audit.tables.formats import Number, Table
 from fa_audit.tables.rows import label_of
 from fa_audit.thresholds import Thresholds
-from fa_audit.tidy import Tidy
+from fa_audit.tidy import KEY, Tidy
 
 COLUMNS = (
     "setting", "data set", "network (d, L)", "epochs", "runs", "seeds", "networks", "hours", "devices", "commits",
@@ -37,7 +37,8 @@ def build(tidy: Tidy, *, labels: Mapping[str, str], title: str, thresholds: Thre
         title: the beginning of the caption.
         thresholds: not used; every table is called alike.
     """
-    runs = tidy.runs.assign(hours=tidy.runs["seconds"].astype(float) / 3600)
+    runs = tidy.runs.merge(tidy.work, on=list(KEY), how="left", validate="one_to_one")
+    runs["hours"] = runs["seconds"].astype(float) / 3600
     groups = {name: runs[runs["setting"] == name].sort_values(["run", "seed"]) for name in tidy.settings}
     values = [row for name, group in groups.items() for row in _values(group, label_of(name, group, labels))]
     columns = ["setting", "label", "run", "quantity", "statistic", "seed", "n", "value", "text"]
