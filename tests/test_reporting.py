@@ -151,6 +151,8 @@ def test_layers_are_means_over_the_seeds_that_have_a_value(audits, render):
 
 
 def test_the_run_is_identified(audits, render):
+    for audit in audits:
+        audit["provenance"]["commit"] = "v2"
     audits[1] |= {"commit": "v1-3-gabc", "device": "cpu (other)"}
     audits[0] |= {"setting": "main", "run": "dfa", "commit": "v1-3-gabc"}
     text = render(audits[::-1])
@@ -158,7 +160,8 @@ def test_the_run_is_identified(audits, render):
     assert said(text, "Network").startswith("resmlp (depth 2, ") and said(text, "Data") == "digits"
     assert said(text, "Training") == "1 epochs, batch size 64, learning rate 0.001, weight decay 0.01"
     assert said(text, "Digest") == f"seed 3: {audits[0]['digest']}; seed 7: {audits[1]['digest']}"
-    assert said(text, "Commit") == "v1-3-gabc" and "seed 7: cpu (other)" in said(text, "Device")
+    assert said(text, "Trained by commit") == "v1-3-gabc" and "seed 7: cpu (other)" in said(text, "Trained on")
+    assert said(text, "Audited by commit") == "v2" and said(text, "Audited on").startswith("cpu (")
     for audit in audits:
         audit["spec"] |= {"penalty": 0.01, "frozen_blocks": 1, "random_targets": True}
     assert said(render(audits), "Options") == "residual penalty 0.01, first 1 blocks at initialisation, random targets"
@@ -224,6 +227,7 @@ def precision(audit):
         (lambda audit: audit.update(finite=False), "Non-finite values", "is NaN or infinite"),
         (lambda audit: audit.update(commit="abc-dirty"), "Code", "uncommitted changes"),
         (lambda audit: audit.update(commit="unknown"), "Code", "commit is not known"),
+        (lambda audit: audit["provenance"].update(commit="v2-dirty"), "Code", "uncommitted changes"),
         (lambda audit: audit["thresholds"].update(growth=9.0), "Limits", "growth 9 (default 50)"),
         (lambda audit: audit.update(first_flags={}), "Over training", "no trajectory"),
         (lambda audit: audit["first_flags"].update(first_scale_flag=5), "Over training", "D1 fired first at epoch 5"),
@@ -240,6 +244,7 @@ def test_what_makes_a_number_lie_is_disclosed(audits, render, change, term, word
 
 def test_nothing_is_said_of_what_does_not_apply(audits, render):
     for audit in audits:
+        audit["provenance"]["commit"] = "v2"
         audit |= {"commit": "abc", "credit": [], "deep": {}, "feature_drift": {}, "stopped_after": None}
     text = render(audits)
     for term in ("Budget", "Cosines", "Perturbation correlation", "Fresh feedback", "Non-finite values", "Code"):

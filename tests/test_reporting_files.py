@@ -128,7 +128,7 @@ def test_what_is_no_audit_is_told_in_one_line(tmp_path, capsys, content, words):
 
 def test_a_wrong_entry_is_named_with_its_place(real, tmp_path, capsys):
     path = tmp_path / "wrong.json"
-    path.write_text(json.dumps(damaged(real, ("layers", 1, "hidden_norm"), "much", drop=False)))
+    path.write_text(json.dumps(damaged(real, ("layers", 1, "hidden_norm"), "much")))
     assert main(["report", str(path)]) == 1
     words = f"{path}: layers.1.hidden_norm: found 'much'; expected a number, null, 'nan', 'inf' or '-inf'."
     assert capsys.readouterr().err == f"fa-audit: {words}\n"
@@ -149,25 +149,27 @@ def places(value, place=()):
         yield from places(child, (*place, key))
 
 
-def damaged(audit, place, junk, drop):
-    """The audit with one entry lost or replaced."""
+def damaged(audit, place, junk, how="replaced"):
+    """The audit with one entry lost, replaced, or with another beside it."""
     audit = copy.deepcopy(audit)
     *way, last = place
     parent = audit
     for key in way:
         parent = parent[key]
-    if drop:
+    if how == "lost":
         del parent[last]
+    elif how == "beside" and isinstance(parent, dict):
+        parent["extra"] = junk
     else:
         parent[last] = junk
     return audit
 
 
-@given(data=st.data(), junk=JUNK, drop=st.booleans())
-def test_no_damage_gives_a_traceback_or_broken_latex(real, tmp_path_factory, data, junk, drop):
+@given(data=st.data(), junk=JUNK, how=st.sampled_from(["lost", "replaced", "beside"]))
+def test_no_damage_gives_a_traceback_or_broken_latex(real, tmp_path_factory, data, junk, how):
     place = data.draw(st.sampled_from([place for place in places(real) if place[0] != "feature_drift"]))
     path = tmp_path_factory.getbasetemp() / "damaged.json"
-    path.write_text(json.dumps(damaged(real, place, junk, drop)))
+    path.write_text(json.dumps(damaged(real, place, junk, how)))
     try:
         document = report(read_cell([path]))
         check_latex(to_latex(document))

@@ -315,9 +315,10 @@ def test_the_texts_group_by_setting_and_hold_every_row(rows):
 def test_the_scorecard_says_by_whom_it_was_made():
     audits = [{"commit": "a", "device": "cpu"}, {"commit": "b", "device": "cuda"}, {"commit": "a", "device": "cpu"}, {}]
     assert made_by(audits) == (
-        "Audits read: 2 of commit a on cpu; 1 of commit b on cuda; 1 of commit unknown on unknown device."
+        "Audits of networks: 2 trained by commit a on cpu; 1 trained by commit b on cuda;"
+        " 1 trained by commit unknown on unknown device."
     )
-    assert made_by([]) == "Audits read: none."
+    assert made_by([]) == "Audits of networks: none."
 
 
 # --- figure

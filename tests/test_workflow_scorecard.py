@@ -111,6 +111,21 @@ def test_the_manifest_and_the_files_say_where_the_scorecard_comes_from(finished)
     assert manifest["results/scorecard.csv"]["sha256"].encode() in (finished / FILES[4]).read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [('{"setting": "tiny"', "found no JSON"), (None, "missing spec; expected an audit as the workflow writes it")],
+)
+def test_an_audit_that_cannot_be_read_is_named(begun, tmp_path, text, words):
+    project = Path(shutil.copytree(begun, tmp_path / "project"))
+    path = project / AUDIT.format(1)
+    audit = json.loads(path.read_text())
+    del audit["spec"]
+    path.write_text(text or json.dumps(audit))
+    done = snakemake(project, "scorecard")
+    assert done.returncode == 1 and "Traceback" not in done.stdout
+    assert f"build_scorecard: {AUDIT.format(1)}: {words}" in done.stdout
+
+
 def test_the_report_begins_with_the_scorecard(finished, tmp_path):
     done = snakemake(finished, "reproduce", "--report", str(tmp_path / "report.html"))
     assert done.returncode == 0, done.stdout

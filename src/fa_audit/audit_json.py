@@ -124,7 +124,7 @@ def read_audit(path: str | Path) -> dict[str, Any]:
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
-        audit = json.loads(text)
+        audit = json.loads(text, parse_constant=_refuse)
     except OSError as error:
         raise AuditError(f"{path}: {error.strerror}; expected {AUDIT}.") from error
     except (ValueError, RecursionError) as error:
@@ -134,6 +134,10 @@ def read_audit(path: str | Path) -> dict[str, Any]:
     for error in sorted(problems, key=lambda error: list(map(str, error.absolute_path))):
         raise AuditError(f"{path}: {_problem(error)}")
     return audit
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant}, which JSON does not have")
 
 
 def _problem(error: jsonschema.ValidationError) -> str:
@@ -205,7 +209,9 @@ SPEC = _object(
 )
 OPTIONAL = {
     **_each(("setting", "run", "model", "digest", "device", "commit"), TEXT),
-    **{"spec": SPEC, "entry": OBJECT, "seconds": NUMBER, "stopped_after": _or_null(COUNT)},
+    **{"spec": SPEC, "entry": OBJECT, "seed": COUNT, "seconds": NUMBER, "stopped_after": _or_null(COUNT)},
+    "baseline_runs": OBJECT
+    | {"additionalProperties": _object("a baseline: run and accuracy", {"run": TEXT, "accuracy": FRACTION})},
     "provenance": _object("where an audit was made", _each(("device", "commit"), TEXT)),
 }
 SCHEMA = _object(

@@ -14,7 +14,7 @@ from typing import Any
 
 from scipy import stats
 
-from fa_audit.audit_json import Cell, number
+from fa_audit.audit_json import CREDITS, DEEP, STATES, Cell, number
 from fa_audit.checks import LETTERS
 from fa_audit.thresholds import Thresholds
 
@@ -224,9 +224,9 @@ def _measured(audit: Audit) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Everything that may be absent, with its name."""
     yield "accuracy", {"value": audit["headline_acc"], "reason": "no headline accuracy"}
     yield from ((f"check {letter}", audit["checks"][name]) for name, letter in LETTERS.items())
-    for place in (*audit["layers"], *audit["credit"]):
-        yield from ((name.replace("_", " "), entry) for name, entry in place.items() if isinstance(entry, Mapping))
-    yield from ((f"deep {name.replace('_', ' ')}", entry) for name, entry in audit["deep"].items())
+    for names, places in ((STATES[-2:], audit["layers"]), (CREDITS, audit["credit"])):
+        yield from ((name.replace("_", " "), place[name]) for place in places for name in names)
+    yield from ((f"deep {name.replace('_', ' ')}", audit["deep"][name]) for name in DEEP if name in audit["deep"])
     yield from (("feature drift of parameters", entry) for entry in audit["feature_drift"].values())
 
 
@@ -237,7 +237,7 @@ def _limits(audit: Audit) -> str:
 
 
 def _code(audit: Audit) -> str:
-    commit = audit.get("commit") or audit.get("provenance", {}).get("commit", "unknown")
-    if commit == "unknown":
+    commits = [place["commit"] for place in (audit, audit.get("provenance", {})) if "commit" in place]
+    if not commits or "unknown" in commits:
         return "its commit is not known"
-    return "there were uncommitted changes" if commit.endswith("-dirty") else ""
+    return "there were uncommitted changes" if any(commit.endswith("-dirty") for commit in commits) else ""

@@ -125,7 +125,7 @@ def quantity_of(audit: Mapping[str, Any], quantity: str, layer: int | None = Non
     for step in QUANTITIES[quantity]:
         try:
             found = found[layer if step == LAYER else step]
-        except (KeyError, IndexError):
+        except (KeyError, IndexError, TypeError):
             return None
     return found
 

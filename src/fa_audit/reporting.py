@@ -118,15 +118,14 @@ def _identification(cell: Cell) -> Iterator[tuple[str, str]]:
     if cell.unit == "seed":
         yield "Seeds", ", ".join(map(str, cell.labels))
     yield "Digest", by_seed(cell, lambda audit: audit.get("digest", UNKNOWN))
-    for term, key in (("Commit", "commit"), ("Device", "device")):
-        yield term, by_seed(cell, lambda audit, key=key: _made(audit, key))
+    if "spec" in audit:
+        yield "Trained by commit", by_seed(cell, lambda audit: audit.get("commit", UNKNOWN))
+        yield "Trained on", by_seed(cell, lambda audit: audit.get("device", UNKNOWN))
+    yield "Audited by commit", by_seed(cell, lambda audit: audit.get("provenance", {}).get("commit", UNKNOWN))
+    yield "Audited on", by_seed(cell, lambda audit: audit.get("provenance", {}).get("device", UNKNOWN))
     yield "Training time", by_seed(cell, lambda audit: f"{audit['seconds']} s" if "seconds" in audit else UNKNOWN)
     yield "Evaluation", f"{audit['batches']} unshuffled test batches, the first of {audit['samples']} samples"
     yield "Files", "; ".join(f"{cell.unit} {label}: {path}" for label, path in zip(cell.labels, cell.paths))
-
-
-def _made(audit: Mapping[str, Any], key: str) -> str:
-    return audit.get(key) or audit.get("provenance", {}).get(key, UNKNOWN)
 
 
 def _specification(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -222,5 +222,5 @@ def summary_line(rows: pd.DataFrame) -> str:
 def made_by(audits: Iterable[Mapping[str, Any]]) -> str:
     """Which code trained the networks behind a scorecard, and on which machine, with the number of audits."""
     counts = Counter((audit.get("commit", "unknown"), audit.get("device", "unknown device")) for audit in audits)
-    parts = [f"{count} of commit {commit} on {device}" for (commit, device), count in sorted(counts.items())]
-    return f"Audits read: {'; '.join(parts) or 'none'}."
+    parts = [f"{count} trained by commit {commit} on {device}" for (commit, device), count in sorted(counts.items())]
+    return f"Audits of networks: {'; '.join(parts) or 'none'}."

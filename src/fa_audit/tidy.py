@@ -5,7 +5,6 @@ What a training took has a table of its own: it differs every time, and what is 
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,11 @@ from typing import Any
 
 import pandas as pd
 
+from fa_audit.audit_json import read_audit
+from fa_audit.errors import AuditError
+
 KEY = ("setting", "run", "seed")
+OF_A_RUN = (*KEY, "spec", "digest", "baseline_runs", "stopped_after", "seconds", "device", "commit")
 TABLES = ("runs", "layers", "trajectories", "work")
 
 
@@ -51,10 +54,23 @@ def read_tidy(paths: Sequence[str | Path]) -> Tidy:
     return Tidy(tuple(dict.fromkeys(path.parent.name for path in files["runs"])), **tables)
 
 
-def read_audits(paths: list[str]) -> list[dict[str, Any]]:
-    """The audit files in the order of setting, run and seed."""
-    audits = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
-    return sorted(audits, key=lambda audit: [audit[key] for key in KEY])
+def read_audits(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
+    """The workflow's audits in the order of setting, run and seed.
+
+    Raises:
+        AuditError: a file is no audit, or not one that the workflow writes now.
+    """
+    return sorted(map(_read, paths), key=lambda audit: [audit[key] for key in KEY])
+
+
+def _read(path: str | Path) -> dict[str, Any]:
+    audit = read_audit(path)
+    if missing := [key for key in OF_A_RUN if key not in audit]:
+        raise AuditError(
+            f"{path}: missing {', '.join(missing)}; expected an audit as the workflow writes it: delete the file, then"
+            " run snakemake again."
+        )
+    return audit
 
 
 def runs_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
