@@ -217,11 +217,11 @@ def test_the_darker_the_cell_the_more_is_withdrawn():
 # ---- threshold sensitivity
 
 
-def curve(figure, panel, run):
-    """Thresholds and fractions of one run's curve."""
+def curve(figure, panel, run, label=None):
+    """Thresholds and fractions of one run's curve, that of its check or the one with that label."""
     ax = figure.axes[panel]
     row = [label.get_text().replace("\n", "") for label in figure.axes[0].get_yticklabels()].index(run)
-    (line,) = (line for line in ax.lines if line.get_label() == run.partition(" ")[0])
+    (line,) = (line for line in ax.lines if line.get_label() == (label or run.partition(" ")[0]))
     x, y = line.get_xydata().T
     return x, (row + 0.4 - y) / 0.8
 
@@ -229,7 +229,7 @@ def curve(figure, panel, run):
 def spread(**columns):
     """Three seeds of DFA whose values are given, without any depth utility, and one of BP."""
     seeds = [{name: values[seed] for name, values in columns.items()} for seed in range(3)]
-    failed = {"three_check": "FAIL(D3)", "accuracy": 0.4, "own_frozen_acc": 0.4}
+    failed = {"three_check": "FAIL(D1+D2+D3)", "accuracy": 0.4, "own_frozen_acc": 0.4}
     return tidy_of([network("bp"), *(network("dfa", seed=i, **failed, **found) for i, found in enumerate(seeds))])
 
 
@@ -247,6 +247,19 @@ def test_curves_are_the_fractions_that_fire_at_each_threshold():
     assert fractions == pytest.approx([1, 1, 0.5, 0.5, 0, 0])
     styles = [next(line for line in ax.lines if line.get_label() == "dfa").get_drawstyle() for ax in figure.axes]
     assert styles == ["steps-post", "steps-pre", "steps-post", "steps-pre"]
+
+
+def test_lines_are_the_fractions_that_the_verdict_walks_back():
+    verdicts = ["needs walk-back (a, d)", "needs walk-back (b)", "trustworthy", "needs walk-back (non-finite)"]
+    growth = [60.0, 10.0, 20.0, 5.0]
+    rows = [network("dfa", seed=i, max_growth=g, four_check=v) for i, (g, v) in enumerate(zip(growth, verdicts))]
+    figure = drawn(threshold_sensitivity, tidy_of(rows))
+    x, fractions = curve(figure, 0, "dfa (4)", "dfa: walked back")
+    assert x[1:-1].tolist() == [5, 10, 20, 50, 60]
+    assert fractions == pytest.approx([1, 1, 1, 0.75, 0.75, 0.75, 0.75])  # the third alone depends on (a)
+    assert curve(figure, 0, "dfa (4)")[1] == pytest.approx([1, 0.75, 0.5, 0.25, 0.25, 0, 0])
+    fractions = curve(figure, 2, "dfa (4)", "dfa: walked back")[1]
+    assert fractions[1:] == pytest.approx([0.75] * (len(fractions) - 1))  # stability decides nothing at its values
 
 
 def test_a_run_without_values_says_so():
@@ -269,12 +282,14 @@ def test_the_protocols_thresholds_are_lines():
 def test_calibration_compares_trusted_with_failing_networks():
     rows = [network("bp", seed=1, max_growth=4.0, three_check="FAIL(D3)"), network("bp", seed=2, max_growth=11.0)]
     rows += [network("bp+random_targets", random_targets=True, max_growth=700.0, three_check="FAIL(D3)")]
-    rows += [network("dfa", max_growth=694.0, three_check="FAIL(D1+D2)"), network("ep", max_growth=20.0)]
+    rows += [network("dfa", max_growth=694.0, three_check="FAIL(D1+D2)"), network("ep", max_growth=9.0)]
     rows += [network("fa", max_growth=NAN, three_check="FAIL(D3)"), network("usf", max_growth=1.0, three_check=NAN)]
     runs = pd.DataFrame(rows)
     assert calibrate("growth", runs, runs["max_growth"]) == Calibration(11.0, 694.0)
-    assert calibrate("reference", runs, runs["max_growth"]) == Calibration(4.0, 700.0)
-    assert calibrate("growth", runs[2:], runs["max_growth"][2:]) == Calibration(None, 694.0)
+    assert calibrate("reference", runs, runs["max_growth"]) == Calibration(4.0, 694.0)
+    assert calibrate("depth_margin", runs, runs["max_growth"]) == Calibration(4.0, 700.0)
+    assert calibrate("growth", runs[2:], runs["max_growth"][2:]) == Calibration(9.0, 694.0)  # ep
+    assert calibrate("growth", runs[2:4], runs["max_growth"][2:4]) == Calibration(None, 694.0)
     assert calibrate("growth", runs[:2], runs["max_growth"][:2]) == Calibration(11.0, None)
 
 

@@ -1,14 +1,18 @@
-"""How much each check depends on its threshold: the fraction of runs that would fire at every other one.
+"""How much each verdict depends on a threshold: the fractions of runs that a check, and the verdict, would fault.
+
+The verdict is the four-check one with the other three thresholds at their limits: where it stays while the check
+changes its mind, other checks walk the run back anyway.
 
 The calibration of a check compares two groups of networks, over all settings and seeds that are shown:
 
-    trusted   method bp, trained on true targets: what a check must not find fault with
-    failing   every other network that the three-check protocol fails (``FAIL``), whichever check failed it
+    trusted   methods bp and ep, trained on true targets: what a check must not find fault with
+    failing   every other network that the three-check protocol fails (``FAIL``) for what the panel is about: D3 in
+              (d), the regime (D1 and D2) in the others
 
 A check that fires above its threshold separates them if the highest trusted value lies below the lowest failing one; a
 check that fires below, if the lowest trusted value lies above the highest failing one. Any threshold in that gap fires
-on every failing network and on no trusted one. Whether there is a gap is a finding: nothing here makes one. Only for
-(d) do the groups depend on the check itself, since D3 alone makes a ``FAIL``.
+on every failing network and on no trusted one. Whether there is a gap is a finding: nothing here makes one; but the
+failing group is chosen at the protocol's own thresholds.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from matplotlib.patches import Patch
 
 from fa_audit.checks import SIDES, fires
 from fa_audit.figures import cells, style
-from fa_audit.figures.verdicts import deciding_values
+from fa_audit.figures.verdicts import deciding_values, named
 from fa_audit.statistics import rank_runs
 from fa_audit.thresholds import Thresholds
 from fa_audit.tidy import Tidy
@@ -33,8 +37,11 @@ from fa_audit.tidy import Tidy
 ROW, PANEL, SURROUNDINGS = 0.22, 0.85, 0.75  # inches: one run; what a panel needs beside; title and legend
 FULL = 0.8  # height of a row's curve where all of its runs fire, in rows
 BEYOND = 0.08  # of the axis: how far the sweep goes on behind the last value
-FILL = "#A6D3EE"
+FILL, EDGE = "#A6D3EE", "#4C93C0"
 BAND = {"facecolor": "#FBE9A9", "hatch": "....", "edgecolor": cells.HATCH, "linewidth": 0}
+TRUSTED = ("bp", "ep")
+LETTERS = dict(zip(("growth", "reference", "stability", "depth_margin"), "abcd"))
+REASONS = {"growth": "D1", "reference": "D2", "stability": "D1|D2", "depth_margin": "D3"}
 LOGARITHMIC = ("growth", "reference")
 PANELS = {
     "growth": ("(a) Growth", "threshold on the largest growth in one block"),
@@ -71,7 +78,7 @@ def draw(
     labels: Mapping[str, str],
     thresholds: Thresholds | None = None,
 ) -> Figure:
-    """For each check and run, the fraction of its seeds in all settings that fire, against the threshold.
+    """For each check and run, the fractions of its seeds in all settings that fire and are walked back.
 
     Args:
         tidy: one or more settings.
@@ -88,11 +95,14 @@ def draw(
         axes = figure.subplots(2, 2, sharey=True).flat
         for ax, check in zip(axes, PANELS, strict=True):
             limit = getattr(limits, check)
-            groups = {run: values.loc[runs["run"] == run, check].dropna().to_numpy() for run in order}
-            _curves(ax, check, groups, sweep(check, values[check], limit))
+            at = sweep(check, values[check], limit)
+            elsewhere = runs["four_check"].map(named).map(lambda why, own=LETTERS[check]: bool({*why} - {own}))
+            parts = {run: runs["run"] == run for run in order}
+            groups = {run: swept(check, values.loc[part, check], elsewhere[part], at) for run, part in parts.items()}
+            _curves(ax, check, groups, at)
             _frame(ax, check, limit, calibrate(check, runs, values[check]))
         axes[0].set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.4, -0.6))
-        figure.legend(handles=_legend(), loc="outside lower center", ncols=3)
+        figure.legend(handles=_legend(), loc="outside lower center", ncols=2)
         return style.settle(figure)
 
 
@@ -104,8 +114,8 @@ def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
         runs: the runs table.
         values: the number that the check decides on, row by row; NaN where it was not evaluated.
     """
-    trusted = (runs["method"] == "bp") & ~runs["random_targets"].astype(bool)
-    failing = runs["three_check"].fillna("").str.startswith("FAIL") & ~trusted
+    trusted = runs["method"].isin(TRUSTED) & ~runs["random_targets"].astype(bool)
+    failing = runs["three_check"].fillna("").str.contains(rf"^FAIL\(.*(?:{REASONS[check]})") & ~trusted
     groups = values[trusted].dropna(), values[failing].dropna()
     nearest, farthest = (max, min) if SIDES[check] == "above" else (min, max)
     edges = (edge(group) if len(group) else None for edge, group in zip((nearest, farthest), groups))
@@ -124,19 +134,47 @@ def sweep(check: str, values: pd.Series, limit: float) -> np.ndarray:
     return np.array([inner[0] - beyond, *inner, inner[-1] + beyond])
 
 
-def _curves(ax: Axes, check: str, groups: Mapping[str, np.ndarray], thresholds: np.ndarray) -> None:
-    """One row per run: a step curve, as high as the fraction of its values that fire at a threshold."""
+@dataclass(frozen=True)
+class Swept:
+    """What becomes of a run's networks at each threshold of one check.
+
+    Attributes:
+        fire: the fraction of those for which the check was evaluated that it fires on; None without any.
+        walked_back: the fraction of all that the four-check verdict walks back.
+    """
+
+    fire: np.ndarray | None
+    walked_back: np.ndarray
+
+
+def swept(check: str, values: pd.Series, elsewhere: pd.Series, thresholds: np.ndarray) -> Swept:
+    """One run's networks at `thresholds` of `check`.
+
+    Args:
+        values: of each network the number that the check decides on; NaN where it was not evaluated.
+        elsewhere: whether anything but this check walks the network back, at the protocol's thresholds.
+        thresholds: shape (T,).
+    """
+    own = fires(check, values.to_numpy(), thresholds[:, None])
+    known = values.notna().to_numpy()
+    fire = own[:, known].mean(axis=1) if known.any() else None
+    return Swept(fire, (own | elsewhere.to_numpy(bool)).mean(axis=1))
+
+
+def _curves(ax: Axes, check: str, groups: Mapping[str, Swept], thresholds: np.ndarray) -> None:
+    """One row per run: an area as high as the fraction that the check fires on, a line at that of walked-back runs."""
     # A value is not beyond a threshold that equals it: a step belongs to the side where the check fires no more.
     step = "post" if SIDES[check] == "above" else "pre"
-    for row, (run, values) in enumerate(groups.items()):
+    for row, (run, found) in enumerate(groups.items()):
         bottom = row + FULL / 2
-        if not values.size:
+        if found.fire is None:
             ax.text(0.5, row, "n/a", transform=ax.get_yaxis_transform(), ha="center", va="center", fontsize=style.SMALL)
-            continue
-        fractions = fires(check, values, thresholds[:, None]).mean(axis=1)
-        top = bottom - FULL * fractions
-        ax.fill_between(thresholds, bottom, top, step=step, color=FILL, linewidth=0)
-        ax.plot(thresholds, top, drawstyle=f"steps-{step}", color="black", linewidth=0.8, label=run)
+        else:
+            top = bottom - FULL * found.fire
+            ax.fill_between(thresholds, bottom, top, step=step, color=FILL, linewidth=0)
+            ax.plot(thresholds, top, drawstyle=f"steps-{step}", color=EDGE, linewidth=0.8, label=run)
+        line = bottom - FULL * found.walked_back
+        ax.plot(thresholds, line, drawstyle=f"steps-{step}", color="black", linewidth=1.1, label=f"{run}: walked back")
 
 
 def _frame(ax: Axes, check: str, limit: float, calibration: Calibration) -> None:
@@ -177,7 +215,8 @@ def _number(check: str, value: float) -> str:
 
 def _legend() -> list[Line2D | Patch]:
     return [
-        Patch(facecolor=FILL, edgecolor="black", linewidth=0.8, label="fraction that would fire; full height: all"),
+        Patch(facecolor=FILL, edgecolor=EDGE, linewidth=0.8, label="fraction that would fire; full height: all"),
+        Line2D([], [], color="black", linewidth=1.1, label="fraction that would be walked back"),
         Line2D([], [], color=style.GREY, linestyle=(0, (5, 2)), linewidth=0.9, label="the protocol's threshold"),
         Patch(**BAND, label="calibration gap"),
     ]
