@@ -232,9 +232,16 @@ def artefact(kind, name):
     if name not in config.get(kind, {}):
         known = ", ".join(sorted(config.get(kind, {}))) or "none"
         raise AuditError(f"the config has no {kind} '{name}'; it has: {known}.")
-    shared = {"labels": config.get("labels", {}), "thresholds": config.get("thresholds", {})}
-    entry = {"kind": name} | config[kind][name] | shared
-    return entry | {"settings": GRID.named(entry["settings"])}
+    entry = {"kind": name} | config[kind][name] | {"thresholds": config.get("thresholds", {})}
+    settings = GRID.named(entry["settings"])
+    return entry | {"settings": settings, "labels": labels_of(settings)}
+
+
+def labels_of(settings):
+    named = set(settings).union(
+        *({*GRID.settings[name].runs, *GRID.settings[name].baselines} for name in settings)
+    )
+    return {name: text for name, text in config.get("labels", {}).items() if name in named}
 
 
 def figure_entry(wildcards):

@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 
 from fa_audit.errors import AuditError
 from fa_audit.figures import FIGURES, audit_overview, style, trajectories
+from fa_audit.methods import METHODS
 from fa_audit.registry import load
 from fa_audit.thresholds import Thresholds
 
@@ -47,10 +48,16 @@ def test_registry_leads_to_the_figures_without_importing_them():
 
 
 def test_styles_follow_from_the_names_alone():
-    names = [f"run{i:02d}" for i in range(77)]
+    names = [f"run{i:02d}" for i in range(77 - len(METHODS))]
     styles = style.run_styles(names)
     assert styles == style.run_styles(reversed(names))
     assert len({(look.colour, look.marker) for look in styles.values()}) == 77
+
+
+def test_a_method_looks_the_same_in_every_figure_and_no_other_looks_like_it():
+    few, many = style.run_styles(["dfa", "bp"]), style.run_styles(["a", "dfa+penalty1e-2", "dfa", "fa", "bp"])
+    assert (few["bp"], few["dfa"]) == (many["bp"], many["dfa"])
+    assert len({(look.colour, look.line) for look in many.values()}) == len(METHODS) + 2
 
 
 def test_points_and_means_equal_the_data():
@@ -87,6 +94,25 @@ def test_both_frozen_baselines_stand_beside_their_run():
     assert len(markers) == 2
 
 
+def test_the_accuracy_that_the_depth_check_asks_for_is_marked_at_every_seed():
+    runs, history = tables(FOUR)
+    accuracy = overview(runs, history, thresholds=Thresholds(depth_margin=0.05)).axes[3]
+    for position, run in enumerate(["bp", "dfa+penalty1e-2", "fa", "dfa"]):
+        asked, seeds = lines(accuracy, "asked")[position], lines(accuracy, run)[0]
+        expected = runs.loc[runs["run"] == run, "own_frozen_acc"] + 0.05
+        assert asked[:, 1].tolist() == pytest.approx(expected.tolist())
+        assert asked[:, 0].tolist() == seeds[:, 0].tolist()
+    shown = [text for text, _ in texts(overview(runs, history))]
+    assert "own frozen + 2 points: fires below" in shown
+
+
+@pytest.mark.parametrize("text", ["$x_$", "US$ 5 and_$ 6_"])
+def test_a_text_that_is_no_formula_is_named(text):
+    with pytest.raises(AuditError, match=r"cannot be read .*expected one such as"):
+        style.check_texts(["BP", text])
+    style.check_texts(["", "$5", r"\$5 and \$6", r"$\alpha$", "50 %_é"])
+
+
 def test_limits_are_drawn_shaded_and_named():
     runs, history = tables(FOUR)
     given = Thresholds(growth=20, reference=3e-6, stability=0.2)
@@ -98,7 +124,7 @@ def test_limits_are_drawn_shaded_and_named():
             low, high = ax.patches[0].get_y(), ax.patches[0].get_y() + ax.patches[0].get_height()
             edge = ax.get_ylim()[0 if ax is gradient else 1]
             assert sorted([low, high]) == pytest.approx(sorted([limit, edge]))
-        assert not lines(accuracy, "limit")
+        assert not lines(accuracy, "limit")  # every seed has its own
         assert set(lines(curves(runs, history, **options).axes[1], "limit")[0][:, 1]) == {limits.reference}
     named = [text for text, _ in texts(overview(runs, history))]
     assert {"fires\nabove\n50", "fires\nbelow\n$10^{-7}$", "fires\nabove\n0.3"} <= set(named)

@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -186,7 +187,7 @@ def test_the_cosine_is_that_of_all_blocks_of_the_same_network():
         [network("dfa", seed=1, cosines=(0.42, 0.006, -0.015, -0.004)), network("dfa", seed=2, cosines=(-1,))]
     )
     shuffled = tidy.layers.iloc[::-1]
-    means = decision_utility.mean_cosine(type(tidy)(tidy.settings, tidy.runs, shuffled, tidy.trajectories))
+    means = replace(tidy, layers=shuffled).mean_cosine()
     assert means.tolist() == pytest.approx([0.10175, -1])
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from _workflow import logged
 
 from fa_audit.figures import FIGURES
-from fa_audit.figures.style import save
+from fa_audit.figures.style import check_texts, save
 from fa_audit.files import write_json
 from fa_audit.origin import origin_of
 from fa_audit.registry import load
@@ -19,6 +19,7 @@ with logged(snakemake):
     entry = snakemake.params.entry
     tidy = read_tidy(snakemake.input.tidy)
     origin = origin_of(entry, tidy.runs["digest"], snakemake.input.tidy)
+    check_texts([entry["title"], *entry["labels"].values()])
     draw = load("figure", FIGURES, entry["kind"])
     limits = Thresholds(**entry["thresholds"])
     figure = draw(tidy, title=entry["title"], labels=entry["labels"], thresholds=limits)

@@ -78,7 +78,7 @@ def to_markdown(document: Report) -> str:
 
 
 def to_latex(document: Report) -> str:
-    r"""The report as a ``\subsection*`` to ``\input``; the document needs ``\usepackage{booktabs}``."""
+    r"""The report as a ``\subsection*`` to ``\input``; the document needs ``\usepackage{booktabs,graphicx}``."""
     lines = [rf"\subsection*{{{_in_latex(document.title)}}}"]
     for section in document.sections:
         lines.append(rf"\subsubsection*{{{section.heading}}}")

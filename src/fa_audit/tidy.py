@@ -44,6 +44,12 @@ class Tidy:
         parts = {name: (table := getattr(self, name))[table["setting"] == setting] for name in TABLES}
         return Tidy((setting,), **parts)
 
+    def mean_cosine(self) -> pd.Series:
+        """The cosine between credit and gradient averaged over the blocks that have one, in the order of `runs`."""
+        means = self.layers.groupby(list(KEY))["cosine"].mean()
+        keys = pd.MultiIndex.from_frame(self.runs[list(KEY)])
+        return pd.Series(means.reindex(keys).to_numpy(float), index=self.runs.index)
+
 
 def read_tidy(paths: Sequence[str | Path]) -> Tidy:
     """The tables in files such as ``results/tidy/{setting}/runs.csv``, the settings in the order of their files."""

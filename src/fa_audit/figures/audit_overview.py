@@ -18,7 +18,7 @@ from fa_audit.statistics import rank_runs
 from fa_audit.thresholds import Thresholds
 from fa_audit.tidy import Tidy
 
-ROW_HEIGHT, SURROUNDINGS = 1.65, 0.95  # inches: one row of panels; titles and legend
+ROW_HEIGHT, SURROUNDINGS = 1.65, 1.1  # inches: one row of panels; titles and legend
 PANEL_WIDTH = 2.45 * 72  # points of the x axis in a figure of two panels a row
 SPREAD, BAR = 0.14, 0.26  # of one run's slot: distance between seeds, half width of the mean
 BESIDE = {"own_frozen_acc": 0.30, "bp_frozen_acc": 0.41}  # where the baselines stand in the slot
@@ -26,6 +26,7 @@ BASELINE = {
     "own_frozen_acc": {"marker": "o", "markerfacecolor": "white", "label": "own frozen baseline"},
     "bp_frozen_acc": {"marker": "x", "label": "bp+frozen baseline"},
 }
+ASKED = {"color": style.GREY, "linestyle": "none", "marker": "_", "markersize": 5, "markeredgewidth": 1}
 
 
 def draw(
@@ -58,6 +59,7 @@ def draw(
         _panel(stability, groups, "stability", "(c) Cross-batch stability", "mean cosine of\nbatch gradients")
         _panel(accuracy, groups, "accuracy", "(d) Accuracy and frozen baselines", "test accuracy")
         _baselines(accuracy, groups)
+        _asked(accuracy, groups, limits.depth_margin)
         style.limit_line(growth, limits.growth, fires="above")
         style.limit_line(gradient, limits.reference, fires="below")
         style.limit_line(stability, limits.stability, fires="above")
@@ -66,8 +68,8 @@ def draw(
         growth.set_xticks(range(len(order)))
         for ax in (stability, accuracy):
             ax.set_xticks(range(len(order)), texts, rotation=rotation)
-        handles = [*_legend(), *style.off_scale_handles(figure)]
-        figure.legend(handles=handles, loc="outside lower center", ncols=7, columnspacing=1.2, handletextpad=0.4)
+        handles = [*_legend(limits.depth_margin), *style.off_scale_handles(figure)]
+        figure.legend(handles=handles, loc="outside lower center", ncols=4, columnspacing=1.2, handletextpad=0.4)
         return style.settle(figure)
 
 
@@ -91,7 +93,7 @@ def _panel(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str, title: str
     styles, size = style.run_styles(groups), 4 if len(groups) <= 6 else 3
     for position, (run, group) in enumerate(groups.items()):
         look, values = styles[run], group[column].to_numpy(float)
-        x = position + SPREAD * (np.arange(len(values)) - (len(values) - 1) / 2)
+        x = _places(position, len(values))
         shown = style.on_scale(ax, values)
         ax.plot(x, shown, look.marker, color=look.colour, markersize=size, markeredgewidth=0, label=run)
         style.mark_off_scale(ax, x, values, colour=look.colour)
@@ -101,6 +103,17 @@ def _panel(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str, title: str
     ax.set_title(title)
     ax.set_ylabel(ylabel)
     ax.grid(axis="x", color="0.85", linewidth=0.5)
+
+
+def _places(position: int, seeds: int) -> np.ndarray:
+    """Where the seeds of a run stand."""
+    return position + SPREAD * (np.arange(seeds) - (seeds - 1) / 2)
+
+
+def _asked(ax: Axes, groups: Mapping[str, pd.DataFrame], margin: float) -> None:
+    """The accuracy below which the depth check fires: of every seed its own, where it has an own frozen baseline."""
+    for position, group in enumerate(groups.values()):
+        ax.plot(_places(position, len(group)), group["own_frozen_acc"].to_numpy(float) + margin, label="asked", **ASKED)
 
 
 def _baselines(ax: Axes, groups: Mapping[str, pd.DataFrame]) -> None:
@@ -115,12 +128,13 @@ def _mark(ax: Axes, x: np.ndarray, y: np.ndarray, column: str) -> None:
     ax.plot(x, y, linestyle="none", color=style.GREY, markersize=3.5, markeredgewidth=0.8, **BASELINE[column])
 
 
-def _legend() -> list[Line2D | Patch]:
+def _legend(margin: float) -> list[Line2D | Patch]:
     """What the marks mean; a run's colour and marker are explained by its place on the x axis."""
     common = {"color": style.GREY, "linestyle": "none", "markeredgewidth": 0.8}
     return [
         Line2D([], [], **common | {"marker": "o", "label": "one seed"}),
         Line2D([], [], color=style.GREY, linewidth=1, label="mean over seeds"),
         *(Line2D([], [], **common | entry) for entry in BASELINE.values()),
+        Line2D([], [], **ASKED | {"label": f"own frozen + {100 * margin:g} points: fires below"}),
         Patch(color=style.SHADE, linewidth=0, label="check fires"),
     ]

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from fa_audit.checks import fires
 from fa_audit.figures import lines, style
 from fa_audit.statistics import rank_runs
 from fa_audit.thresholds import Thresholds
@@ -39,8 +40,7 @@ def draw(
     """
     limits, order = thresholds or Thresholds(), rank_runs(tidy.runs)
     layers = tidy.layers.sort_values(["run", "seed", "layer"])
-    means = layers.groupby(["run", "seed"])["cosine"].mean().rename("mean_cosine")  # of the blocks that have one
-    runs = tidy.runs.join(means, on=["run", "seed"])
+    runs = tidy.runs.assign(mean_cosine=tidy.mean_cosine())
     handles = [*lines.run_handles(_names(layers, order, labels)), *lines.mark_handles(), _hollow()]
     with style.context():
         figure = style.new_figure(title, height=HEIGHT + lines.legend_height(handles))
@@ -74,7 +74,7 @@ def _aggregate(ax: Axes, runs: pd.DataFrame, order: Sequence[str], limit: float)
     looks = style.run_styles(order)
     for run in order:
         group = runs[runs["run"] == run].sort_values("seed")
-        collapsed = (group["grad_norm_last"] < limit).to_numpy()
+        collapsed = fires("reference", group["grad_norm_last"], limit).to_numpy()
         x, values = group["mean_cosine"].to_numpy(float), group["accuracy"].to_numpy(float)
         lines.points(ax, x, values, looks[run], label=run, hollow=collapsed)
     ax.xaxis.set_major_locator(MaxNLocator(nbins=5))
@@ -86,7 +86,7 @@ def _per_layer(ax: Axes, layers: pd.DataFrame, column: str, order: Sequence[str]
     for run in reversed(order):  # the best run on top
         group = layers[layers["run"] == run]
         x, values = group["layer"].to_numpy(float), group[column].to_numpy(float)
-        collapsed = (group["grad_norm"] < limit).to_numpy()
+        collapsed = fires("reference", group["grad_norm"], limit).to_numpy()
         lines.seeds_and_mean(ax, x, values, looks[run], label=run, shift=shifts[run], hollow=collapsed)
     lines.whole_numbers(ax, 7)
 

@@ -27,7 +27,7 @@ from fa_audit.figures import cells, style
 from fa_audit.figures.verdicts import CHECKS, deciding_values, named
 from fa_audit.statistics import rank_runs
 from fa_audit.thresholds import Thresholds
-from fa_audit.tidy import KEY, Tidy
+from fa_audit.tidy import Tidy
 
 STRATEGIES = {
     "accuracy": "accuracy\nonly",
@@ -83,7 +83,7 @@ def withdrawals(tidy: Tidy) -> pd.DataFrame:
     """
     runs, values = tidy.runs, deciding_values(tidy.runs)
     reasons = runs["four_check"].map(named)
-    cosine, accuracy = mean_cosine(tidy), runs["accuracy"].astype(float)
+    cosine, accuracy = tidy.mean_cosine(), runs["accuracy"].astype(float)
     shallow = runs["shallow_acc"].astype(float)
     answered = reasons.map(bool) | (runs["four_check"] == "trustworthy")
     return pd.DataFrame(
@@ -95,13 +95,6 @@ def withdrawals(tidy: Tidy) -> pd.DataFrame:
             "full": reasons.map(bool).where(answered),
         }
     ).astype(float)
-
-
-def mean_cosine(tidy: Tidy) -> pd.Series:
-    """The cosine between credit and gradient averaged over a run's blocks, in the order of the runs table."""
-    means = tidy.layers.groupby(list(KEY))["cosine"].mean()
-    keys = pd.MultiIndex.from_frame(tidy.runs[list(KEY)])
-    return pd.Series(means.reindex(keys).to_numpy(float), index=tidy.runs.index)
 
 
 def _decided(reasons: pd.Series, letter: str, values: pd.Series) -> pd.Series:

@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fa_audit.checks import depth_margin
 from fa_audit.errors import AuditError
 from fa_audit.figures import lines, style
 from fa_audit.statistics import rank_runs
@@ -74,7 +75,7 @@ def _with_margins(tidy: Tidy) -> pd.DataFrame:
         if len(settings) > 1:
             found = f"{', '.join(settings)} all have depth {depth}"
             raise AuditError(f"depth_sweep: {found}; expected settings that differ in depth.")
-    return tidy.runs.assign(margin=100 * (tidy.runs["accuracy"] - tidy.runs["own_frozen_acc"]))
+    return tidy.runs.assign(margin=100 * depth_margin(tidy.runs["accuracy"], tidy.runs["own_frozen_acc"]))
 
 
 def _panel(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str) -> None:

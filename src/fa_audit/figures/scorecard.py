@@ -12,8 +12,9 @@ from matplotlib.patches import Patch
 from fa_audit.figures import style
 from fa_audit.scorecard import NOT_REPRODUCED, NOT_RUN, REPRODUCED, summary_line
 
-TINY = 5.5  # points
-LINE_HEIGHT, SURROUNDINGS = 0.125, 1.0  # inches: one line; title, axis and legend
+DISTANCE = "distance from the published value;\n1: all that its rule allows"
+TINY = 6  # points
+LINE_HEIGHT, SURROUNDINGS = 0.135, 1.1  # inches: one line; title, axis and legend
 REACH = 3.2  # of the axis, in margins
 BESIDE = 1.05  # where marks without a distance stand, as a fraction of the axis
 MARKS = {REPRODUCED: ("o", style.COLOURS[3]), NOT_REPRODUCED: ("X", style.COLOURS[4])}
@@ -70,8 +71,8 @@ def _panel(ax: Axes, column: list[list[pd.DataFrame]], height: float) -> None:
             top += _line_height(line)
     ax.axvspan(-1, 1, color=style.SHADE, linewidth=0, zorder=0)
     ax.axvline(0, color=style.GREY, linewidth=0.6, zorder=0.5)
-    ax.set(xlim=(-REACH, REACH), ylim=(height, 0), xticks=range(-3, 4))
-    ax.set_xlabel("distance from the published value", fontsize=style.SMALL)
+    ax.set(xlim=(-REACH, REACH), ylim=(height, 0), xticks=(-3, -1, 1, 3))
+    ax.set_xlabel(DISTANCE, fontsize=style.SMALL)
     ax.set_yticks(list(places), list(places.values()), fontsize=TINY)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="y", color="0.9", linewidth=0.3)

@@ -16,10 +16,12 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.textpath import TextPath
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from fa_audit.errors import AuditError
 from fa_audit.files import write_atomically
+from fa_audit.methods import METHODS
 
 TWO_COLUMNS = 6.9  # inches: the width of a text block
 TITLE_LINE = 0.15  # inches
@@ -54,6 +56,7 @@ RC = {
     "legend.frameon": False,
     "lines.markersize": 4,
     "pdf.fonttype": 42,
+    "figure.dpi": 300,  # texts are a little wider or narrower at other resolutions: laid out as they are saved
     "savefig.dpi": 300,
 }
 # Without dates and versions, so that the same figure is the same file.
@@ -79,10 +82,14 @@ class RunStyle:
 
 
 def run_styles(runs: Iterable[str]) -> dict[str, RunStyle]:
-    """A style per run, decided by the sorted names alone; 77 runs differ in colour or marker."""
+    """A style per run; 77 runs differ in colour or marker.
+
+    A registered method without options looks the same in every figure; the styles of other runs follow, in the order
+    of their names.
+    """
     return {
         run: RunStyle(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], LINES[i // len(COLOURS) % len(LINES)])
-        for i, run in enumerate(sorted(set(runs)))
+        for i, run in enumerate([*METHODS, *sorted(set(runs) - set(METHODS))])
     }
 
 
@@ -92,6 +99,23 @@ def new_figure(title: str, *, height: float, width: float = TWO_COLUMNS) -> Figu
     figure = Figure(figsize=(width, height + TITLE_LINE * len(lines[1:])), layout="constrained")
     figure.suptitle("\n".join(lines))
     return figure
+
+
+def check_texts(texts: Iterable[str]) -> None:
+    r"""Refuse what matplotlib would take for mathematics and cannot read: two dollar signs enclose a formula.
+
+    Raises:
+        AuditError: a text is no such formula; ``\$`` is a dollar sign.
+    """
+    for text in filter(str.strip, texts):
+        try:
+            TextPath((0, 0), text)
+        except ValueError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise AuditError(
+                f"figure: found the text {text!r}, a formula between dollar signs that cannot be read ({reason});"
+                r" expected one such as $\alpha$, or \$ for a dollar sign."
+            ) from error
 
 
 def log_scale(ax: Axes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from fa_audit.checks import depth_margin
 from fa_audit.tables.formats import Table
 from fa_audit.tables.rows import (
     ACCURACY,
@@ -46,5 +47,5 @@ def build(tidy: Tidy, *, labels: Mapping[str, str], title: str, thresholds: Thre
         thresholds: not used, verdicts are those of the audits; every table is called alike.
     """
     runs = tidy.runs.astype({"accuracy": float, "own_frozen_acc": float})
-    audited = replace(tidy, runs=runs.assign(margin=runs["accuracy"] - runs["own_frozen_acc"]))
+    audited = replace(tidy, runs=runs.assign(margin=depth_margin(runs["accuracy"], runs["own_frozen_acc"])))
     return run_table(audited, COLUMNS, rows=by_setting(tidy), caption=f"{title}. {NOTE}", labels=labels)
