@@ -413,7 +413,7 @@ def say_results():
         results(
             GRID,
             [
-                *scorecard_files(),
+                *(scorecard_files() if published_cells() else []),
                 *figure_files(),
                 *table_files(),
                 *sweep_tables(),

@@ -68,7 +68,7 @@ def test_the_scorecard_alone_takes_what_is_there_and_trains_nothing_even_if_it_i
     assert rows["verdict"].tolist() == ["reproduced", "not reproduced", "not run"] and rows["n"].tolist() == [1, 1, 0]
     assert rows["reproduced"][0] == str(audit["headline_acc"]) and rows["note"][0] == "1 of 2 seeds"
     assert (project / "results/scorecard.md").read_text().startswith("1 of 3 reproduced, 1 not reproduced, 1 not run;")
-    assert planned(project, "scorecard") == {}
+    assert planned(project, "scorecard") == {} == planned(project, "./results/scorecard.md")
     jobs = planned(project, "results/scorecard.md", "results/tidy/runs.csv")  # not alone: complete and up to date
     assert len(jobs["train_network"]) == len(jobs["audit_network"]) == 2 and "build_scorecard" in jobs
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import Namespace
 
@@ -12,8 +13,8 @@ def dry_run() -> bool:
 
 
 def targets() -> frozenset[str]:
-    """The rules and files that it names; none stands for the default target."""
-    return frozenset(getattr(_options(), "targets", None) or ())
+    """The rules and files that it names, paths as from this folder; none stands for the default target."""
+    return frozenset(map(os.path.relpath, getattr(_options(), "targets", None) or ()))
 
 
 def _options() -> Namespace | None:
