@@ -4,19 +4,25 @@ import re
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
+import yaml
 from projects import ROOT
 
 from fa_audit.audit import audit
 from fa_audit.audit_json import CREDITS, DEEP, STATES
 from fa_audit.checks import LETTERS
+from fa_audit.grid import read_grid
 from fa_audit.learner import load_method
 from fa_audit.methods import METHODS
+from fa_audit.published import FILE, read_published
+from fa_audit.scorecard import NOT_REPRODUCED, NOT_RUN, REPRODUCED
 from fa_audit.thresholds import Thresholds
 from fa_audit.tidy import layers_table, runs_table
 from fa_audit.training import train
 
 CHECK = [sys.executable, str(ROOT / "tools/methods_table.py"), "--check"]
+PUBLISHED = (FILE, "schemas/published.schema.yaml", "schemas/config.schema.yaml")
 PROTOCOL = (ROOT / "docs/protocol.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PROTOCOL, flags=re.MULTILINE | re.DOTALL))
 CARDS = {
@@ -91,3 +97,26 @@ def test_the_limits_are_the_defaults_of_the_code():
     stated = re.findall(r"`(growth|reference|stability|depth_margin|saturation)` = ([\d.e-]+\d)", PROTOCOL)
     assert {name for name, _ in stated} == set(Thresholds.__dataclass_fields__)
     assert all(float(value) == getattr(Thresholds(), name) for name, value in stated)
+
+
+def test_the_reproduction_counts_as_the_scorecard_beside_it():
+    rows = pd.read_csv(ROOT / "docs/reproduction/scorecard.csv")
+    text = " ".join((ROOT / "docs/reproduction.md").read_text().split())
+    counts = rows["verdict"].value_counts()
+    hit, missed, absent = (counts[verdict] for verdict in (REPRODUCED, NOT_REPRODUCED, NOT_RUN))
+    said = f"{hit} of {len(rows)} published numbers reproduced, {missed} not reproduced, {absent} not run;"
+    assert f"{said} of the {hit + missed} that were run, {hit}." in text
+    published = read_published(*(yaml.safe_load((ROOT / name).read_text()) for name in PUBLISHED))
+    assert len(published.entries) == len(rows)
+    for name in re.findall(r"\]\((reproduction/[^)]+)\)", text):
+        assert (ROOT / "docs" / name).stat().st_size > 0
+
+
+def test_what_was_measured_is_part_of_the_paper_s_grid():
+    schema = yaml.safe_load((ROOT / "schemas/config.schema.yaml").read_text())
+    part, whole = (
+        read_grid(yaml.safe_load((ROOT / name).read_text()), schema)
+        for name in ("configs/measured.yaml", "config.yaml")
+    )
+    for setting, run, seed in part.cells("runs"):
+        assert part.setting(setting).spec(run, seed) == whole.setting(setting).spec(run, seed)

@@ -34,7 +34,7 @@ def panels_of(figure):
 def test_last_states_stand_in_the_panel_of_their_penalty():
     tidy = sweep(["dfa", "bp"])
     over_time, *_ = panels_of(rescue(tidy))
-    assert [ax.get_title(loc="left") for ax in over_time] == [f"$\\lambda$ = {x}" for x in ("0", "1e-3", "1e-1")]
+    assert [ax.get_title(loc="left") for ax in over_time] == [f"(a) $\\lambda$ = {x}" for x in ("0", "1e-3", "1e-1")]
     last = tidy.trajectories[tidy.trajectories["layer"] == 4]
     for ax, suffix in zip(over_time, PENALTIES, strict=True):
         for method in ("dfa", "bp"):

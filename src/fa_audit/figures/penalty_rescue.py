@@ -22,8 +22,8 @@ PANELS_PER_ROW = 5
 SPREAD = 0.4  # of the distance between two penalties, over which the methods stand side by side
 GROUP = 0.84  # of that distance, which the bars of one penalty fill
 METRICS = {
-    "deep_cosine": ("Deep cosine", "mean over blocks $l \\geq 1$"),
-    "deep_rho": ("Perturbation correlation $\\rho$", "mean over blocks $l \\geq 1$"),
+    "deep_cosine": ("(b) Deep cosine", "mean over blocks $l \\geq 1$"),
+    "deep_rho": ("(c) Perturbation correlation $\\rho$", "mean over blocks $l \\geq 1$"),
 }
 FROZEN = {"color": style.GREY, "linewidth": 1.6, "label": "own frozen baseline"}
 PENALTY = "residual penalty $\\lambda$"
@@ -99,7 +99,7 @@ def _over_time(panels: Iterable[Axes], tidy: Tidy, order: Sequence[str], penalti
             for _, line in group.groupby("seed"):
                 epochs, values = line["epoch"].to_numpy(), line["hidden_norm"].to_numpy(float)
                 lines.curve(ax, epochs, values, looks[method], label=method, phase=rank / len(order))
-        ax.set_title(f"$\\lambda$ = {_penalty_text(penalty)}")
+        ax.set_title(f"(a) $\\lambda$ = {_penalty_text(penalty)}")
         lines.whole_numbers(ax, 4)
 
 
@@ -137,5 +137,5 @@ def _bars(ax: Axes, groups: Mapping[str, pd.DataFrame]) -> None:
             lines.points(ax, x + np.array(list(beside.values())), values, look, label=method)
             frozen = lines.mean(at["own_frozen_acc"].to_numpy(float))
             ax.plot([x - slot / 2, x + slot / 2], [frozen, frozen], **FROZEN, solid_capstyle="butt")
-    ax.set(title="Accuracy", ylabel="test accuracy")
+    ax.set(title="(d) Accuracy", ylabel="test accuracy")
     style.percent_scale(ax)
