@@ -1,13 +1,15 @@
 # `make` lists the targets. Everything runs in .venv, which the first target that needs it creates.
 
 PYTHON ?= python3
+CONFIG ?= config.yaml
+ARCHIVE ?= results.tar
 SHELL := /bin/sh
 IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean-env bootstrap
+.PHONY: help demo test lint bench archive verify clean-env bootstrap
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
@@ -30,6 +32,12 @@ bench: bootstrap ## measure the speed of training, and every method's step for d
 	$(IN_VENV) .venv/bin/python benchmarks/throughput.py
 	$(IN_VENV) .venv/bin/python benchmarks/methods.py
 	$(IN_VENV) .venv/bin/python tools/methods_table.py
+
+archive: bootstrap ## pack the results of CONFIG=config.yaml into ARCHIVE=results.tar (docs/archive.md)
+	@$(IN_VENV) .venv/bin/python tools/archive.py --configfile "$(CONFIG)" "$(ARCHIVE)"
+
+verify: bootstrap ## check figures and tables against results/MANIFEST.json
+	@$(IN_VENV) .venv/bin/fa-audit verify
 
 clean-env: ## delete .venv
 	rm -rf .venv

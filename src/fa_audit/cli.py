@@ -1,4 +1,4 @@
-"""`fa-audit`: train, audit and report a single run without the workflow, and list what there is."""
+"""`fa-audit`: train, audit and report a single run without the workflow, verify artefacts, list what there is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fa_audit.spec import RunSpec, parse_run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0 done, 1 bad input."""
+    """Run the command line; returns the exit status: 0 done, 1 bad input or files that do not verify."""
     sys.path.append(os.getcwd())  # methods of the user's own
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
@@ -41,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     _audit_parser(commands.add_parser("audit", help="audit a checkpoint"))
     _report_parser(commands.add_parser("report", help="fill in the reporting template from the audits of one cell"))
     _train_parser(commands.add_parser("train", help="train one network and write its checkpoint"))
+    _verify_parser(commands.add_parser("verify", help="check figures, tables and their inputs against MANIFEST.json"))
     for name, command in (("methods", _methods), ("architectures", _architectures), ("datasets", _datasets)):
         commands.add_parser(name, help=f"list the {name}").set_defaults(command=command)
     return parser
@@ -75,6 +76,11 @@ def _train_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--device", default="cpu")
+
+
+def _verify_parser(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=_verify)
+    parser.add_argument("manifest", type=Path, nargs="?", default=Path("results/MANIFEST.json"))
 
 
 def _audit(options: argparse.Namespace) -> int:
@@ -208,6 +214,16 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
         batch_size=options.batch_size,
         seed=options.seed,
     )
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from fa_audit.verification import mismatches, recorded_digests
+
+    problems = mismatches(options.manifest)
+    print("\n".join(problems), end="\n" if problems else "")
+    counted = " and ".join(f"{len(files)} {kind}" for kind, files in recorded_digests(options.manifest).items())
+    print(f"{options.manifest}: {counted}, {f'{len(problems)} not' if problems else 'all'} as recorded")
+    return 1 if problems else 0
 
 
 def _methods(options: argparse.Namespace) -> int:

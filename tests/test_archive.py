@@ -1,0 +1,195 @@
+"""Results packed with `make archive` and unpacked in a clone elsewhere: nothing to do, and every artefact verifies."""
+
+import importlib.util
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from projects import ROOT, copy_sources, planned, snakemake, write_config
+
+from fa_audit.files import exclusive
+
+CONFIG = {
+    "settings": {
+        "tiny": {
+            "dataset": "digits",
+            "architecture": {"name": "resmlp", "width": 16, "depth": 2},
+            "epochs": 1,
+            "seeds": [1],
+            "runs": ["dfa+frozen"],
+            "baselines": [],
+        }
+    },
+    "tables": {"inventory": {"settings": ["tiny"], "title": "tiny"}},
+}
+TABLE, INPUT = "results/tables/inventory.md", "results/tidy/tiny/runs.csv"
+
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def clone(folder):
+    """A checkout with its environment."""
+    copy_sources(folder)
+    shutil.copytree(ROOT / "tools", folder / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("Makefile", "constraints.txt", "pyproject.toml"):
+        shutil.copyfile(ROOT / name, folder / name)
+    return with_environment(folder)
+
+
+def with_environment(folder):
+    """The folder with an environment that make takes for complete, and that is the one of these tests."""
+    spec = importlib.util.spec_from_file_location("bootstrap", folder / "tools/bootstrap.py")
+    bootstrap = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bootstrap)
+    (folder / ".venv/bin").mkdir(parents=True, exist_ok=True)
+    (folder / bootstrap.READY).write_text(bootstrap.stamp(folder))
+    for name, arguments in (("python", ""), ("fa-audit", "-m fa_audit.cli")):
+        script = folder / ".venv/bin" / name
+        script.write_text(f'#!/bin/sh\nPYTHONPATH=src exec "{sys.executable}" {arguments} "$@"\n')
+        script.chmod(0o755)
+    return folder
+
+
+def make(folder, *arguments, **options):
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "SNAKEMAKE"))}
+    command = ["make", "--no-print-directory", f"PYTHON={sys.executable}", *arguments]
+    return subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, **options)
+
+
+def refused(done):
+    """The one line of a refusal; make adds one of its own."""
+    assert done.returncode != 0, done.stdout
+    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+    assert line.startswith("fa-audit: ")
+    return line
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = clone(tmp_path_factory.mktemp("archive") / "project")
+    write_config(folder, CONFIG)
+    done = snakemake(folder, "--cores", "2")
+    assert done.returncode == 0, done.stdout
+    (folder / "results/tables/.inventory.md.killed.part.md").touch()
+    (folder / "results/resume/tiny").mkdir(parents=True, exist_ok=True)
+    (folder / "results/resume/tiny/seed1.safetensors").touch()
+    return folder
+
+
+@pytest.fixture
+def project(finished, tmp_path):
+    return with_environment(shutil.copytree(finished, tmp_path / "project"))
+
+
+@pytest.fixture(scope="module")
+def packed(finished):
+    done = make(finished, "archive", "CONFIG=tiny.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "make verify" in done.stdout
+    return finished / "results.tar"
+
+
+def unpacked(packed, folder, *options):
+    subprocess.run(["tar", *options, "-xf", packed], cwd=clone(folder), check=True)
+    return folder
+
+
+@pytest.mark.parametrize("options", [(), ("--touch",)], ids=["old times", "new times"])
+def test_unpacked_in_a_clone_elsewhere_there_is_nothing_to_do_and_everything_verifies(packed, tmp_path, options):
+    folder = unpacked(packed, tmp_path / "another place", *options)
+    assert planned(folder) == {}
+    done = make(folder, "verify")
+    assert done.returncode == 0, done.stdout
+    assert done.stdout == "results/MANIFEST.json: 4 artefacts and 3 inputs, all as recorded\n"
+    with (folder / "src/fa_audit/protocol/verdicts.py").open("a") as stream:
+        stream.write("# edited\n")
+    jobs = planned(folder)
+    assert "audit_network" in jobs and "train_network" not in jobs
+
+
+def test_what_is_not_as_recorded_is_named_with_what_to_do(packed, tmp_path):
+    folder = unpacked(packed, tmp_path / "clone")
+    with (folder / TABLE).open("a") as stream:
+        stream.write("better\n")
+    (folder / INPUT).unlink()
+    done = make(folder, "verify")
+    altered, missing, summary = done.stdout.splitlines()
+    assert done.returncode != 0 and summary.endswith("2 not as recorded")
+    recorded = json.loads((folder / "results/MANIFEST.json").read_text())["artefacts"][TABLE]
+    assert altered.startswith(f"{TABLE}: found SHA-256 ") and f"expected SHA-256 {recorded['sha256']}" in altered
+    assert missing.startswith(f"{INPUT}: found no file; expected SHA-256 {recorded['inputs'][INPUT]}")
+    assert altered.endswith(f"or make it again with snakemake --force {TABLE}.")
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"artefacts": {"a": {}}}'])
+def test_a_manifest_that_is_none_is_one_line(tmp_path, content):
+    (tmp_path / "results").mkdir()
+    if content is not None:
+        (tmp_path / "results/MANIFEST.json").write_text(content)
+    program = [sys.executable, "-m", "fa_audit.cli", "verify"]
+    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("fa-audit: results/MANIFEST.json: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_archive_names_nobody_and_nothing_outside_and_holds_no_unfinished_work(packed):
+    with tarfile.open(packed) as tar:
+        members = tar.getmembers()
+    names = [member.name for member in members]
+    assert {name.split("/")[0] for name in names} == {"results", ".snakemake", "tiny.yaml"}
+    assert {(member.uid, member.gid, member.uname, member.gname) for member in members} == {(0, 0, "", "")}
+    assert {TABLE, INPUT, "results/checkpoints/tiny/dfa+frozen/seed1.safetensors"} <= set(names)
+    assert not any(".part" in name or name.startswith("results/resume") for name in names)
+
+
+def test_the_same_results_give_the_same_bytes(packed, project):
+    assert make(project, "archive", "CONFIG=tiny.yaml", "ARCHIVE=elsewhere/again.tar").returncode == 0
+    assert (project / "elsewhere/again.tar").read_bytes() == packed.read_bytes()
+
+
+def test_incomplete_or_altered_results_are_refused(project):
+    with (project / TABLE).open("a") as stream:
+        stream.write("better\n")
+    assert f"{TABLE}: found SHA-256" in refused(make(project, "archive", "CONFIG=tiny.yaml"))
+    (project / TABLE).unlink()
+    line = refused(make(project, "archive", "CONFIG=tiny.yaml"))
+    assert "results of tiny.yaml are incomplete or stale: 2 jobs to do" in line
+    assert not (project / "results.tar").exists()
+
+
+def test_results_at_which_a_workflow_works_are_refused(project):
+    with exclusive(project / ".snakemake/fa-audit.lock"):
+        assert "another snakemake" in refused(make(project, "archive", "CONFIG=tiny.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("CONFIG=tiny.yaml",), "nothing to pack"),
+        (("CONFIG=none.yaml",), "found 'none.yaml'; expected a file in "),
+        (("CONFIG=/etc/hostname",), "relative to it"),
+        (("CONFIG=tiny.yaml", "ARCHIVE=results/all.tar"), "outside results/"),
+        (("CONFIG=tiny.yaml", "ARCHIVE=results.zip"), "ends in .tar"),
+    ],
+)
+def test_what_cannot_be_packed_is_refused_with_one_line(tmp_path, arguments, words):
+    folder = clone(tmp_path / "project")
+    write_config(folder, CONFIG)
+    assert words in refused(make(folder, "archive", *arguments))
+
+
+def test_an_archive_that_does_not_fit_leaves_the_earlier_one(project):
+    (project / "results.tar").write_bytes(b"earlier")
+
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    assert "File too large" in refused(make(project, "archive", "CONFIG=tiny.yaml", preexec_fn=small_files))
+    assert (project / "results.tar").read_bytes() == b"earlier"
+    assert not list(project.glob(".results.tar*"))
