@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from pathlib import Path
 
 import pytest
 from projects import ROOT, copy_sources, planned, snakemake, write_config
@@ -84,7 +83,9 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def project(finished, tmp_path):
-    return with_environment(shutil.copytree(finished, tmp_path / "project"))
+    return with_environment(
+        shutil.copytree(finished, tmp_path / "project", ignore=shutil.ignore_patterns("results.tar"))
+    )
 
 
 @pytest.fixture(scope="module")
