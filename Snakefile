@@ -71,6 +71,11 @@ rule all:
     localrule: True
 
 
+rule plan:
+    """The table of the grid alone: within seconds, however large it is (with -n)."""
+    localrule: True
+
+
 rule train:
     """Every audited network's checkpoint and trajectory."""
     input:

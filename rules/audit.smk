@@ -6,7 +6,6 @@ rule audit_network:
         trajectory="results/trajectories/{setting}/{run}/seed{seed}.csv",
         data=data_of,
         baselines=baseline_inputs,
-        code=audit_code,
     output:
         audit="results/audits/{setting}/{run}/seed{seed}.json",
     log:
@@ -21,6 +20,7 @@ rule audit_network:
         mem_mb=audit_memory,
         runtime=audit_minutes,
     params:
+        code=audit_code,
         roles=baseline_roles,
         thresholds=config.get("thresholds", {}),
         torch_threads=THREADS,

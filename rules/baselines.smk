@@ -2,7 +2,6 @@ rule collect_baseline:
     """The accuracy of one frozen or shallow network, with what it is, for the audits of its cell."""
     input:
         sidecar="results/checkpoints/{setting}/{run}/seed{seed}.json",
-        code=code_files("workflow_scripts/collect_baseline.py"),
     output:
         baseline="results/baselines/{setting}/{run}/seed{seed}.json",
     log:
@@ -17,5 +16,7 @@ rule collect_baseline:
         gpu=0,
         mem_mb=200,
         runtime=5,
+    params:
+        code=code_digest("workflow_scripts/collect_baseline.py"),
     script:
         "../workflow_scripts/collect_baseline.py"

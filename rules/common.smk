@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -10,7 +11,7 @@ import yaml
 sys.path[:0] = [str(Path(workflow.basedir) / folder) for folder in ("src", "workflow_scripts")]
 sys.path.append(os.getcwd())  # methods of the user's own
 
-from _code import code_files
+from _code import code_digest, code_files
 from _command import dry_run, targets
 from _inventory import inventory
 from _lock import claim_folder
@@ -70,7 +71,12 @@ PUBLISHED = load_published()
 
 @readable
 def spec_of(wildcards):
-    return GRID.setting(wildcards.setting).spec(wildcards.run, int(wildcards.seed))
+    return spec(wildcards.setting, wildcards.run, int(wildcards.seed))
+
+
+@cache
+def spec(setting, run, seed):
+    return GRID.setting(setting).spec(run, seed)
 
 
 def spec_values(wildcards):
@@ -91,11 +97,11 @@ def modules_of(wildcards):
 
 
 def train_code(wildcards):
-    return code_files("workflow_scripts/train.py", *modules_of(wildcards))
+    return code_digest("workflow_scripts/train.py", *modules_of(wildcards))
 
 
 def audit_code(wildcards):
-    return code_files("workflow_scripts/audit.py", *modules_of(wildcards))
+    return code_digest("workflow_scripts/audit.py", *modules_of(wildcards))
 
 
 @readable

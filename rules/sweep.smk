@@ -3,7 +3,6 @@ rule sweep_trajectory:
     input:
         trajectory="results/trajectories/{setting}/{run}/seed{seed}.csv",
         audit="results/audits/{setting}/{run}/seed{seed}.json",
-        code=code_files("workflow_scripts/sweep_trajectory.py"),
     output:
         trajectory="results/sweeps/{setting}/{run}/seed{seed}.csv",
     log:
@@ -18,6 +17,8 @@ rule sweep_trajectory:
         gpu=0,
         mem_mb=500,
         runtime=5,
+    params:
+        code=code_digest("workflow_scripts/sweep_trajectory.py"),
     script:
         "../workflow_scripts/sweep_trajectory.py"
 

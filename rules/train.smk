@@ -2,7 +2,6 @@ rule train_network:
     """Train one network; go on from its last epoch if it was interrupted."""
     input:
         data=data_of,
-        code=train_code,
     output:
         checkpoint="results/checkpoints/{setting}/{run}/seed{seed}.safetensors",
         sidecar="results/checkpoints/{setting}/{run}/seed{seed}.json",
@@ -19,6 +18,7 @@ rule train_network:
         mem_mb=training_memory,
         runtime=training_minutes,
     params:
+        code=train_code,
         spec=spec_values,
         torch_threads=THREADS,
     script:
@@ -31,7 +31,6 @@ rule share_run:
         checkpoint=twin_checkpoint,
         sidecar=twin_sidecar,
         trajectory=twin_trajectory,
-        code=code_files("workflow_scripts/share_run.py"),
     output:
         checkpoint="results/checkpoints/{twin}.safetensors",
         sidecar="results/checkpoints/{twin}.json",
@@ -50,6 +49,8 @@ rule share_run:
         gpu=0,
         mem_mb=200,
         runtime=5,
+    params:
+        code=code_digest("workflow_scripts/share_run.py"),
     script:
         "../workflow_scripts/share_run.py"
 

@@ -302,7 +302,7 @@ def test_the_menu_of_targets(tmp_path):
     done = snakemake(copy_sources(tmp_path / "project"), "--list-target-rules", config=None)
     names = {line.split()[0] for line in done.stdout.splitlines() if line.endswith(")") and "(" in line}
     stages = {"train", "baselines", "audit", "sweeps", "figures", "tables", "models"}
-    assert names == stages | {"all", "scorecard", "reproduce", "build_scorecard", "draw_scorecard", "manifest"}
+    assert names == stages | {"all", "plan", "scorecard", "reproduce", "build_scorecard", "draw_scorecard", "manifest"}
 
 
 def test_snakemake_s_linter_and_formatter_have_nothing_to_say(tmp_path):

@@ -19,6 +19,6 @@ with logged(snakemake), device(snakemake) as where:
     spec = RunSpec.from_dict(snakemake.params.spec)
     set_numerics(snakemake.params.torch_threads)
     path = Path(f"results/resume/{wild.setting}/{wild.run}/seed{wild.seed}.safetensors")
-    resume = Resume(path, fingerprint(spec, [files.data, *files.code], where))
+    resume = Resume(path, f"{fingerprint(spec, [files.data], where)} {snakemake.params.code}")
     outputs = {"checkpoint": out.checkpoint, "sidecar": out.sidecar, "trajectory": out.trajectory}
     train_run(spec, load_dataset(files.data), **outputs, resume=resume, device=where)
