@@ -28,10 +28,11 @@ lint: bootstrap ## check the style of the code and of the workflow
 	$(IN_VENV) .venv/bin/snakefmt --check Snakefile rules
 	$(IN_VENV) .venv/bin/snakemake --lint
 
-bench: bootstrap ## measure the speed of training, and every method's step for docs/methods.md
+bench: bootstrap ## measure the speed of training, of every method's step and of a large grid's plan
 	$(IN_VENV) .venv/bin/python benchmarks/throughput.py
 	$(IN_VENV) .venv/bin/python benchmarks/methods.py
 	$(IN_VENV) .venv/bin/python tools/methods_table.py
+	$(IN_VENV) .venv/bin/python benchmarks/planning.py
 
 archive: bootstrap ## pack the results of CONFIG=config.yaml into ARCHIVE=results.tar (docs/archive.md)
 	@$(IN_VENV) .venv/bin/python tools/archive.py --configfile "$(CONFIG)" "$(ARCHIVE)"
