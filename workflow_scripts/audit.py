@@ -14,6 +14,7 @@ from fa_audit.learner import load_method
 from fa_audit.methods import METHODS
 from fa_audit.numerics import set_numerics
 from fa_audit.protocol import Thresholds
+from fa_audit.provenance import provenance
 from fa_audit.spec import parse_run
 from fa_audit.training import read_trajectory
 
@@ -44,5 +45,5 @@ with logged(snakemake), device(snakemake) as where:
         "seed": int(snakemake.wildcards.seed),
     }
     about = {"baseline_runs": compared} | {key: sidecar[key] for key in ("spec", "digest", "stopped_after", "seconds")}
-    about |= {"device": sidecar["provenance"]["device"], "commit": sidecar["provenance"]["commit"]}
+    about |= {key: sidecar["provenance"][key] for key in ("device", "commit")} | {"provenance": provenance(where)}
     write_json(snakemake.output.audit, key | report.to_dict() | about)

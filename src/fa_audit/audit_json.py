@@ -56,6 +56,11 @@ def number(value: float | str | None) -> float | None:
     return None if value is None else float(value)
 
 
+def made(audit: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Commit and device of the training of a run; of somebody else's model, of the audit."""
+    return audit if "spec" in audit else audit.get("provenance", {})
+
+
 def read_cell(paths: Sequence[str | Path]) -> Cell:
     """Read the audits of one cell.
 

@@ -111,9 +111,11 @@ def _audit(options: argparse.Namespace) -> int:
 
 def _about(spec: RunSpec, facts: Mapping[str, Any]) -> dict[str, Any]:
     """What was audited, as the workflow's audits say it; what no sidecar tells is left out."""
+    from fa_audit.provenance import provenance
+
     told = facts | {key: facts.get("provenance", {}).get(key) for key in ("device", "commit")}
     known = {key: told[key] for key in ("stopped_after", "seconds", "device", "commit") if told.get(key) is not None}
-    return {"spec": spec.to_dict(), "digest": spec.digest} | known
+    return {"spec": spec.to_dict(), "digest": spec.digest, "provenance": provenance("cpu")} | known
 
 
 def _facts(path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from scipy import stats
 
-from fa_audit.audit_json import Cell, number
+from fa_audit.audit_json import Cell, made, number
 from fa_audit.checks import LETTERS
 from fa_audit.thresholds import Thresholds
 
@@ -237,7 +237,7 @@ def _limits(audit: Audit) -> str:
 
 
 def _code(audit: Audit) -> str:
-    commit = audit.get("commit") or audit.get("provenance", {}).get("commit", "unknown")
+    commit = made(audit).get("commit", "unknown")
     if commit == "unknown":
         return "its commit is not known"
     return "there were uncommitted changes" if commit.endswith("-dirty") else ""

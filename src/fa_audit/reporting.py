@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.audit_json import Cell, number
+from fa_audit.audit_json import Cell, made, number
 from fa_audit.checks import LETTERS, sign_of
 from fa_audit.disclosures import by_seed, disclosures
 from fa_audit.statistics import summarise
@@ -119,14 +119,10 @@ def _identification(cell: Cell) -> Iterator[tuple[str, str]]:
         yield "Seeds", ", ".join(map(str, cell.labels))
     yield "Digest", by_seed(cell, lambda audit: audit.get("digest", UNKNOWN))
     for term, key in (("Commit", "commit"), ("Device", "device")):
-        yield term, by_seed(cell, lambda audit, key=key: _made(audit, key))
+        yield term, by_seed(cell, lambda audit, key=key: made(audit).get(key, UNKNOWN))
     yield "Training time", by_seed(cell, lambda audit: f"{audit['seconds']} s" if "seconds" in audit else UNKNOWN)
     yield "Evaluation", f"{audit['batches']} unshuffled test batches, the first of {audit['samples']} samples"
     yield "Files", "; ".join(f"{cell.unit} {label}: {path}" for label, path in zip(cell.labels, cell.paths))
-
-
-def _made(audit: Mapping[str, Any], key: str) -> str:
-    return audit.get(key) or audit.get("provenance", {}).get(key, UNKNOWN)
 
 
 def _specification(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
