@@ -25,11 +25,11 @@ class Outcome:
 def snakemake_calls(folder, calls):
     """The outcome of every call, arguments and additions to the environment each, one after the other in `folder`."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE")}
-    done = subprocess.run(
-        [sys.executable, __file__], cwd=folder, env=clean, input=json.dumps(calls), stdout=subprocess.PIPE, text=True,
-        check=True,
-    )  # fmt: skip
-    return [Outcome(*values) for values in json.loads(done.stdout)]
+    with tempfile.TemporaryDirectory() as told:
+        asked, answered = Path(told, "calls.json"), Path(told, "outcomes.json")
+        asked.write_text(json.dumps(calls))
+        subprocess.run([sys.executable, __file__, asked, answered], cwd=folder, env=clean, check=True)
+        return [Outcome(*values) for values in json.loads(answered.read_text())]
 
 
 def _forked(arguments, environment):
@@ -73,4 +73,5 @@ if __name__ == "__main__":
         importlib.import_module(f"snakemake.{name}")  # once, for all calls, with what they import when they start
     snakemake.cli.get_argument_parser()
     Path(".snakemake").mkdir(exist_ok=True)
-    json.dump([_forked(*call) for call in json.load(sys.stdin)], sys.stdout)
+    asked, answered = map(Path, sys.argv[1:])
+    answered.write_text(json.dumps([_forked(*call) for call in json.loads(asked.read_text())]))
