@@ -15,7 +15,7 @@ from _code import code_digest, code_files
 from _command import dry_run, targets
 from _inventory import inventory
 from _lock import claim_folder
-from _machine import gpu_here
+from _machine import check_gpu_limit, gpu_here
 from _messages import plan, results, way_on
 from fa_audit.architectures import ARCHITECTURES
 from fa_audit.costs import read_costs
@@ -405,11 +405,8 @@ def say_inventory():
 def start_work():
     claim_folder()
     limit = getattr(workflow.global_resources.get("gpu"), "value", None)
-    # A --resources on the command line replaces the profile's whole map, its gpu limit included.
-    if workflow.local_exec and gpu_here() and limit is None:
-        raise AuditError(
-            "no limit of GPU jobs: add gpu to --resources, for example --resources gpu=1 (0: on the CPU)."
-        )
+    if workflow.local_exec and gpu_here():
+        check_gpu_limit(limit)
     device = "CPU" if limit == 0 or not gpus(None) else f"GPU, {limit} at a time"
     print(plan(GRID, device, COSTS, model_files("json")), file=sys.stderr)
 
@@ -455,7 +452,7 @@ def model_data(wildcards):
 def model_weights(wildcards):
     path = model_of(wildcards)["weights"]
     # Without its input Snakemake would take results that are there as up to date.
-    if path and not Path(path).is_file():
+    if path and not os.path.isfile(path):
         raise AuditError(f"models.{wildcards.model}.weights: no file '{path}' in {os.getcwd()}.")
     return path or []
 

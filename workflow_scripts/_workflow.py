@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.append(os.getcwd())  # methods of the user's own
 
+from _card import card_of_its_own, visible_cards
+
 from fa_audit.errors import AuditError
-from fa_audit.files import exclusive
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake
@@ -44,24 +44,12 @@ def device(snakemake: Snakemake) -> Iterator[str]:
     """The device that Snakemake granted: ``cpu``, or a GPU that no other job uses while this one holds it."""
     import torch
 
-    if not snakemake.resources.get("gpu", 0) or not torch.cuda.is_available():
-        log.info("computing on the CPU")
+    granted = bool(snakemake.resources.get("gpu", 0))
+    if not granted or not torch.cuda.is_available():
+        log.info("computing on the CPU%s", ": a GPU was granted, but torch sees none" if granted else "")
         yield "cpu"
         return
-    slots = [Path(".snakemake/gpu_slots") / _card(index) for index in range(torch.cuda.device_count())]
-    while True:
-        for index, slot in enumerate(slots):
-            try:
-                with exclusive(slot, wait=False):
-                    log.info("computing on cuda:%d (%s)", index, torch.cuda.get_device_name(index))
-                    yield f"cuda:{index}"
-                    return
-            except BlockingIOError:
-                continue
-        time.sleep(1)
-
-
-def _card(index: int) -> str:
-    """A name for the index-th visible card that is the same whatever CUDA_VISIBLE_DEVICES shows."""
-    visible = [card for card in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if card]
-    return f"gpu-{visible[index] if index < len(visible) else index}.lock"
+    with card_of_its_own(visible_cards()) as index:
+        torch.cuda.set_device(index)  # nothing of this process lands on another card
+        log.info("computing on cuda:%d (%s)", index, torch.cuda.get_device_name(index))
+        yield f"cuda:{index}"

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fa_audit.credit_metrics import measure_credits
 from fa_audit.data import Dataset, evaluation_batches
+from fa_audit.errors import AuditError
 from fa_audit.learner import Learner
 from fa_audit.monitor import Row, first_flags
 from fa_audit.protocol import DiagnosticReport, Thresholds, diagnose
@@ -36,7 +37,11 @@ def audit(
         trajectory: the history of the training, from which the epochs of the first flags come; empty if unknown.
         stopped_after: the epoch after which the monitor ended the training. Baselines then had a larger budget and
             are left out, so that depth utility is not evaluated.
+
+    Raises:
+        AuditError: the data set has other images or classes than the network was trained on.
     """
+    _check_data(learner, dataset)
     batches = evaluation_batches(dataset, BATCH_SIZE, BATCHES)
     own_name, own_acc = own_frozen or ("own frozen baseline", None)
     if stopped_after is not None:
@@ -55,3 +60,12 @@ def audit(
     measured = measure_credits(learner, *batches[0])
     flags = first_flags(trajectory, report.thresholds) if trajectory else {}
     return replace(report, credit=measured.blocks, deep=measured.deep, feature_drift=measured.drift, first_flags=flags)
+
+
+def _check_data(learner: Learner, dataset: Dataset) -> None:
+    ours, theirs = (learner.image_shape, learner.network.classes), (dataset.image_shape, dataset.classes)
+    if ours != theirs:
+        raise AuditError(
+            f"data set '{dataset.name}': found images {theirs[0]} of {theirs[1]} classes; the network is one for"
+            f" images {ours[0]} of {ours[1]} classes. Give the data set that it was trained on."
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from fa_audit.architectures import ARCHITECTURES
 from fa_audit.errors import AuditError
@@ -25,6 +26,9 @@ from fa_audit.spec import RunSpec
 log = logging.getLogger(__name__)
 FORMAT = "fa-audit checkpoint 1"
 RESUME_FORMAT = "fa-audit resume 1"
+HARMLESS = 10**8  # elements, 400 MB
+COPIES = 10  # of a network while it is built; 4 were measured
+LONGEST = 500  # letters of a message of torch
 
 
 def learner_tensors(learner: Learner) -> dict[str, Tensor]:
@@ -81,11 +85,49 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu", *, met
         if spec.architecture not in ARCHITECTURES:
             raise AuditError(f"{path}: the architecture '{spec.architecture}' is none of fa-audit's own: not loaded.")
         method = _method_of(spec.method, about.get("method", {}), method, str(path))
-        learner = build(spec, tuple(about["image_shape"]), about["classes"], method)
+        _check_sizes(spec, [*about["image_shape"], about["classes"]], len(tensors))
+        with _NoMoreThan(sum(tensor.numel() for tensor in tensors.values())):
+            learner = build(spec, tuple(about["image_shape"]), about["classes"], method)
         load_learner_tensors(learner, tensors)
-    except (KeyError, TypeError, AttributeError, RuntimeError, ArithmeticError) as error:
-        raise AuditError(f"{path}: the tensors do not fit the specification stored with them: {error}") from error
+    except AuditError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, AssertionError) as error:
+        told = " ".join(str(error).split())
+        raise AuditError(
+            f"{path}: the tensors do not fit the specification stored with them: {told[:LONGEST]}"
+        ) from error
     return learner.to(device)
+
+
+def _check_sizes(spec: RunSpec, sizes: list[Any], tensors: int) -> None:
+    """Find sizes of no network before one is built from them."""
+    options = dict(spec.architecture_options)
+    sizes += [value for value in options.values() if not isinstance(value, bool)]
+    if odd := [size for size in sizes if type(size) is not int or size < 1]:
+        raise ValueError(f"it has the size {odd[0]!r}, expected an integer >= 1")
+    if not spec.shallow and options["depth"] > tensors:
+        raise ValueError(f"it describes {options['depth']} blocks, more than there are tensors")
+
+
+class _NoMoreThan(TorchFunctionMode):
+    """Inside it, a network of more than a number of elements is not built to its end, unless it is small anyway.
+
+    A specification is a few letters, whatever the size of the network that it describes: a damaged one must not cost
+    the machine's memory before its tensors are found not to fit.
+    """
+
+    def __init__(self, elements: int) -> None:
+        super().__init__()
+        self.left = max(HARMLESS, COPIES * elements)
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        made = function(*args, **(kwargs or {}))
+        self.left -= made.numel() if isinstance(made, Tensor) else 0
+        if self.left < 0:
+            raise RuntimeError("it describes a larger network than that of the tensors")
+        return made
 
 
 def _described(method: Method) -> dict[str, Any]:
@@ -193,7 +235,7 @@ def _load(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any
             about = json.loads((stream.metadata() or {})["fa_audit"])
             tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
         written_as = about["format"]
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (OSError, MemoryError, SafetensorError, KeyError, TypeError, ValueError) as error:
         found = "no such file" if not Path(path).exists() else "truncated, foreign or executable file"
         raise AuditError(
             f"{path}: {found} ({type(error).__name__}: {error}). Expected safetensors written by fa-audit;"

@@ -16,7 +16,7 @@ from typing import Any
 from fa_audit import __version__
 from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.datasets import DATASETS
-from fa_audit.errors import AuditError, unknown
+from fa_audit.errors import AuditError, printable, unknown
 from fa_audit.methods import METHODS
 from fa_audit.registry import entry_of, load
 from fa_audit.spec import RunSpec, parse_run
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.command(options)
     except (AuditError, OSError) as error:
-        print(f"fa-audit: {error}", file=sys.stderr)
+        print(f"fa-audit: {printable(str(error))}", file=sys.stderr)
         return 1
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import reprlib
 from collections.abc import Iterable
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxlong = _short.maxother = 60
 
 
 class AuditError(ValueError):
@@ -23,10 +27,20 @@ def unknown(kind: str, found: object, known: Iterable[str], *, where: str = "") 
     near = difflib.get_close_matches(str(found), names, n=1)
     place = f"{where}: " if where else ""
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    return AuditError(f"{place}unknown {kind} '{found}'; known: {', '.join(names)}.{hint}")
+    return AuditError(f"{place}unknown {kind} {shortened(str(found))}; known: {', '.join(names)}.{hint}")
 
 
 def first_line(error: Exception) -> str:
     """Kind and first line of an exception of somebody else's code, without a full stop at the end."""
     text = next(iter(str(error).splitlines()), "")
     return f"{type(error).__name__} {text}".rstrip(" .")
+
+
+def shortened(value: object) -> str:
+    """A value as Python writes it, in a few words where it is long."""
+    return _short.repr(value)
+
+
+def printable(text: str) -> str:
+    """A text on one line: line breaks, control characters and marks of direction as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

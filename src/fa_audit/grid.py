@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from math import prod
 from typing import Any
 
 from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
@@ -15,12 +16,13 @@ from fa_audit.figures import FIGURES, FIGURES_OF_ONE
 from fa_audit.methods import METHODS
 from fa_audit.models import model_problems
 from fa_audit.registry import class_literals, entry_of
-from fa_audit.schema import refusal, schema_problems
+from fa_audit.schema import refusal, schema_problems, size_problems
 from fa_audit.spec import Run, RunSpec, parse_run, short_number
 from fa_audit.tables import TABLES, TABLES_OF_ONE
 from fa_audit.thresholds import Thresholds
 
 LARGEST_OPTION = 8192
+LARGEST_GRID = 50_000  # runs: Snakemake's plan takes about 80 kB of memory for each, so 4 GB
 BUDGET = ("epochs", "batch_size", "lr", "weight_decay")
 MONITOR_LIMITS = {"D1": "growth", "D2": "reference"}  # check -> its threshold
 Cell = tuple[str, str, int]  # setting, run, seed
@@ -144,9 +146,9 @@ def read_grid(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Grid:
         AuditError: one message that lists the problems (the first five), each with its place, what was found
             and what is valid.
     """
-    problems = list(schema_problems(config, schema))
+    problems = list(size_problems(config)) or list(schema_problems(config, schema))
     blocks = {} if problems else config.get("settings", {})  # a configuration may hold models alone
-    problems = problems or list(_variation_problems(blocks))
+    problems = problems or list(_grid_size_problems(blocks)) or list(_variation_problems(blocks))
     settings = {} if problems else expanded(blocks)
     problems = problems or list(_value_problems(settings, schema)) or list(_name_problems(config, settings))
     if problems:
@@ -177,6 +179,28 @@ def _varied(body: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any
     options = {key: value for key, value in chosen.items() if key not in BUDGET}
     kept = {key: value for key, value in body.items() if key != "vary"}
     return kept | budget | {"architecture": body["architecture"] | options}
+
+
+def _grid_size_problems(blocks: Mapping[str, Any]) -> Iterator[str]:
+    """Grids that no plan can hold, counted without being expanded."""
+    sizes = {name: _size(body) for name, body in blocks.items()}
+    if (size := sum(sizes.values())) > LARGEST_GRID:
+        largest = max(sizes, key=lambda name: sizes[name])
+        yield (
+            f"settings: found {size} runs, {sizes[largest]} of them in '{largest}'; expected at most {LARGEST_GRID}, of"
+            " which a plan takes 4 GB of memory. Split the configuration into several."
+        )
+
+
+def _size(body: Mapping[str, Any]) -> int:
+    """The number of runs that a block asks for, of a ladder the longest that it can be."""
+    varied, sweep = body.get("vary", {}), body.get("sweep", {"methods": [], "penalties": []})
+    depths = varied.get("depth", [body["architecture"].get("depth", 1)])
+    depth = max((min(value, LARGEST_OPTION) for value in depths if isinstance(value, int)), default=1)
+    names = len(body.get("runs", [])) + len(body.get("baselines", [])) + depth * len(body.get("ladder", []))
+    return (
+        prod(map(len, varied.values())) * (names + len(sweep["methods"]) * len(sweep["penalties"])) * len(body["seeds"])
+    )
 
 
 def _variation_problems(blocks: Mapping[str, Any]) -> Iterator[str]:

@@ -23,8 +23,16 @@ def set_numerics(threads: int) -> None:
 
 def describe_numerics() -> dict[str, Any]:
     """The settings in force, for provenance."""
+    operations = {
+        "matmul": torch.backends.cuda.matmul,
+        "convolution": torch.backends.cudnn.conv,
+        "recurrence": torch.backends.cudnn.rnn,
+    }
     return {
         "threads": torch.get_num_threads(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "fp32_precision": torch.backends.fp32_precision,
+        "tf32": {name: operation.fp32_precision == "tf32" for name, operation in operations.items()},
+        "cudnn": {name: getattr(torch.backends.cudnn, name) for name in ("deterministic", "benchmark")},
+        "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
     }

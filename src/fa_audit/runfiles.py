@@ -10,7 +10,7 @@ import torch
 from fa_audit.checkpoint import Resume, save_checkpoint
 from fa_audit.data import Dataset
 from fa_audit.files import exclusive, remove_leftovers, sha256_of, write_json, write_text
-from fa_audit.provenance import provenance
+from fa_audit.provenance import peak_memory_mb, provenance
 from fa_audit.spec import RunSpec
 from fa_audit.training import Trained, train, trajectory_csv
 
@@ -63,6 +63,6 @@ def write_run(
         "seconds": round(trained.seconds, 3),
         "stopped_after": trained.stopped_after,
         "checkpoint_sha256": sha256_of([checkpoint]),
-        "provenance": provenance(device),
+        "provenance": provenance(device) | {"peak_memory_mb": peak_memory_mb(device)},
     }
     write_json(sidecar, about)

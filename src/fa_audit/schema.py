@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain, islice
 from typing import Any
 
 import jsonschema
 
-from fa_audit.errors import AuditError, unknown
+from fa_audit.errors import AuditError, printable, shortened, unknown
 
 MOST_PROBLEMS = 5
+MOST_VALUES, DEEPEST = 100_000, 20  # more than anybody writes, and little enough to be checked within seconds
 STRICT = jsonschema.validators.extend(  # JSON schema counts 5.0 as an integer; a seed or an epoch count it is not
     jsonschema.Draft202012Validator,
     type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine(
@@ -25,9 +27,25 @@ def refusal(where: str, problems: Iterable[str]) -> AuditError:
     Args:
         where: what has them.
     """
-    found = list(dict.fromkeys(problems))
+    found = list(dict.fromkeys(map(printable, problems)))
     more = f"\n  ... and {len(found) - MOST_PROBLEMS} more" if len(found) > MOST_PROBLEMS else ""
     return AuditError(f"{where}: " + "\n  ".join(found[:MOST_PROBLEMS]) + more)
+
+
+def size_problems(value: Any) -> Iterator[str]:
+    """What makes a parsed file too large to be looked at; with aliases, a few lines of YAML are enough for that."""
+    level, count = [value], 0
+    for _ in range(DEEPEST):
+        level = list(islice(chain.from_iterable(map(_children, level)), MOST_VALUES))
+        count += len(level)
+    if count >= MOST_VALUES:
+        yield f"top level: found {MOST_VALUES} values or more; expected fewer, or they are not checked within seconds."
+    elif level:
+        yield f"top level: found {DEEPEST} mappings or lists inside each other; expected fewer."
+
+
+def _children(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
 
 
 def schema_problems(value: Any, schema: Mapping[str, Any]) -> Iterator[str]:
@@ -64,6 +82,4 @@ def _explain(error: jsonschema.ValidationError) -> str:
     if error.validator == "required":
         missing = [key for key in error.validator_value if key not in error.instance]
         return f"{where}: missing {', '.join(missing)}; expected {error.schema.get('description', 'a mapping')}."
-    found = repr(error.instance)
-    found = found if len(found) <= 60 else found[:57] + "..."
-    return f"{where}: found {found}; expected {error.schema.get('description', error.message)}."
+    return f"{where}: found {shortened(error.instance)}; expected {error.schema.get('description', error.message)}."

@@ -1,0 +1,91 @@
+"""Hostile configurations, planned by Snakemake itself: a plan or one readable error, and no file anywhere."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+from forks import snakemake_calls
+from hostile_configs import KINDS, hostile_config
+from projects import copy_sources
+
+ALL, SAMPLE = 1000, 40  # configurations, and how many of them in the ordinary suite
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project deep inside a folder of its own, so that a path that climbs out of it is still seen."""
+    (tmp_path / "around/it").mkdir(parents=True)
+    return copy_sources(tmp_path / "around/it/project")
+
+
+def surroundings(project):
+    """Every file of the project and around it, but for Snakemake's own records, compiled modules and configurations."""
+    around = project.parents[2]
+    own = (".snakemake", "__pycache__", "hostile")
+    return {path for path in around.rglob("*") if not set(own) & set(path.relative_to(around).parts)}
+
+
+def nobody_can_read(text):
+    """Whether Snakemake fails to make a finite mapping of the text, before a line of the workflow runs."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        try:
+            value = yaml.safe_load(text)
+        except (ValueError, AttributeError, RecursionError, yaml.YAMLError):
+            return True
+    except RecursionError:
+        return True
+    return not isinstance(value, Mapping) or _endless(value)
+
+
+def _endless(value, above=()):
+    """Whether a value contains itself."""
+    children = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return id(value) in above or any(_endless(child, (*above, id(value))) for child in children)
+
+
+def problem(text, outcome):
+    """What is wrong with the answer to a configuration; empty if nothing is."""
+    lines = outcome.said.splitlines()
+    ours = [number for number, line in enumerate(lines) if line.startswith("fa-audit: ")]
+    planned = "Building DAG of jobs..." in lines
+    if nobody_can_read(text):
+        return "" if (outcome.status, ours, planned) == (1, [], False) else "accepted, although it is no mapping"
+    if "Traceback" in outcome.said:
+        return "a traceback"
+    if outcome.status == 0:
+        return "" if planned and not ours else "no plan"
+    if outcome.status != 1 or len(ours) != 1:
+        return f"status {outcome.status} and {len(ours)} errors"
+    more = [line for line in lines[ours[0] + 1 :] if not line.startswith("  ")]
+    printable = all(line.isprintable() for line in lines[ours[0] :])
+    return "" if printable and not more and len(lines[ours[0]]) < 2000 else "an error that nobody can read"
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [range(SAMPLE), pytest.param(range(SAMPLE, ALL), marks=pytest.mark.faults)],
+    ids=["few", "all"],
+)
+def test_a_configuration_is_planned_or_refused_in_one_readable_error_and_makes_no_file(project, numbers):
+    cases = {number: hostile_config(number) for number in numbers}
+    (project / "hostile").mkdir()
+    for number, (_, text) in cases.items():
+        (project / f"hostile/{number}.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
+    before = surroundings(project)
+    dry_run = ["-n", "--quiet", "--resources", "gpu=0", "--configfile"]
+    outcomes = snakemake_calls(project, [([*dry_run, f"hostile/{number}.yaml"], {}) for number in numbers])
+    assert surroundings(project) == before and not Path("/tmp/fa-audit-out").exists()
+    wrong = {
+        f"{number}, {kind}: {said}": outcome.said[-500:]
+        for (number, (kind, text)), outcome in zip(cases.items(), outcomes, strict=True)
+        if (said := problem(text, outcome))
+    }
+    assert not wrong, "\n".join(f"{case}\n{said}" for case, said in wrong.items())
+    statuses = Counter((kind, outcome.status) for (kind, _), outcome in zip(cases.values(), outcomes, strict=True))
+    assert {kind for kind, _ in statuses} == set(KINDS) and {status for _, status in statuses} == {0, 1}
+    assert statuses["valid", 0] and not statuses["huge grid", 0], statuses
