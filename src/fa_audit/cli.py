@@ -93,7 +93,7 @@ def _audit(options: argparse.Namespace) -> int:
     own, bp = (_baseline(path, learner.spec) for path in (options.frozen, options.bp_frozen))
     report = audit(
         learner,
-        load_dataset(data, verify=True),
+        load_dataset(data),
         facts.get("accuracy"),
         own_frozen=own,
         bp_frozen_acc=bp[1] if bp else None,
@@ -167,7 +167,7 @@ def _train(options: argparse.Namespace) -> int:
         raise AuditError(f"output: found '{output}'; expected a name that ends in .safetensors.")
     set_numerics(threads=1)
     _check_device(options.device)
-    dataset = load_dataset(options.data, verify=True)
+    dataset = load_dataset(options.data)
     spec = _spec(options, dataset.name)
     code = [*sorted(Path(__file__).parent.rglob("*.py")), inspect.getfile(type(load_method(spec.method)))]
     resume = Resume(
