@@ -83,6 +83,7 @@ def _audit(options: argparse.Namespace) -> int:
     from fa_audit.data import load_dataset
     from fa_audit.learner import load_method
     from fa_audit.numerics import set_numerics
+    from fa_audit.runfiles import check_run
     from fa_audit.training import read_trajectory
 
     set_numerics(threads=1)
@@ -90,6 +91,8 @@ def _audit(options: argparse.Namespace) -> int:
     data = options.data or Path(f"results/data/{learner.spec.dataset}.safetensors")
     sidecar, history = (options.checkpoint.with_suffix(suffix) for suffix in (".json", ".csv"))
     facts = _facts(sidecar) if sidecar.exists() else {}
+    there = {"trajectory": history} if history.exists() else {}
+    check_run(facts, sidecar, checkpoint=options.checkpoint, **there)
     own, bp = (_baseline(path, learner.spec) for path in (options.frozen, options.bp_frozen))
     report = audit(
         learner,

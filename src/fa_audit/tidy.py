@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from fa_audit.files import read_json
 
 KEY = ("setting", "run", "seed")
 TABLES = ("runs", "layers", "trajectories")
@@ -49,7 +50,7 @@ def read_tidy(folder: str | Path, settings: Sequence[str]) -> Tidy:
 
 def read_audits(paths: list[str]) -> list[dict[str, Any]]:
     """The audit files in the order of setting, run and seed."""
-    audits = [json.loads(Path(path).read_text(encoding="utf-8")) for path in paths]
+    audits = [read_json(path) for path in paths]
     return sorted(audits, key=lambda audit: [audit[key] for key in KEY])
 
 
