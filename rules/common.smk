@@ -12,6 +12,7 @@ sys.path.append(os.getcwd())  # methods of the user's own
 
 from _code import code_files
 from _command import dry_run, targets
+from _folder import check_times, check_writable
 from _inventory import inventory
 from _lock import claim_folder
 from _machine import gpu_here
@@ -47,6 +48,10 @@ def readable(function):
 
 def load_yaml(name):
     return yaml.safe_load((Path(workflow.basedir) / name).read_text())
+
+
+if not dry_run():  # which writes nothing
+    readable(check_writable)()
 
 
 @readable
@@ -385,6 +390,7 @@ def say_inventory():
 @readable
 def start_work():
     claim_folder()
+    check_times(Path(workflow.basedir))
     limit = getattr(workflow.global_resources.get("gpu"), "value", None)
     # A --resources on the command line replaces the profile's whole map, its gpu limit included.
     if workflow.local_exec and gpu_here() and limit is None:
