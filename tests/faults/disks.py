@@ -36,7 +36,7 @@ def read_only(folder):
 def fill(folder, free):
     """Take all but `free` bytes of a small disk; returns the file that does."""
     ballast = folder / "ballast"
-    with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as stream:
+    with contextlib.suppress(OSError), open(ballast, "ab", buffering=0) as stream:
         while True:
             stream.write(bytes(4096))
     with open(ballast, "r+b") as stream:

@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 from disks import fill, read_only, small_disk
@@ -26,16 +27,23 @@ def test_a_training_on_a_full_disk(disturbed, tmp_path, recovered, free):
 @pytest.mark.faults("disk full in the middle of a training")
 @pytest.mark.parametrize("moment", at_random(6, "full"))
 def test_a_disk_that_becomes_full_keeps_the_last_state(disturbed, tmp_path, recovered, moment):
+    needed = disturbed.undisturbed(epochs=40)[1]
     with small_disk(tmp_path, 400_000) as disk:
         process = disturbed.start(disk, epochs=40)
         while not (disk / ".net.resume").exists():
             time.sleep(0.001)
-        time.sleep(moment * disturbed.undisturbed(epochs=40)[1] / 2)
-        ballast = fill(disk, 0)
+        time.sleep(moment * needed / 2)
+        while not ended(process):  # every new state frees the place of the one before
+            ballast = fill(disk, 0)
         clear_error(*disturbed.server.wait(process), *NO_SPACE)
         ballast.unlink()
         assert "going on after epoch" in disturbed.rerun_to_the_same_bits(disk, epochs=40)
     recovered(SAME_BITS)
+
+
+def ended(process):
+    """Whether a process of the server is waiting for its status to be read."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 @pytest.mark.faults("a file may not grow")

@@ -1,5 +1,6 @@
 """Snakemake itself killed, doubled, starved and misled: one plain run of the same command puts everything right."""
 
+import contextlib
 import json
 import os
 import pickle
@@ -102,10 +103,8 @@ def refused(folder, *words):
 
 def stop(process):
     """End whatever a killed Snakemake left running."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 
@@ -237,7 +236,8 @@ def test_files_of_tomorrow_are_told_of_before_any_job(project, finished, recover
 def test_a_clock_that_jumps_under_snakemake_and_its_jobs(project, finished, tmp_path, recovered, jump):
     (tmp_path / "site").mkdir()
     (tmp_path / "site/sitecustomize.py").write_text(
-        f"import time\nreal, start = time.time, time.time()\ntime.time = lambda: real() + {jump} * (real() > start + 1)\n"
+        "import time\nreal, start = time.time, time.time()\n"
+        f"time.time = lambda: real() + {jump} * (real() > start + 1)\n"
     )
     rerun_to_the_same_bits(project, finished, PYTHONPATH=str(tmp_path / "site"))
     recovered(SAME_BITS)
@@ -250,7 +250,7 @@ def test_data_that_cannot_be_downloaded(project, tmp_path, recovered, there):
     if there != "nothing":
         batch.parent.mkdir(parents=True)
         batch.write_bytes(pickle.dumps(Evil()))
-    nowhere = {name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")}
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     done = snakemake(project, "results/data/cifar10.safetensors", **nowhere)
     assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout
     assert "Connect to the network and run again, or set data_root" in done.stdout
