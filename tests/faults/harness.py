@@ -170,8 +170,6 @@ def names(folder):
 def clear(folder):
     for path in folder.glob("*net*"):
         path.unlink()
-    for path in folder.glob(".net*"):
-        path.unlink()
 
 
 def clear_error(status, said, *words):

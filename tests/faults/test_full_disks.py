@@ -27,9 +27,9 @@ def test_a_training_on_a_full_disk(disturbed, tmp_path, recovered, free):
 @pytest.mark.faults("disk full in the middle of a training")
 @pytest.mark.parametrize("moment", at_random(6, "full"))
 def test_a_disk_that_becomes_full_keeps_the_last_state(disturbed, tmp_path, recovered, moment):
-    needed = disturbed.undisturbed(epochs=40)[1]
+    needed = disturbed.undisturbed(epochs=20)[1]
     with small_disk(tmp_path, 400_000) as disk:
-        process = disturbed.start(disk, epochs=40)
+        process = disturbed.start(disk, epochs=20)
         while not (disk / ".net.resume").exists():
             time.sleep(0.001)
         time.sleep(moment * needed / 2)
@@ -37,7 +37,7 @@ def test_a_disk_that_becomes_full_keeps_the_last_state(disturbed, tmp_path, reco
             ballast = fill(disk, 0)
         clear_error(*disturbed.server.wait(process), *NO_SPACE)
         ballast.unlink()
-        assert "going on after epoch" in disturbed.rerun_to_the_same_bits(disk, epochs=40)
+        assert "going on after epoch" in disturbed.rerun_to_the_same_bits(disk, epochs=20)
     recovered(SAME_BITS)
 
 
@@ -50,7 +50,7 @@ def ended(process):
 @pytest.mark.parametrize("size", [1, 100, 1000, 3000, 5000, 7000, 9000, 11000, 13000])
 def test_a_file_that_the_system_does_not_let_grow(disturbed, tmp_path, recovered, size):
     clear_error(*disturbed.train(tmp_path, largest_file=size), "not written (File too large")
-    assert not list(tmp_path.glob(".net*.part*"))
+    assert not list(tmp_path.glob("*.part*"))
     disturbed.rerun_to_the_same_bits(tmp_path)
     recovered(SAME_BITS)
 
