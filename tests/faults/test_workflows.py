@@ -94,8 +94,8 @@ def rerun_to_the_same_bits(folder, finished, **environment):
     assert not list(folder.glob("results/resume/**/*.safetensors"))
 
 
-def refused(folder, *words):
-    done = snakemake(folder, TARGET, "--cores", "2")
+def refused(folder, *words, **environment):
+    done = snakemake(folder, TARGET, "--cores", "2", **environment)
     said = done.stdout
     assert done.returncode == 1 and "Traceback" not in said, said
     assert any(all(word in line for word in words) for line in said.splitlines()), said
@@ -124,7 +124,7 @@ def test_snakemake_stopped_at_any_moment(project, finished, recovered, how, mome
     time.sleep(moment * finished[1])
     HOW[how](process)
     try:
-        process.wait(timeout=120)  # asked to stop, Snakemake may let its jobs end
+        process.wait()  # asked to stop, Snakemake may let its jobs end
         rerun_to_the_same_bits(project, finished)
     finally:
         stop(process)
@@ -231,16 +231,27 @@ def test_files_of_tomorrow_are_told_of_before_any_job(project, finished, recover
     recovered(CLEAR_ERROR)
 
 
-@pytest.mark.faults("a clock that jumps in a workflow")
-@pytest.mark.parametrize("jump", [-86400, 86400])
-def test_a_clock_that_jumps_under_snakemake_and_its_jobs(project, finished, tmp_path, recovered, jump):
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site/sitecustomize.py").write_text(
+def jumping_clock(folder, jump):
+    """A PYTHONPATH with which the clock of every Python jumps by so many seconds after its first one."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
         "import time\nreal, start = time.time, time.time()\n"
         f"time.time = lambda: real() + {jump} * (real() > start + 1)\n"
     )
-    rerun_to_the_same_bits(project, finished, PYTHONPATH=str(tmp_path / "site"))
+    return str(folder)
+
+
+@pytest.mark.faults("a clock that jumps in a workflow")
+def test_a_clock_that_jumps_ahead_under_snakemake_and_its_jobs(project, finished, tmp_path, recovered):
+    rerun_to_the_same_bits(project, finished, PYTHONPATH=jumping_clock(tmp_path / "site", 86400))
     recovered(SAME_BITS)
+
+
+@pytest.mark.faults("a clock that jumps in a workflow")
+def test_a_clock_that_jumps_back_makes_files_of_tomorrow(project, finished, tmp_path, recovered):
+    refused(project, "in the future", "Set the clock", PYTHONPATH=jumping_clock(tmp_path / "site", -86400))
+    rerun_to_the_same_bits(project, finished)
+    recovered(CLEAR_ERROR)
 
 
 @pytest.mark.faults("no network")
