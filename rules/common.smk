@@ -13,6 +13,7 @@ sys.path.append(os.getcwd())  # methods of the user's own
 
 from _code import code_digest, code_files
 from _command import dry_run, targets
+from _folder import check_times, check_writable
 from _inventory import inventory
 from _lock import claim_folder
 from _machine import check_gpu_limit, gpu_here
@@ -49,6 +50,10 @@ def readable(function):
 
 def load_yaml(name):
     return yaml.safe_load((Path(workflow.basedir) / name).read_text())
+
+
+if not dry_run():  # which writes nothing
+    readable(check_writable)()
 
 
 @readable
@@ -404,6 +409,7 @@ def say_inventory():
 @readable
 def start_work():
     claim_folder()
+    check_times(Path(workflow.basedir))
     limit = getattr(workflow.global_resources.get("gpu"), "value", None)
     if workflow.local_exec and gpu_here():
         check_gpu_limit(limit)

@@ -168,7 +168,7 @@ def test_digits_are_normalised_to_about_zero_and_one(tmp_path):
 
 def test_a_saved_data_set_is_read_back(dataset, tmp_path):
     save_dataset(dataset, tmp_path / "deep" / "tiny.safetensors")
-    again = load_dataset(tmp_path / "deep" / "tiny.safetensors", verify=True)
+    again = load_dataset(tmp_path / "deep" / "tiny.safetensors")
     for name, value in vars(dataset).items():
         found = getattr(again, name)
         assert torch.equal(found, value) and found.dtype == value.dtype if name in ARRAYS else found == value
@@ -191,9 +191,16 @@ def test_altered_arrays_are_found(dataset, tmp_path):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    load_dataset(path)
-    with pytest.raises(AuditError, match="altered"):
-        load_dataset(path, verify=True)
+    with pytest.raises(AuditError, match=r"train_images altered .*. Delete it and run snakemake again"):
+        load_dataset(path)
+
+
+def test_an_altered_description_is_found(dataset, tmp_path):
+    path = tmp_path / "tiny"
+    save_dataset(dataset, path)
+    path.write_bytes(path.read_bytes().replace(b'\\"mean\\": [0.4]', b'\\"mean\\": [0.5]'))
+    with pytest.raises(AuditError, match="description altered"):
+        load_dataset(path)
 
 
 def foreign_files(dataset):

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from fa_audit.files import exclusive, remove_leftovers, sha256_of, write_atomically, write_json, write_text
+from fa_audit.errors import AuditError
+from fa_audit.files import exclusive, read_json, remove_leftovers, sha256_of, write_atomically, write_json, write_text
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -18,7 +19,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         part.write_text("half")
         raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(AuditError, match=r"table.csv: not written \(disk full; .* free on its disk\). Free some space"):
         write_atomically(path, fail)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
@@ -48,6 +49,14 @@ def test_json_refuses_numbers_that_are_not_numbers(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "a.json", {"x": float("nan")})
     assert not (tmp_path / "a.json").exists()
+
+
+def test_half_of_a_json_file_is_refused(tmp_path):
+    write_json(tmp_path / "a.json", {"x": 1})
+    assert read_json(tmp_path / "a.json") == {"x": 1}
+    (tmp_path / "a.json").write_text('{"x": ')
+    with pytest.raises(AuditError, match=r"truncated or foreign.*Delete it and run snakemake again"):
+        read_json(tmp_path / "a.json")
 
 
 def test_the_digest_depends_on_contents_and_order_only(tmp_path):

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from fa_audit.errors import AuditError
-from fa_audit.files import exclusive
+from fa_audit.files import exclusive, not_written
 
 FOLDER_LOCK = Path(".snakemake/fa-audit.lock")
 _held = contextlib.ExitStack()  # until the process ends, however it ends
@@ -17,13 +17,15 @@ def claim_folder() -> None:
     """Hold the folder for this workflow.
 
     Raises:
-        AuditError: another workflow is at work here.
+        AuditError: another workflow is at work here, or the disk is full.
     """
     try:
         _held.enter_context(exclusive(FOLDER_LOCK, wait=False))
+        FOLDER_LOCK.write_text(f"{os.getpid()}\n", encoding="utf-8")
     except BlockingIOError:
         owner = FOLDER_LOCK.read_text(encoding="utf-8").strip() or "unknown"
         raise AuditError(
             f"another snakemake (process {owner}) is at work in {Path.cwd()}; wait for it or stop it, then run again."
         ) from None
-    FOLDER_LOCK.write_text(f"{os.getpid()}\n", encoding="utf-8")
+    except OSError as error:
+        raise not_written(FOLDER_LOCK, error) from error

@@ -16,6 +16,7 @@ sys.path.append(os.getcwd())  # methods of the user's own
 from _card import card_of_its_own, visible_cards
 
 from fa_audit.errors import AuditError
+from fa_audit.files import not_written, remove_leftovers
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake
@@ -25,11 +26,13 @@ log = logging.getLogger("workflow")
 
 @contextmanager
 def logged(snakemake: Snakemake) -> Iterator[None]:
-    """Send the library's messages and any failure to the rule's log; bad input ends in one line, not a traceback."""
-    logging.basicConfig(
-        filename=snakemake.log[0], filemode="a", level=logging.INFO, format="%(asctime)s  %(message)s", force=True
-    )
+    """Send the library's messages and any failure to the rule's log; bad input ends in one line, not a traceback.
+
+    What a killed job left half-written beside its outputs is removed first.
+    """
     try:
+        _log_to(snakemake.log[0])
+        remove_leftovers(*snakemake.output)
         yield
     except AuditError as error:
         log.error("%s", error)
@@ -37,6 +40,16 @@ def logged(snakemake: Snakemake) -> Iterator[None]:
     except Exception:
         log.exception("%s failed", snakemake.rule)
         raise
+
+
+def _log_to(path: str) -> None:
+    logging.raiseExceptions = False  # a full disk that takes no more lines is told of where a result is written
+    try:
+        logging.basicConfig(
+            filename=path, filemode="a", level=logging.INFO, format="%(asctime)s  %(message)s", force=True
+        )
+    except OSError as error:
+        raise not_written(Path(path), error) from error
 
 
 @contextmanager

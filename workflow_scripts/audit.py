@@ -1,7 +1,5 @@
 """Rule audit_network: the protocol on one checkpoint."""
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from _workflow import device, logged
@@ -9,12 +7,13 @@ from _workflow import device, logged
 from fa_audit.audit import audit
 from fa_audit.checkpoint import load_checkpoint
 from fa_audit.data import load_dataset
-from fa_audit.files import write_json
+from fa_audit.files import read_json, write_json
 from fa_audit.learner import load_method
 from fa_audit.methods import METHODS
 from fa_audit.numerics import set_numerics
 from fa_audit.protocol import Thresholds
 from fa_audit.provenance import provenance
+from fa_audit.runfiles import check_run
 from fa_audit.spec import parse_run
 from fa_audit.training import read_trajectory
 
@@ -23,20 +22,21 @@ if TYPE_CHECKING:
 
 with logged(snakemake), device(snakemake) as where:
     set_numerics(snakemake.params.torch_threads)
-    files = [snakemake.input.sidecar, *snakemake.input.baselines]
-    sidecar, *baselines = (json.loads(Path(path).read_text(encoding="utf-8")) for path in files)
+    files = snakemake.input
+    sidecar, *baselines = map(read_json, (files.sidecar, *files.baselines))
+    check_run(sidecar, files.sidecar, checkpoint=files.checkpoint, trajectory=files.trajectory)
     compared = dict(zip(snakemake.params.roles, baselines, strict=True))
     named = parse_run(snakemake.wildcards.run).method
     method = None if named in METHODS else load_method(named)  # a class that the configuration vouches for
     report = audit(
-        load_checkpoint(snakemake.input.checkpoint, where, method=method),
-        load_dataset(snakemake.input.data).to(where),
+        load_checkpoint(files.checkpoint, where, method=method),
+        load_dataset(files.data).to(where),
         sidecar["accuracy"],
         own_frozen=(own["run"], own["accuracy"]) if (own := compared.get("own")) else None,
         bp_frozen_acc=bp["accuracy"] if (bp := compared.get("bp")) else None,
         thresholds=Thresholds(**snakemake.params.thresholds),
         name=snakemake.wildcards.run,
-        trajectory=read_trajectory(snakemake.input.trajectory),
+        trajectory=read_trajectory(files.trajectory),
         stopped_after=sidecar.get("stopped_after"),
     )
     key = {

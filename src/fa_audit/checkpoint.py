@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -11,11 +12,12 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from fa_audit.architectures import ARCHITECTURES
+from fa_audit.data import checksum
 from fa_audit.errors import AuditError
 from fa_audit.files import write_atomically
 from fa_audit.learner import Learner, build, load_method
@@ -195,7 +197,7 @@ class Resume:
         # The history grows with the epochs and a safetensors header is bounded: the progress goes in as a tensor.
         written = torch.frombuffer(bytearray(json.dumps(progress).encode()), dtype=torch.uint8)
         tensors = learner_tensors(learner) | moments | {"progress": written}
-        _save(self.path, RESUME_FORMAT, tensors, {"fingerprint": self.fingerprint})
+        _save(self.path, RESUME_FORMAT, tensors, {"fingerprint": self.fingerprint, "sha256": _checksum(tensors)})
 
     def load(self, learner: Learner, optimiser: torch.optim.Optimizer) -> dict[str, Any] | None:
         """Restore the state and return `progress`; None where there is nothing to go on from."""
@@ -206,8 +208,11 @@ class Resume:
         except AuditError as error:
             log.warning("starting over: %s", error)
             return None
-        if about["fingerprint"] != self.fingerprint:
+        if about.get("fingerprint") != self.fingerprint:
             log.info("starting over: %s belongs to another version of this run", self.path)
+            return None
+        if about.get("sha256") != _checksum(tensors):
+            log.warning("starting over: %s was altered (SHA-256 differs)", self.path)
             return None
         load_learner_tensors(learner, tensors)
         moments: dict[int, dict[str, Tensor]] = {}
@@ -222,11 +227,18 @@ class Resume:
         self.path.unlink(missing_ok=True)
 
 
+def _checksum(tensors: Mapping[str, Tensor]) -> str:
+    """One SHA-256 over names, types, shapes and contents."""
+    told = [(name, str(t.dtype), list(t.shape), checksum(t.detach().cpu())) for name, t in sorted(tensors.items())]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+
 def _save(path: str | Path, kind: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     # One metadata key only: safetensors writes several in an arbitrary order, and equal runs must be equal bytes.
     metadata = {"fa_audit": json.dumps({"format": kind} | about, sort_keys=True)}
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, lambda part: save_file(contiguous, part, metadata))
+    # Not save_file: killed, it leaves a temporary file under a name of its own.
+    write_atomically(path, lambda part: part.write_bytes(save(contiguous, metadata)))
 
 
 def _load(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

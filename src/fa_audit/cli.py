@@ -89,6 +89,7 @@ def _audit(options: argparse.Namespace) -> int:
     from fa_audit.data import load_dataset
     from fa_audit.learner import load_method
     from fa_audit.numerics import set_numerics
+    from fa_audit.runfiles import check_run
     from fa_audit.training import read_trajectory
 
     set_numerics(threads=1)
@@ -96,10 +97,12 @@ def _audit(options: argparse.Namespace) -> int:
     data = options.data or Path(f"results/data/{learner.spec.dataset}.safetensors")
     sidecar, history = (options.checkpoint.with_suffix(suffix) for suffix in (".json", ".csv"))
     facts = _facts(sidecar) if sidecar.exists() else {}
+    there = {"trajectory": history} if history.exists() else {}
+    check_run(facts, sidecar, checkpoint=options.checkpoint, **there)
     own, bp = (_baseline(path, learner.spec) for path in (options.frozen, options.bp_frozen))
     report = audit(
         learner,
-        load_dataset(data, verify=True),
+        load_dataset(data),
         facts.get("accuracy"),
         own_frozen=own,
         bp_frozen_acc=bp[1] if bp else None,
@@ -175,7 +178,7 @@ def _train(options: argparse.Namespace) -> int:
         raise AuditError(f"output: found '{output}'; expected a name that ends in .safetensors.")
     set_numerics(threads=1)
     _check_device(options.device)
-    dataset = load_dataset(options.data, verify=True)
+    dataset = load_dataset(options.data)
     spec = _spec(options, dataset.name)
     code = [*sorted(Path(__file__).parent.rglob("*.py")), inspect.getfile(type(load_method(spec.method)))]
     resume = Resume(

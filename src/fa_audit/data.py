@@ -11,11 +11,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from fa_audit.errors import AuditError
@@ -67,19 +68,16 @@ class Dataset:
 
 
 def save_dataset(dataset: Dataset, path: str | Path) -> None:
-    """Write the arrays, how to present them, and a SHA-256 of each array."""
+    """Write the arrays, how to present them, and a SHA-256 of each array and of the description."""
     arrays = {name: getattr(dataset, name).contiguous() for name in ARRAYS}
     described = {field.name: getattr(dataset, field.name) for field in fields(dataset) if field.name not in ARRAYS}
-    described["sha256"] = {name: checksum(array) for name, array in arrays.items()}
+    described["sha256"] = _checksums(described, arrays)
     metadata = {"fa_audit_dataset": json.dumps(described, sort_keys=True)}
-    write_atomically(path, lambda part: save_file(arrays, part, metadata))
+    write_atomically(path, lambda part: part.write_bytes(save(arrays, metadata)))
 
 
-def load_dataset(path: str | Path, *, verify: bool = False) -> Dataset:
-    """Read what `save_dataset` wrote, onto the CPU.
-
-    Args:
-        verify: recompute the SHA-256 of every array.
+def load_dataset(path: str | Path) -> Dataset:
+    """Read what `save_dataset` wrote, onto the CPU, and compare it with its SHA-256.
 
     Raises:
         AuditError: the file is missing, truncated, foreign or altered.
@@ -88,17 +86,26 @@ def load_dataset(path: str | Path, *, verify: bool = False) -> Dataset:
         with safe_open(path, framework="pt") as stream:
             described = json.loads((stream.metadata() or {})["fa_audit_dataset"])
             arrays = {name: stream.get_tensor(name) for name in ARRAYS}
-        sums = described.pop("sha256")
+        recorded = described.pop("sha256")
+        altered = [name for name, found in _checksums(described, arrays).items() if found != recorded[name]]
         described |= {"mean": tuple(described["mean"]), "std": tuple(described["std"])}
         dataset = Dataset(**described, **arrays)
-        altered = [name for name in ARRAYS if verify and checksum(arrays[name]) != sums[name]]
     except (OSError, SafetensorError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise AuditError(
             f"{path}: not a data set written by fa-audit ({error}). Delete it and run snakemake again to rebuild it."
         ) from error
     if altered:
-        raise AuditError(f"{path}: {', '.join(altered)} altered (SHA-256 differs). Delete the file and rebuild it.")
+        raise AuditError(
+            f"{path}: {', '.join(altered)} altered (SHA-256 differs). Delete it and run snakemake again to rebuild it."
+        )
     return dataset
+
+
+def _checksums(described: dict[str, Any], arrays: dict[str, Tensor]) -> dict[str, str]:
+    text = json.dumps(described, sort_keys=True)
+    return {"description": hashlib.sha256(text.encode()).hexdigest()} | {
+        name: checksum(array) for name, array in arrays.items()
+    }
 
 
 def checksum(array: Tensor) -> str:

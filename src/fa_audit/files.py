@@ -7,10 +7,13 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from fa_audit.errors import AuditError
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
@@ -18,20 +21,42 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
 
     The content is flushed to the disk before the rename, so that neither a kill nor a power cut
     leaves half a file under the final name.
+
+    Raises:
+        AuditError: the disk is full, read-only or broken; `path` is as it was before.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _part_of(path) as part:
+            write(part)
+            _flush(part)
+            part.chmod(0o666 & ~_umask())
+            part.replace(path)
+            _flush(path.parent)
+    except OSError as error:
+        raise not_written(path, error) from error
+
+
+def not_written(path: Path, error: OSError) -> AuditError:
+    """What to tell about a file that the system refused to write."""
+    folder = next(parent for parent in path.absolute().parents if parent.is_dir())
+    free = shutil.disk_usage(folder).free / 1e6
+    return AuditError(
+        f"{path}: not written ({error.strerror or error}; {free:.1f} MB are free on its disk). Free some space, or make"
+        f" '{folder}' writable, and run the same command again: what was written before is whole and kept."
+    )
+
+
+@contextlib.contextmanager
+def _part_of(path: Path) -> Iterator[Path]:
+    """An empty file beside `path`, which is gone in the end."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=f".part{path.suffix}")
     os.close(handle)
-    part = Path(name)
     try:
-        write(part)
-        _flush(part)
-        part.chmod(0o666 & ~_umask())
-        part.replace(path)
-        _flush(path.parent)
+        yield Path(name)
     finally:
-        part.unlink(missing_ok=True)
+        Path(name).unlink(missing_ok=True)
 
 
 def remove_leftovers(*paths: str | Path) -> None:
@@ -67,6 +92,20 @@ def write_json(path: str | Path, value: Any) -> None:
         ValueError: a value is NaN or infinite.
     """
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: str | Path) -> Any:
+    """What `write_json` wrote.
+
+    Raises:
+        AuditError: it is no whole JSON.
+    """
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise AuditError(
+            f"{path}: truncated or foreign file, expected JSON ({error}). Delete it and run snakemake again to make it."
+        ) from error
 
 
 def sha256_of(paths: Iterable[str | Path]) -> str:

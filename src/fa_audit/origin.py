@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from fa_audit.files import read_json
 from fa_audit.versions import commit, packages, python
 
 
@@ -63,7 +64,7 @@ def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:
     entries = {}
     for path in sorted(map(Path, origins)):
         name = path.name.removesuffix(".origin.json")
-        origin = json.loads(path.read_text(encoding="utf-8"))
+        origin = read_json(path)
         for artefact in sorted(set(path.parent.glob(f"{name}.*")) - {path}):
             entries[str(artefact)] = {"sha256": content_digest(artefact)} | origin
     return {"versions": {"python": python()} | packages(), "artefacts": entries}

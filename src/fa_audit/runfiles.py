@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from fa_audit.checkpoint import Resume, save_checkpoint
 from fa_audit.data import Dataset
+from fa_audit.errors import AuditError
 from fa_audit.files import exclusive, remove_leftovers, sha256_of, write_json, write_text
 from fa_audit.provenance import peak_memory_mb, provenance
 from fa_audit.spec import RunSpec
@@ -63,6 +65,26 @@ def write_run(
         "seconds": round(trained.seconds, 3),
         "stopped_after": trained.stopped_after,
         "checkpoint_sha256": sha256_of([checkpoint]),
+        "trajectory_sha256": sha256_of([trajectory]),
         "provenance": provenance(device) | {"peak_memory_mb": peak_memory_mb(device)},
     }
     write_json(sidecar, about)
+
+
+def check_run(facts: Mapping[str, Any], sidecar: str | Path, **files: str | Path) -> None:
+    """Compare the files of a run with what its sidecar says of them.
+
+    Args:
+        facts: what `sidecar` holds.
+        files: ``checkpoint``, ``trajectory`` or both.
+
+    Raises:
+        AuditError: a file was altered or belongs to another training than the sidecar.
+    """
+    for kind, path in files.items():
+        recorded = facts.get(f"{kind}_sha256")  # absent in files of older versions
+        if recorded and recorded != sha256_of([path]):
+            raise AuditError(
+                f"{path}: altered, or of another training than {sidecar} (SHA-256 differs). Delete both and run the"
+                " training again."
+            )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fa_audit.checkpoint import Resume
+from fa_audit.checkpoint import Resume, learner_tensors, load_learner_tensors
 from fa_audit.data import Dataset, evaluation_batches, pad, training_batches
 from fa_audit.errors import AuditError
 from fa_audit.learner import Learner, build, learn
@@ -79,7 +80,7 @@ def train(
         if hopeless(spec.monitor, progress["history"]):
             break
         start = time.perf_counter()
-        train_loss = _run_epoch(learner, optimiser, dataset, padded, epoch)
+        train_loss = _sound_epoch(learner, optimiser, dataset, padded, epoch)
         rows = observe(learner, test, epoch=epoch + 1, train_loss=train_loss)
         progress["epoch"] = epoch + 1
         progress["history"] += rows
@@ -92,6 +93,30 @@ def train(
     if stopped_after:
         log.info("stopped by the monitor after epoch %d: %s fired", last, " and ".join(dict(spec.monitor)))
     return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"], stopped_after)
+
+
+def _sound_epoch(
+    learner: Learner, optimiser: torch.optim.Optimizer, dataset: Dataset, padded: Tensor, epoch: int
+) -> float:
+    """As `_run_epoch`, but computed twice if it leaves NaN or infinities in a network that had none.
+
+    A divergence comes again and is a result. What does not come again was a fault of the machine.
+    """
+    tensors = learner_tensors(learner)
+    before = copy.deepcopy((tensors, optimiser.state_dict()))
+    loss = _run_epoch(learner, optimiser, dataset, padded, epoch)
+    if _finite(tensors) or not _finite(before[0]):
+        return loss
+    log.warning("epoch %d left values that are not finite: computing it once more", epoch + 1)
+    load_learner_tensors(learner, before[0])
+    optimiser.load_state_dict(before[1])
+    loss = _run_epoch(learner, optimiser, dataset, padded, epoch)
+    log.warning("%s", "not so now: a fault of the machine" if _finite(tensors) else "so again: the training diverged")
+    return loss
+
+
+def _finite(tensors: Mapping[str, Tensor]) -> bool:
+    return bool(torch.stack([tensor.isfinite().all() for tensor in tensors.values()]).all())
 
 
 def _run_epoch(

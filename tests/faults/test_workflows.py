@@ -1,0 +1,278 @@
+"""Snakemake itself killed, doubled, starved and misled: one plain run of the same command puts everything right."""
+
+import contextlib
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from disks import fill, read_only, small_disk
+from harness import CLEAR_ERROR, SAME_BITS, altered, at_random, lasting
+from projects import command, snakemake, write_config
+
+TARGET = "results/audits/tiny/dfa/seed1.json"
+SIDECAR = "results/checkpoints/tiny/dfa/seed1.json"
+CONFIG = {
+    "settings": {
+        "tiny": {
+            "dataset": "digits",
+            "architecture": {"name": "resmlp", "width": 8, "depth": 2},
+            "epochs": 30,
+            "batch_size": 256,
+            "seeds": [1],
+            "runs": ["dfa"],
+            "baselines": ["bp+frozen", "dfa+frozen"],
+        }
+    }
+}
+MADE = ("checkpoints", "trajectories", "baselines", "audits")
+
+
+@pytest.fixture(scope="session")
+def finished(sources, tmp_path_factory):
+    """A folder in which nobody disturbed the work, with how long it took in seconds."""
+    folder = Path(shutil.copytree(sources, tmp_path_factory.mktemp("finished") / "project"))
+    write_config(folder, CONFIG)
+    start = time.monotonic()
+    done = snakemake(folder, TARGET, "--cores", "2")
+    assert done.returncode == 0, done.stdout
+    return folder, time.monotonic() - start
+
+
+@pytest.fixture
+def project(finished, tmp_path):
+    """The folder before its trainings: the data are there."""
+    folder = Path(shutil.copytree(finished[0], tmp_path / "project"))
+    for name in MADE:
+        shutil.rmtree(folder / "results" / name)
+    return folder
+
+
+@pytest.fixture
+def complete(finished, tmp_path):
+    """A copy of the finished folder."""
+    return Path(shutil.copytree(finished[0], tmp_path / "project"))
+
+
+def start(folder, **environment):
+    return subprocess.Popen(
+        command(TARGET, "--cores", "2"),
+        cwd=folder, env=os.environ | environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def results(folder):
+    """The contents of every result, times and memory left out."""
+    found = {}
+    for path in sorted(path for name in MADE for path in (folder / "results" / name).rglob("*") if path.is_file()):
+        name, content = str(path.relative_to(folder)), path.read_bytes()
+        found[name] = lasting(json.loads(content)) if path.suffix == ".json" else content
+    return found
+
+
+def check_whole(folder, finished):
+    """What has its final name is whole; temporary files have other names."""
+    whole = results(finished[0])
+    for path in folder.glob("results/*/**/*.part*"):
+        assert path.name.startswith(".")
+    for name in whole:
+        if (folder / name).exists():
+            content = (folder / name).read_bytes()
+            assert (lasting(json.loads(content)) if name.endswith(".json") else content) == whole[name], name
+
+
+def rerun_to_the_same_bits(folder, finished, **environment):
+    check_whole(folder, finished)
+    done = snakemake(folder, TARGET, "--cores", "2", **environment)
+    assert done.returncode == 0, done.stdout
+    assert results(folder) == results(finished[0])
+    assert not list(folder.glob("results/resume/**/*.safetensors"))
+
+
+def refused(folder, *words, **environment):
+    done = snakemake(folder, TARGET, "--cores", "2", **environment)
+    said = done.stdout
+    assert done.returncode == 1 and "Traceback" not in said, said
+    assert any(all(word in line for word in words) for line in said.splitlines()), said
+
+
+def stop(process):
+    """End whatever a killed Snakemake left running."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+HOW = {
+    "kill -9 of Snakemake alone": lambda process: process.send_signal(signal.SIGKILL),
+    "kill -9 of Snakemake and its jobs": lambda process: os.killpg(process.pid, signal.SIGKILL),
+    "SIGTERM to Snakemake alone": lambda process: process.send_signal(signal.SIGTERM),
+    "SIGTERM to Snakemake and its jobs": lambda process: os.killpg(process.pid, signal.SIGTERM),
+}
+KILLS = [pytest.param(how, m, marks=pytest.mark.faults(how)) for how in HOW for m in at_random(3, how)]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("how", "moment"), KILLS)
+def test_snakemake_stopped_at_any_moment(project, finished, recovered, how, moment):
+    process = start(project)
+    time.sleep(moment * finished[1])
+    HOW[how](process)
+    try:
+        process.wait()  # asked to stop, Snakemake may let its jobs end
+        rerun_to_the_same_bits(project, finished)
+    finally:
+        stop(process)
+    recovered(SAME_BITS)
+
+
+@pytest.mark.faults("kill -9 during an audit")
+@pytest.mark.parametrize("moment", at_random(3, "audit"))
+def test_an_audit_killed_at_any_moment(complete, finished, recovered, moment):
+    shutil.rmtree(complete / "results/audits")
+    shutil.rmtree(complete / "results/logs/audit_network")
+    process = start(complete)
+    while not (complete / "results/logs/audit_network/tiny/dfa/seed1.log").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(moment)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    rerun_to_the_same_bits(complete, finished)
+    recovered(SAME_BITS)
+
+
+@pytest.mark.faults("a second Snakemake in the folder")
+@pytest.mark.parametrize("moment", [0.5, 0.7, 0.9])
+def test_a_second_snakemake_is_refused_and_does_no_harm(project, finished, recovered, moment):
+    first = start(project)
+    lock = project / ".snakemake/fa-audit.lock"
+    before = lock.read_text()
+    while lock.read_text() in ("", before):
+        assert first.poll() is None
+        time.sleep(0.01)
+    time.sleep(max(0, moment - 0.5) * finished[1])
+    refused(project, "another snakemake", str(first.pid), "wait for it or stop it")
+    assert first.wait() == 0 and results(project) == results(finished[0])
+    recovered(SAME_BITS)
+
+
+@pytest.mark.faults("damaged files of a workflow")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("results/data/digits.safetensors", "again to rebuild it"),
+        ("results/checkpoints/tiny/dfa/seed1.safetensors", "altered, or of another training"),
+        ("results/checkpoints/tiny/dfa/seed1.json", "results/checkpoints/tiny/dfa/seed1.json"),
+        ("results/trajectories/tiny/dfa/seed1.csv", "altered, or of another training"),
+    ],
+)
+def test_a_damaged_file_is_named_and_made_again(complete, finished, recovered, name, words):
+    path = complete / name
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2] if path.suffix == ".json" else altered(content, 0.9))
+    refused(complete, name, words)
+    for made in (path, complete / SIDECAR) if "dfa" in name else (path,):
+        made.unlink(missing_ok=True)
+    # Checkpoints that Snakemake removed for a training on damaged data come back when a target needs them.
+    needed = [file for file in results(finished[0]) if "checkpoints" in file or "trajectories" in file]
+    done = snakemake(complete, TARGET, *needed, "--cores", "2")
+    assert done.returncode == 0, done.stdout
+    assert results(complete) == results(finished[0])
+    recovered(CLEAR_ERROR)
+
+
+@pytest.mark.faults("full disk under a workflow")
+@pytest.mark.parametrize("free", [0, 40_000])
+def test_a_workflow_on_a_full_disk(project, finished, tmp_path, recovered, free):
+    (tmp_path / "disk").mkdir()
+    with small_disk(tmp_path / "disk", 8_000_000) as disk:
+        folder = Path(shutil.copytree(project, disk / "project"))
+        ballast = fill(disk, free)
+        done = snakemake(folder, TARGET, "--cores", "2")
+        assert done.returncode == 1
+        assert "not written (No space left on device" in done.stdout, done.stdout
+        ballast.unlink()
+        rerun_to_the_same_bits(folder, finished)
+    recovered(SAME_BITS)
+
+
+@pytest.mark.faults("read-only folders of a workflow")
+@pytest.mark.parametrize("name", ["results", "results/logs", "."])
+def test_read_only_folders_are_told_of_before_any_job(project, finished, recovered, name):
+    (project / "results/checkpoints").mkdir()
+    with read_only(project / name):
+        refused(project, str((project / name).resolve()), "no job was started", "Make it writable")
+    rerun_to_the_same_bits(project, finished)
+    recovered(CLEAR_ERROR)
+
+
+@pytest.mark.faults("times of inputs and results in a workflow")
+@pytest.mark.parametrize("days", [-20000, -1])
+@pytest.mark.parametrize("name", ["results/data/digits.safetensors", "src/fa_audit/training.py", TARGET])
+def test_files_of_yesterday_rerun_nothing(complete, finished, recovered, name, days):
+    moment = time.time() + 86400 * days
+    os.utime(complete / name, (moment, moment))
+    assert "Nothing to be done" in snakemake(complete, TARGET).stdout
+    assert results(complete) == results(finished[0])
+    recovered(SAME_BITS)
+
+
+@pytest.mark.faults("times of inputs and results in a workflow")
+@pytest.mark.parametrize("name", ["results/data/digits.safetensors", "src/fa_audit/training.py"])
+def test_files_of_tomorrow_are_told_of_before_any_job(project, finished, recovered, name):
+    moment = time.time() + 86400
+    os.utime(project / name, (moment, moment))
+    refused(project, name, "in the future", "Set the clock")
+    os.utime(project / name)
+    rerun_to_the_same_bits(project, finished)
+    recovered(CLEAR_ERROR)
+
+
+def jumping_clock(folder, jump):
+    """A PYTHONPATH with which the clock of every Python jumps by so many seconds after its first one."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import time\nreal, start = time.time, time.time()\n"
+        f"time.time = lambda: real() + {jump} * (real() > start + 1)\n"
+    )
+    return str(folder)
+
+
+@pytest.mark.faults("a clock that jumps in a workflow")
+def test_a_clock_that_jumps_ahead_under_snakemake_and_its_jobs(project, finished, tmp_path, recovered):
+    rerun_to_the_same_bits(project, finished, PYTHONPATH=jumping_clock(tmp_path / "site", 86400))
+    recovered(SAME_BITS)
+
+
+@pytest.mark.faults("a clock that jumps in a workflow")
+def test_a_clock_that_jumps_back_makes_files_of_tomorrow(project, finished, tmp_path, recovered):
+    refused(project, "in the future", "Set the clock", PYTHONPATH=jumping_clock(tmp_path / "site", -86400))
+    rerun_to_the_same_bits(project, finished)
+    recovered(CLEAR_ERROR)
+
+
+@pytest.mark.faults("no network")
+@pytest.mark.parametrize("there", ["nothing", "an executable pickle"])
+def test_data_that_cannot_be_downloaded(project, tmp_path, recovered, there):
+    batch = project / "data/cifar-10-batches-py/data_batch_1"
+    if there != "nothing":
+        batch.parent.mkdir(parents=True)
+        batch.write_bytes(pickle.dumps(Evil()))
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
+    done = snakemake(project, "results/data/cifar10.safetensors", **nowhere)
+    assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout
+    assert "Connect to the network and run again, or set data_root" in done.stdout
+    assert not list(project.rglob("executed")) and not (project / "results/data/cifar10.safetensors").exists()
+    recovered(CLEAR_ERROR)
+
+
+class Evil:
+    def __reduce__(self):
+        return open, ("executed", "w")

@@ -1,0 +1,69 @@
+"""What would spoil the work and can be seen before any job starts: folders read-only, disks full, files of tomorrow."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from fa_audit.errors import AuditError
+from fa_audit.files import not_written
+
+WRITTEN = ("results", ".snakemake")
+BLOCK = 4096  # bytes: what file systems hand out
+DEPENDED_ON = ("data", "checkpoints", "trajectories", "baselines", "audits", "sweeps", "models", "tidy")
+
+
+def check_writable() -> None:
+    """Look for folders that jobs, or Snakemake itself, could not write to.
+
+    Raises:
+        AuditError: there is one, or its disk is full.
+    """
+    there = [path if path.exists() else Path(".") for path in map(Path, WRITTEN)]
+    for folder in [*there, *Path("results").glob("*/")]:
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise AuditError(
+                f"{folder.resolve()}: cannot be written to, so no job was started. Make it writable (is its disk"
+                " mounted read-only? who owns it?), or work in a copy of the project."
+            )
+    for folder in there:
+        _probe(folder / ".fa-audit.probe")
+
+
+def _probe(path: Path) -> None:
+    """Write a block to a disk that may be full: Snakemake would go on without its records."""
+    try:
+        path.write_bytes(bytes(BLOCK))
+    except OSError as error:
+        raise not_written(path, error) from error
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def check_times(code: Path) -> None:
+    """Look for files from the future: what is made from them now would look older, and Snakemake would refuse it.
+
+    Args:
+        code: the folder of the Snakefile.
+
+    Raises:
+        AuditError: there are some.
+    """
+    folders = [code / "src", code / "workflow_scripts", *(Path("results") / name for name in DEPENDED_ON)]
+    now = time.time()
+    late = [path for path in _files(folders) if os.stat(path).st_mtime > now]
+    if late:
+        more = f" and {len(late) - 1} more files" if late[1:] else ""
+        raise AuditError(
+            f"{late[0]}{more}: last changed {time.ctime(os.stat(late[0]).st_mtime)}, which is in the future: the clock"
+            f" says {time.ctime(now)}. Results made from it would look older than it. Set the clock, or give such files"
+            f" the present time: find {' '.join(map(str, folders[:2]))} results -newermt now -exec touch {{}} +"
+        )
+
+
+def _files(folders: Iterable[Path]) -> Iterator[str]:
+    for folder in folders:
+        for place, _, names in os.walk(folder):
+            yield from (os.path.join(place, name) for name in names)
