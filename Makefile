@@ -7,7 +7,7 @@ IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean-env bootstrap
+.PHONY: help demo test test-slurm slurm lint bench clean-env bootstrap
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
@@ -19,6 +19,13 @@ demo: bootstrap ## train, audit and plot on handwritten digits, on the CPU
 
 test: bootstrap ## run the tests
 	$(IN_VENV) .venv/bin/python -m pytest --numprocesses logical --dist loadfile --no-loadscope-reorder
+
+test-slurm: bootstrap ## send a small grid through a Slurm of its own (root installs Debian's packages)
+	@.venv/bin/python tools/slurm_packages.py || exit 0; \
+	$(MAKE) --no-print-directory slurm && $(IN_VENV) .venv/bin/python -m pytest -m slurm tests/test_slurm.py
+
+slurm: bootstrap ## add what sends jobs to a Slurm cluster (docs/cluster.md)
+	$(IN_VENV) .venv/bin/python -m pip --no-input --disable-pip-version-check install -q -c constraints.txt -e '.[slurm]'
 
 lint: bootstrap ## check the style of the code and of the workflow
 	$(IN_VENV) .venv/bin/ruff check .

@@ -332,9 +332,14 @@ def scorecard_audits():
 # ---- resources
 
 
+def on_cluster():
+    """Whether jobs are sent to a cluster's nodes, or this is such a job: the machine here decides nothing then."""
+    return workflow.remote_exec or not workflow.local_exec
+
+
 def gpus(wildcards):
     """One GPU per job, on a cluster always; on a machine without any, none, so that jobs fill its cores instead."""
-    return 1 if not workflow.local_exec or gpu_here() else 0
+    return 1 if on_cluster() or gpu_here() else 0
 
 
 COSTS = read_costs(Path(workflow.basedir) / "benchmarks/costs.json")
@@ -382,6 +387,18 @@ def say_inventory():
         print(inventory(GRID, COSTS), file=sys.stderr)
 
 
+def devices(limit):
+    """Where jobs compute, in words; `limit` is the most GPUs that are used at once, None without any limit."""
+    if not on_cluster():
+        return "CPU" if limit == 0 or not gpus(None) else f"GPU, {limit} at a time"
+    if limit == 0:
+        raise AuditError(
+            "gpu=0 in --resources does not reach the jobs on a cluster's nodes. To compute on its CPUs, replace it by"
+            " --set-resources train_network:gpu=0 audit_network:gpu=0 audit_model:gpu=0"
+        )
+    return f"a cluster's, {'no limit' if limit is None else f'at most {limit}'} of GPUs at a time"
+
+
 @readable
 def start_work():
     claim_folder()
@@ -391,8 +408,7 @@ def start_work():
         raise AuditError(
             "no limit of GPU jobs: add gpu to --resources, for example --resources gpu=1 (0: on the CPU)."
         )
-    device = "CPU" if limit == 0 or not gpus(None) else f"GPU, {limit} at a time"
-    print(plan(GRID, device, COSTS, model_files("json")), file=sys.stderr)
+    print(plan(GRID, devices(limit), COSTS, model_files("json")), file=sys.stderr)
 
 
 def say_results():

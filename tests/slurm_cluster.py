@@ -1,4 +1,4 @@
-"""A whole Slurm on this machine: munged, slurmctld and slurmd on loopback, one node, two CPUs, one GPU that is a file."""
+"""A Slurm on this machine, on loopback: munged, slurmctld, slurmd; one node, two CPUs and a GPU that is none."""
 
 import os
 import re
@@ -27,7 +27,7 @@ CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
 CredType=cred/munge
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
@@ -60,17 +60,20 @@ class Cluster:
     """What a running Slurm is asked.
 
     Attributes:
-        environment: what a command needs to talk to this Slurm, and to no other.
+        environment: this process's, for commands that talk to this Slurm and to no other.
     """
 
     def __init__(self, folder):
         self.folder = folder
-        self.environment = {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": f"{folder}/bin:{SEARCHED}"}
+        foreign = ("SLURM", "SBATCH", "SRUN", "SQUEUE", "SINFO", "SCANCEL", "SNAKEMAKE")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        self.environment = clean | {"SLURM_CONF": f"{folder}/slurm.conf", "PATH": f"{folder}/bin:{SEARCHED}"}
 
     def ask(self, *command):
         """The output of one of Slurm's commands."""
-        environment = os.environ | self.environment
-        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True, timeout=60).stdout
+        return subprocess.run(
+            command, env=self.environment, check=True, capture_output=True, text=True, timeout=60
+        ).stdout
 
     def jobs(self):
         """Every submission so far as ``{field: value}``, in order; the times in seconds since 1970."""
@@ -150,10 +153,10 @@ def _munged(folder):
 
 @contextmanager
 def _daemon(cluster, *command):
-    """A daemon in a session of its own, so that Ctrl-C reaches the test first; ended with the block."""
+    """A daemon in a session of its own, so that Ctrl-C reaches the test first; ended with the block or the test."""
     with (cluster.folder / f"{command[0]}.out").open("w") as said:
         process = subprocess.Popen(
-            command, env=os.environ | cluster.environment, stdin=subprocess.DEVNULL, stdout=said,
+            command, env=cluster.environment, stdin=subprocess.DEVNULL, stdout=said,
             stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     try:
