@@ -13,7 +13,7 @@ from datetime import datetime
 from getpass import getuser
 from pathlib import Path
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
+PROGRAMS = ("setpriv", "munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
 SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin"
 PATIENCE = 60  # seconds until a daemon must have answered
 
@@ -48,6 +48,7 @@ SelectTypeParameters=CR_Core_Memory
 SchedulerParameters=bf_interval=1,sched_interval=5
 MinJobAge=86400
 ReturnToService=2
+JobRequeue=0
 GresTypes=gpu
 NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=16000 Gres=gpu:fake:1
 PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
@@ -78,8 +79,7 @@ class Cluster:
     def jobs(self):
         """Every submission so far as ``{field: value}``, in order; the times in seconds since 1970."""
         shown = self.ask("scontrol", "--oneliner", "show", "job")
-        jobs = [dict(re.findall(r"(\S+?)=(.*?)(?= \S+?=|$)", line)) for line in shown.splitlines() if "JobId=" in line]
-        return sorted(map(_timed, jobs), key=lambda job: int(job["JobId"]))
+        return sorted(map(_fields, re.findall("^JobId=.*", shown, re.MULTILINE)), key=lambda job: int(job["JobId"]))
 
     def alive(self):
         """Whether the controller answers and the node takes jobs."""
@@ -89,7 +89,8 @@ class Cluster:
             return False
 
 
-def _timed(job):
+def _fields(line):
+    job = dict(re.findall(r"(\S+?)=(.*?)(?=\s+\S+?=|\s*$)", line))
     times = {name: job[name] for name in ("SubmitTime", "StartTime", "EndTime")}
     return job | {k: datetime.fromisoformat(v).timestamp() for k, v in times.items() if v[0].isdigit()}
 
@@ -156,8 +157,8 @@ def _daemon(cluster, *command):
     """A daemon in a session of its own, so that Ctrl-C reaches the test first; ended with the block or the test."""
     with (cluster.folder / f"{command[0]}.out").open("w") as said:
         process = subprocess.Popen(
-            command, env=cluster.environment, stdin=subprocess.DEVNULL, stdout=said,
-            stderr=subprocess.STDOUT, start_new_session=True,
+            ["setpriv", "--pdeathsig", "TERM", *command], env=cluster.environment,
+            stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     try:
         yield

@@ -88,7 +88,7 @@ def test_training_and_audit_of_a_run_are_one_submission_with_its_gpu_memory_and_
     ]
     for job in jobs:
         audited = "audit" in job["Comment"]
-        assert job["JobState"] == "COMPLETED" and job["TresPerJob"].strip() == "gres:gpu:1"
+        assert job["JobState"] == "COMPLETED" and job["TresPerJob"] == "gres:gpu:1"
         assert job["TRES"].startswith(f"cpu=1,mem={3000 if audited else 2000}M,node=1")
         assert job["TimeLimit"] == ("00:49:00" if audited else "00:34:00")  # minutes of the training, and of the audit
         assert job["JobName"].startswith("fa-audit_") and job["Requeue"] == "1"
@@ -148,7 +148,7 @@ def test_with_a_cap_of_one_gpu_never_two_are_submitted_at_once(cluster, tmp_path
     )
     uncomment(folder, "default-resources", *names)
     _, jobs = run(cluster, folder, "baselines", "--resources", "gpu=1")
-    assert [(job["Partition"], job["TresPerJob"].strip()) for job in jobs] == [("test", "gres:gpu:fake:1")] * 2
+    assert [(job["Partition"], job["TresPerJob"]) for job in jobs] == [("test", "gres:gpu:fake:1")] * 2
     assert jobs[1]["SubmitTime"] >= jobs[0]["EndTime"]
 
 
@@ -159,7 +159,7 @@ def test_a_gpu_by_gres_alone_is_a_gpu_to_the_jobs(cluster, grid, tmp_path):
     shutil.rmtree(folder / "results/logs")
     uncomment(folder, "gres")
     _, (job,) = run(cluster, folder, "audit", "--resources", "cards=1")
-    assert job["TresPerNode"].strip() == "gres:gpu:1" and "TresPerJob" not in job
+    assert job["TresPerNode"] == "gres:gpu:1" and "TresPerJob" not in job
     for rule in ("train_network", "audit_network"):
         assert "a GPU was granted" in (folder / f"results/logs/{rule}/tiny/bp/seed1.log").read_text()
 
@@ -227,3 +227,4 @@ def test_the_profile_plans(cluster, tmp_path):
         cwd=project(tmp_path / "project"), text=True, capture_output=True,
     )  # fmt: skip
     assert done.returncode == 0 and re.search(r"train_network +4\n", done.stdout), done.stdout + done.stderr
+    assert len(re.findall(r"rule train_network:\n(?: .*\n)*    resources: .*\bgpu=1\b", done.stdout)) == 4

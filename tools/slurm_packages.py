@@ -2,8 +2,8 @@
 
     python3 tools/slurm_packages.py
 
-Exit status 0: they are there. 1: they are not, and cannot be had. Installs with apt-get, as root only, and starts nothing:
-Debian starts a package's daemons unless /usr/sbin/policy-rc.d says no.
+Exit status 0: they are there. 1: they are not, and cannot be had. Installs with apt-get, as root only, and starts
+nothing: Debian starts the daemons of a package unless /usr/sbin/policy-rc.d says no.
 """
 
 import os
