@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from projects import checkpoints, copy_sources, planned, snakemake, write_config
+from projects import copy_sources, planned, snakemake, write_config
 from slurm_cluster import missing, running_cluster
 
 pytestmark = pytest.mark.slurm
@@ -109,19 +109,13 @@ def test_a_gpu_that_torch_does_not_see_is_told_in_the_log(grid):
     assert (folder / "results/benchmarks/train_network/tiny/dfa/seed1.tsv").stat().st_size > 0
 
 
-def test_the_bits_are_those_of_a_local_run(grid, tmp_path):
-    folder, _, _ = grid
-    local = project(tmp_path / "project")
-    assert snakemake(local, "train", "baselines", "--cores", "2").returncode == 0
-    assert checkpoints(local) == checkpoints(folder) and len(checkpoints(folder)) == 4
-
-
 def test_results_that_come_home_are_up_to_date_there(grid, tmp_path):
     folder, _, _ = grid
     home = project(tmp_path / "home")
     assert planned(home)
     for kept in ("results", ".snakemake/metadata"):
-        shutil.copytree(folder / kept, home / kept, copy_function=shutil.copyfile)  # all files are new
+        # Contents alone: every file is newer than what it was made from, or older, by chance.
+        shutil.copytree(folder / kept, home / kept, copy_function=shutil.copyfile, dirs_exist_ok=True)
     assert planned(home) == {}
     (home / "results/tables/main_audit.csv").unlink()
     assert set(planned(home)) == {"build_table", "manifest"}
@@ -165,7 +159,7 @@ def test_a_gpu_by_gres_alone_is_a_gpu_to_the_jobs(cluster, grid, tmp_path):
 
 
 def test_a_cluster_s_cpus_are_asked_for_where_the_rules_want_no_gpu(cluster, tmp_path):
-    folder = project(tmp_path / "project", LONG)
+    folder = project(tmp_path / "project")
     refused = submit(cluster, folder, TARGET, "--resources", "gpu=0")
     said = said_by(refused)
     assert refused.returncode == 1 and "--set-resources train_network:gpu=0" in said and "Traceback" not in said
