@@ -396,7 +396,7 @@ def devices(limit):
             "gpu=0 in --resources does not reach the jobs on a cluster's nodes. To compute on its CPUs, replace it by"
             " --set-resources train_network:gpu=0 audit_network:gpu=0 audit_model:gpu=0"
         )
-    return f"a cluster's, {'no limit' if limit is None else f'at most {limit}'} of GPUs at a time"
+    return f"nodes of a cluster, {'no limit of' if limit is None else f'at most {limit}'} GPUs at a time"
 
 
 @readable

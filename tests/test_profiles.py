@@ -50,3 +50,10 @@ def test_without_the_plugin_the_last_line_says_which_executor_is_missing():
     last = done.stderr.splitlines()[-1]
     assert done.returncode != 0 and "argument --executor" in last and "invalid choice: 'slurm'" in last
     assert "invalid choice: 'slurm'" in (ROOT / "docs/cluster.md").read_text()
+
+
+def test_where_slurm_cannot_be_installed_one_line_says_why():
+    call = [sys.executable, str(ROOT / "tools/slurm_packages.py")]
+    done = subprocess.run(call, env={"PATH": "/nowhere"}, capture_output=True, text=True)  # no sbatch, no apt-get
+    assert done.returncode == 1 and not done.stderr
+    assert re.fullmatch(r"fa-audit: test-slurm skipped: .*sbatch not found .*, and .+\n", done.stdout)

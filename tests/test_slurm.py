@@ -92,7 +92,7 @@ def test_training_and_audit_of_a_run_are_one_submission_with_its_gpu_memory_and_
         assert job["TRES"].startswith(f"cpu=1,mem={3000 if audited else 2000}M,node=1")
         assert job["TimeLimit"] == ("00:49:00" if audited else "00:34:00")  # minutes of the training, and of the audit
         assert job["JobName"].startswith("fa-audit_") and job["Requeue"] == "1"
-    assert "a cluster's, at most 4 of GPUs at a time" in said
+    assert "nodes of a cluster, at most 4 GPUs at a time" in said
 
 
 def test_with_one_gpu_never_two_gpu_jobs_run_at_once(grid):
