@@ -334,6 +334,9 @@ def scorecard_audits():
 
 def on_cluster():
     """Whether jobs are sent to a cluster's nodes, or this is such a job: the machine here decides nothing then."""
+    # A dry run hides its executor; `jobs` is what a cluster has in place of `cores`.
+    if workflow.dryrun:
+        return workflow.resource_settings.nodes is not None
     return workflow.remote_exec or not workflow.local_exec
 
 

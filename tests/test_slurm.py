@@ -221,4 +221,4 @@ def test_the_profile_plans(cluster, tmp_path):
         cwd=project(tmp_path / "project"), text=True, capture_output=True,
     )  # fmt: skip
     assert done.returncode == 0 and re.search(r"train_network +4\n", done.stdout), done.stdout + done.stderr
-    assert len(re.findall(r"rule train_network:\n(?: .*\n)*    resources: .*\bgpu=1\b", done.stdout)) == 4
+    assert len(re.findall(r" rule train_network:\n(?: {8}.*\n)* {8}resources: .*\bgpu=1\b", done.stdout)) == 4
