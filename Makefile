@@ -9,7 +9,7 @@ IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
 unexport PYTHONPATH PYTHONHOME
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-faults lint bench archive verify clean-env bootstrap
+.PHONY: help demo test test-faults test-slurm slurm lint bench archive verify clean-env bootstrap
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
@@ -25,6 +25,13 @@ test: bootstrap ## run the tests
 test-faults: bootstrap ## kill, starve and damage the work 200 times over (BREAK=resume: a mistake that must be found)
 	$(IN_VENV) .venv/bin/python -m pytest tests/faults -m faults --numprocesses logical --dist worksteal \
 		$(if $(BREAK),--break $(BREAK))
+
+test-slurm: bootstrap ## send a small grid through a Slurm of its own (root installs Debian's packages)
+	@.venv/bin/python tools/slurm_packages.py || exit 0; \
+	$(MAKE) --no-print-directory slurm && $(IN_VENV) .venv/bin/python -m pytest -m slurm tests/test_slurm.py
+
+slurm: bootstrap ## add what sends jobs to a Slurm cluster (docs/cluster.md)
+	$(IN_VENV) .venv/bin/python -m pip --no-input --disable-pip-version-check install -q -c constraints.txt -e '.[slurm]'
 
 lint: bootstrap ## check the style of the code and of the workflow
 	$(IN_VENV) .venv/bin/ruff check .

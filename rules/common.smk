@@ -356,9 +356,17 @@ def scorecard_audits():
 # ---- resources
 
 
+def on_cluster():
+    """Whether jobs are sent to a cluster's nodes, or this is such a job: the machine here decides nothing then."""
+    # A dry run hides its executor; `jobs` is what a cluster has in place of `cores`.
+    if workflow.dryrun:
+        return workflow.resource_settings.nodes is not None
+    return workflow.remote_exec or not workflow.local_exec
+
+
 def gpus(wildcards):
     """One GPU per job, on a cluster always; on a machine without any, none, so that jobs fill its cores instead."""
-    return 1 if not workflow.local_exec or gpu_here() else 0
+    return 1 if on_cluster() or gpu_here() else 0
 
 
 COSTS = read_costs(Path(workflow.basedir) / "benchmarks/costs.json")
@@ -406,6 +414,18 @@ def say_inventory():
         print(inventory(GRID, COSTS), file=sys.stderr)
 
 
+def devices(limit):
+    """Where jobs compute, in words; `limit` is the most GPUs that are used at once, None without any limit."""
+    if not on_cluster():
+        return "CPU" if limit == 0 or not gpus(None) else f"GPU, {limit} at a time"
+    if limit == 0:
+        raise AuditError(
+            "gpu=0 in --resources does not reach the jobs on a cluster's nodes. To compute on its CPUs, replace it by"
+            " --set-resources train_network:gpu=0 audit_network:gpu=0 audit_model:gpu=0"
+        )
+    return f"nodes of a cluster, {'no limit of' if limit is None else f'at most {limit}'} GPUs at a time"
+
+
 @readable
 def start_work():
     claim_folder()
@@ -413,8 +433,7 @@ def start_work():
     limit = getattr(workflow.global_resources.get("gpu"), "value", None)
     if workflow.local_exec and gpu_here():
         check_gpu_limit(limit)
-    device = "CPU" if limit == 0 or not gpus(None) else f"GPU, {limit} at a time"
-    print(plan(GRID, device, COSTS, model_files("json")), file=sys.stderr)
+    print(plan(GRID, devices(limit), COSTS, model_files("json")), file=sys.stderr)
 
 
 def say_results():

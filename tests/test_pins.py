@@ -46,7 +46,9 @@ def test_constraints_are_exact() -> None:
 
 def test_constraints_cover_the_direct_dependencies() -> None:
     pins = constraints()
-    direct = by_name(PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"])
+    direct = by_name(
+        PROJECT["dependencies"] + [line for extra in PROJECT["optional-dependencies"].values() for line in extra]
+    )
     assert direct.keys() <= pins.keys()
     for name, requirement in direct.items():
         assert requirement.specifier.contains(pinned(pins[name])), f"{pins[name]} against {requirement}"

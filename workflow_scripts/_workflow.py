@@ -57,7 +57,7 @@ def device(snakemake: Snakemake) -> Iterator[str]:
     """The device that Snakemake granted: ``cpu``, or a GPU that no other job uses while this one holds it."""
     import torch
 
-    granted = bool(snakemake.resources.get("gpu", 0))
+    granted = bool(snakemake.resources.get("gpu", 0)) or str(snakemake.resources.get("gres", "")).startswith("gpu")
     if not granted or not torch.cuda.is_available():
         log.info("computing on the CPU%s", ": a GPU was granted, but torch sees none" if granted else "")
         yield "cpu"

@@ -1,0 +1,186 @@
+"""A Slurm on this machine, on loopback: munged, slurmctld, slurmd; one node, two CPUs and a GPU that is none."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from getpass import getuser
+from pathlib import Path
+
+PROGRAMS = ("setpriv", "munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
+SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin"
+PATIENCE = 60  # seconds until a daemon must have answered
+
+# Loopback alone, no cgroups, no accounting database: finished jobs stay in the controller's memory and in jobs.log.
+SLURM_CONF = """
+ClusterName=fa-audit-test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller_port}
+SlurmdPort={node_port}
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire=5
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/filetxt
+JobCompLoc={folder}/jobs.log
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SchedulerParameters=bf_interval=1,sched_interval=5
+MinJobAge=86400
+ReturnToService=2
+JobRequeue=0
+GresTypes=gpu
+NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=16000 Gres=gpu:fake:1
+PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+GRES_CONF = "AutoDetect=off\nNodeName={host} Name=gpu Type=fake File=/dev/null\n"
+SRUN = '#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {srun} "$@"\n'
+
+
+class Cluster:
+    """What a running Slurm is asked.
+
+    Attributes:
+        environment: this process's, for commands that talk to this Slurm and to no other.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+        foreign = ("SLURM", "SBATCH", "SRUN", "SQUEUE", "SINFO", "SCANCEL", "SNAKEMAKE")
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+        self.environment = clean | {"SLURM_CONF": f"{folder}/slurm.conf", "PATH": f"{folder}/bin:{SEARCHED}"}
+
+    def ask(self, *command):
+        """The output of one of Slurm's commands."""
+        return subprocess.run(
+            command, env=self.environment, check=True, capture_output=True, text=True, timeout=60
+        ).stdout
+
+    def jobs(self):
+        """Every submission so far as ``{field: value}``, in order; the times in seconds since 1970."""
+        shown = self.ask("scontrol", "--oneliner", "show", "job")
+        return sorted(map(_fields, re.findall("^JobId=.*", shown, re.MULTILINE)), key=lambda job: int(job["JobId"]))
+
+    def alive(self):
+        """Whether the controller answers and the node takes jobs."""
+        try:
+            return "idle" in self.ask("sinfo", "--noheader", "--format=%T")
+        except subprocess.CalledProcessError:
+            return False
+
+
+def _fields(line):
+    job = dict(re.findall(r"(\S+?)=(.*?)(?=\s+\S+?=|\s*$)", line))
+    times = {name: job[name] for name in ("SubmitTime", "StartTime", "EndTime")}
+    return job | {k: datetime.fromisoformat(v).timestamp() for k, v in times.items() if v[0].isdigit()}
+
+
+def missing():
+    """The programs of Slurm that are not on this machine."""
+    return [name for name in PROGRAMS if not shutil.which(name, path=SEARCHED)]
+
+
+@contextmanager
+def running_cluster():
+    """Start a Slurm, give it as `Cluster`, and stop what was started, whatever happened meanwhile."""
+    with ExitStack() as stack:
+        # Not pytest's folder: a socket's name must be short and munged wants every folder above it to be searchable.
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fa-audit-slurm-")))
+        folder.chmod(0o755)
+        cluster = Cluster(folder)
+        _configure(folder)
+        stack.enter_context(_daemon(cluster, *_munged(folder)))
+        _wait(lambda: (folder / "munge.socket").exists(), cluster, "munged")
+        stack.enter_context(_daemon(cluster, "slurmctld", "-D"))
+        stack.enter_context(_daemon(cluster, "slurmd", "-D", "-N", socket.gethostname().split(".")[0]))
+        _wait(cluster.alive, cluster, "slurmctld, slurmd")
+        stack.callback(_cancel_all, cluster)
+        yield cluster
+
+
+def _configure(folder):
+    for name in ("state", "spool"):
+        (folder / name).mkdir()
+    (folder / "munge.key").write_bytes(os.urandom(128))
+    (folder / "munge.key").chmod(0o600)
+    host = socket.gethostname().split(".")[0]
+    values = {"folder": folder, "host": host, "user": getuser()}
+    ports = dict(zip(("controller_port", "node_port"), _free_ports(2)))
+    (folder / "slurm.conf").write_text(SLURM_CONF.format(**values, **ports))
+    (folder / "gres.conf").write_text(GRES_CONF.format(**values))
+    (folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\n")
+    _install_srun(folder)
+
+
+def _install_srun(folder):
+    """The executor hides every SLURM_* variable from srun, which elsewhere finds its configuration in /etc."""
+    (folder / "bin").mkdir()
+    (folder / "bin/srun").write_text(SRUN.format(folder=folder, srun=shutil.which("srun", path=SEARCHED)))
+    (folder / "bin/srun").chmod(0o755)
+
+
+def _free_ports(count):
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def _munged(folder):
+    files = {"socket": "socket", "key-file": "key", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
+    return ["munged", "--foreground", *(f"--{option}={folder}/munge.{ending}" for option, ending in files.items())]
+
+
+@contextmanager
+def _daemon(cluster, *command):
+    """A daemon in a session of its own, so that Ctrl-C reaches the test first; ended with the block or the test."""
+    with (cluster.folder / f"{command[0]}.out").open("w") as said:
+        process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "TERM", *command], env=cluster.environment,
+            stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait(condition, cluster, what):
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            logs = "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in cluster.folder.glob("*.[ol]*"))
+            raise RuntimeError(f"no answer from {what} within {PATIENCE} s\n{logs}")
+        time.sleep(0.1)
+
+
+def _cancel_all(cluster):
+    """A step's process would outlive slurmd."""
+    cluster.ask("scancel", "--user", getuser())
+    _wait(lambda: not cluster.ask("squeue", "--noheader"), cluster, "cancelled jobs")

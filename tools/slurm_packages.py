@@ -1,0 +1,73 @@
+"""Make sure that Slurm's programs are on this machine, or print in one line why `make test-slurm` cannot run here.
+
+    python3 tools/slurm_packages.py
+
+Exit status 0: they are there. 1: they are not, and cannot be had. Installs with apt-get, as root only, and starts
+nothing: Debian starts the daemons of a package unless /usr/sbin/policy-rc.d says no.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
+PACKAGES = ("munge", "slurm-wlm")
+POLICY = Path("/usr/sbin/policy-rc.d")
+
+
+def missing() -> list:
+    path = os.environ.get("PATH", "") + ":/usr/sbin"
+    return [name for name in PROGRAMS if not shutil.which(name, path=path)]
+
+
+def obstacle() -> str:
+    """What keeps apt-get from being tried, or nothing."""
+    if os.geteuid() != 0:
+        return "only root can install them"
+    return "" if shutil.which("apt-get") else "there is no apt-get"
+
+
+@contextmanager
+def no_daemons() -> Iterator[None]:
+    """Packages installed meanwhile do not start their daemons."""
+    if POLICY.exists():
+        yield
+        return
+    POLICY.write_text("#!/bin/sh\nexit 101\n")
+    POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        POLICY.unlink()
+
+
+def install() -> str:
+    """Try it; apt-get's last line if it failed, or nothing."""
+    environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
+    with no_daemons():
+        for command in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *PACKAGES]):
+            done = subprocess.run(["apt-get", *command], env=environment, capture_output=True, text=True)
+    said = (done.stdout + done.stderr).strip().splitlines()
+    return f"apt-get: {said[-1] if said else 'failed'}" if done.returncode else ""
+
+
+def main() -> int:
+    if not missing():
+        return 0
+    names = " and ".join(PACKAGES)
+    if reason := obstacle():
+        print(f"fa-audit: test-slurm skipped: {', '.join(missing())} not found (packages {names}), and {reason}")
+        return 1
+    print(f"fa-audit: installing {names}", flush=True)
+    if reason := install():
+        print(f"fa-audit: test-slurm skipped: {names} could not be installed ({reason})")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
