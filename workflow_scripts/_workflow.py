@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -21,11 +22,14 @@ if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake
 
 log = logging.getLogger("workflow")
+gc.disable()  # until `logged`: the imports to come make many objects and no garbage, and torch's take a fifth less time
 
 
 @contextmanager
 def logged(snakemake: Snakemake) -> Iterator[None]:
     """Send the library's messages and any failure to the rule's log; bad input ends in one line, not a traceback."""
+    gc.freeze()  # what was imported stays
+    gc.enable()
     logging.basicConfig(
         filename=snakemake.log[0], filemode="a", level=logging.INFO, format="%(asctime)s  %(message)s", force=True
     )
