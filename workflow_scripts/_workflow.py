@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake
 
 log = logging.getLogger("workflow")
+gc.disable()  # until `logged`: the imports to come make many objects and no garbage, and torch's take a fifth less time
 
 
 @contextmanager
@@ -30,6 +32,8 @@ def logged(snakemake: Snakemake) -> Iterator[None]:
 
     What a killed job left half-written beside its outputs is removed first.
     """
+    gc.freeze()  # what was imported stays
+    gc.enable()
     try:
         _log_to(snakemake.log[0])
         remove_leftovers(*snakemake.output)

@@ -13,6 +13,7 @@ from fa_audit.architectures.network import Network
 from fa_audit.errors import AuditError
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Method
+from fa_audit.optimiser import AdamW
 from fa_audit.randomness import seeded
 from fa_audit.registry import load
 from fa_audit.spec import RunSpec
@@ -51,7 +52,7 @@ class Learner:
         for block in self.network.blocks[: self.spec.frozen_blocks]:
             block.eval()
 
-    def optimiser(self) -> torch.optim.AdamW:
+    def optimiser(self) -> AdamW:
         """AdamW over everything that learns; frozen parameters are left out because it would decay them."""
         decays = {self.network: self.spec.weight_decay}
         decays[self.state] = self.spec.weight_decay if self.method.decays_state else 0.0
@@ -59,7 +60,7 @@ class Learner:
             {"params": [p for p in module.parameters() if p.requires_grad], "weight_decay": decay}
             for module, decay in decays.items()
         ]
-        return torch.optim.AdamW([g for g in groups if g["params"]], lr=self.spec.lr, fused=True)
+        return AdamW([g for g in groups if g["params"]], lr=self.spec.lr, fused=True)
 
 
 def load_method(name: str) -> Method:
