@@ -13,7 +13,7 @@ sys.path.append(os.getcwd())  # methods of the user's own
 
 from _code import code_digest, code_files
 from _command import dry_run, targets
-from _folder import check_times, check_writable
+from _folder import check_data, check_times, check_writable
 from _inventory import inventory
 from _lock import claim_folder
 from _machine import check_gpu_limit, gpu_here
@@ -86,6 +86,13 @@ def spec(setting, run, seed):
 
 def spec_values(wildcards):
     return spec_of(wildcards).to_dict()
+
+
+def data_sets():
+    """Those that the configuration names."""
+    return {setting.common["dataset"] for setting in GRID.settings.values()} | {
+        entry["dataset"] for entry in config.get("models", {}).values()
+    }
 
 
 def data_of(wildcards):
@@ -430,6 +437,7 @@ def devices(limit):
 def start_work():
     claim_folder()
     check_times(Path(workflow.basedir))
+    check_data(data_sets())
     limit = getattr(workflow.global_resources.get("gpu"), "value", None)
     if workflow.local_exec and gpu_here():
         check_gpu_limit(limit)

@@ -17,9 +17,7 @@ from torchvision.datasets import CIFAR10
 from torchvision.transforms import Compose, Normalize, ToTensor
 
 from fa_audit.data import (
-    ARRAYS,
     Dataset,
-    checksum,
     crop_and_flip,
     evaluation_batches,
     load_dataset,
@@ -27,6 +25,7 @@ from fa_audit.data import (
     save_dataset,
     training_batches,
 )
+from fa_audit.data_file import ARRAYS, checksum
 from fa_audit.datasets import cifar
 from fa_audit.datasets.digits import digits
 from fa_audit.errors import AuditError
@@ -191,7 +190,7 @@ def test_altered_arrays_are_found(dataset, tmp_path):
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(AuditError, match=r"train_images altered .*. Delete it and run snakemake again"):
+    with pytest.raises(AuditError, match=r"train_images altered .*. Delete it and make it alone"):
         load_dataset(path)
 
 

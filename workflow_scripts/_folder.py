@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from fa_audit.data_file import read_data_file
 from fa_audit.errors import AuditError
 from fa_audit.files import not_written
 
@@ -40,6 +41,17 @@ def _probe(path: Path) -> None:
         raise not_written(path, error) from error
     finally:
         path.unlink(missing_ok=True)
+
+
+def check_data(datasets: Iterable[str]) -> None:
+    """Read the data sets that are there: a job would refuse a damaged one, but its results would be removed before.
+
+    Raises:
+        AuditError: one is truncated, foreign or altered.
+    """
+    for path in sorted(Path(f"results/data/{name}.safetensors") for name in datasets):
+        if path.exists():
+            read_data_file(path, "np")
 
 
 def check_times(code: Path) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from fa_audit.architectures import ARCHITECTURES
-from fa_audit.data import checksum
+from fa_audit.data_file import checksum
 from fa_audit.errors import AuditError
 from fa_audit.files import write_atomically
 from fa_audit.learner import Learner, build, load_method

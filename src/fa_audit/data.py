@@ -6,23 +6,19 @@ inputs that are no pictures) until a batch is made.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from fa_audit.data_file import ARRAYS, KEY, checksums, cure, read_data_file
 from fa_audit.errors import AuditError
 from fa_audit.files import write_atomically
-
-ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +67,8 @@ def save_dataset(dataset: Dataset, path: str | Path) -> None:
     """Write the arrays, how to present them, and a SHA-256 of each array and of the description."""
     arrays = {name: getattr(dataset, name).contiguous() for name in ARRAYS}
     described = {field.name: getattr(dataset, field.name) for field in fields(dataset) if field.name not in ARRAYS}
-    described["sha256"] = _checksums(described, arrays)
-    metadata = {"fa_audit_dataset": json.dumps(described, sort_keys=True)}
+    described["sha256"] = checksums(described, arrays)
+    metadata = {KEY: json.dumps(described, sort_keys=True)}
     write_atomically(path, lambda part: part.write_bytes(save(arrays, metadata)))
 
 
@@ -82,35 +78,11 @@ def load_dataset(path: str | Path) -> Dataset:
     Raises:
         AuditError: the file is missing, truncated, foreign or altered.
     """
+    described, arrays = read_data_file(path, "pt")
     try:
-        with safe_open(path, framework="pt") as stream:
-            described = json.loads((stream.metadata() or {})["fa_audit_dataset"])
-            arrays = {name: stream.get_tensor(name) for name in ARRAYS}
-        recorded = described.pop("sha256")
-        altered = [name for name, found in _checksums(described, arrays).items() if found != recorded[name]]
-        described |= {"mean": tuple(described["mean"]), "std": tuple(described["std"])}
-        dataset = Dataset(**described, **arrays)
-    except (OSError, SafetensorError, KeyError, TypeError, AttributeError, ValueError) as error:
-        raise AuditError(
-            f"{path}: not a data set written by fa-audit ({error}). Delete it and run snakemake again to rebuild it."
-        ) from error
-    if altered:
-        raise AuditError(
-            f"{path}: {', '.join(altered)} altered (SHA-256 differs). Delete it and run snakemake again to rebuild it."
-        )
-    return dataset
-
-
-def _checksums(described: dict[str, Any], arrays: dict[str, Tensor]) -> dict[str, str]:
-    text = json.dumps(described, sort_keys=True)
-    return {"description": hashlib.sha256(text.encode()).hexdigest()} | {
-        name: checksum(array) for name, array in arrays.items()
-    }
-
-
-def checksum(array: Tensor) -> str:
-    """SHA-256 of an array's bytes."""
-    return hashlib.sha256(array.contiguous().numpy()).hexdigest()
+        return Dataset(**described | {name: tuple(described[name]) for name in ("mean", "std")}, **arrays)
+    except (LookupError, TypeError) as error:
+        raise AuditError(f"{path}: of another version of fa-audit ({error}). Delete it and {cure(path)}.") from error
 
 
 def pad(images: Tensor, padding: int) -> Tensor:
