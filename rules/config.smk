@@ -1,0 +1,37 @@
+# Which configuration this is, and how bad input is told. Included first: everything else reads the configuration.
+
+import os
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(workflow.basedir) / folder) for folder in ("src", "workflow_scripts")]
+sys.path.append(os.getcwd())  # methods of the user's own
+
+from fa_audit.config_file import check_config_file
+from fa_audit.errors import AuditError
+
+
+def readable(function):
+    """Let bad input end in its one message: an exception would bring Snakemake's traceback along."""
+
+    def wrapped(*args):
+        try:
+            return function(*args)
+        except AuditError as error:
+            sys.exit(f"fa-audit: {error}")
+
+    return wrapped
+
+
+@readable
+def check_config_files():
+    for path in workflow.overwrite_configfiles or ["config.yaml"]:
+        check_config_file(path)
+
+
+check_config_files()
+
+# --configfile replaces config.yaml; --config changes single values of either.
+if not workflow.overwrite_configfiles:
+
+    configfile: "config.yaml"

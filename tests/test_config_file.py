@@ -1,0 +1,58 @@
+"""Configurations that are odd as files: one line says what is wrong, and where."""
+
+import re
+
+import pytest
+from projects import copy_sources, snakemake
+
+from fa_audit.config_file import check_config_file
+from fa_audit.errors import AuditError
+
+REFUSED = {  # content -> what the message says behind the name of the file
+    b"settings: [1\n": r", line 2, column 1: expected ',' or '\]'",
+    b"settings:\n\ta: 1\n": r", line 2, column 1: found character '\\t'",
+    b"settings: {}\nlabels: {bp: a, bp: b}\n": r", line 2, column 17: found 'bp' twice",
+    b'{"settings": {}, "settings": {}}': r": ValueError found 'settings' twice",
+    b"settings: !!python/name:os.system\n": r", line 1, column 11: could not determine a constructor",
+    b"settings: 2001-99-99\n": r": ValueError month must be in 1..12",
+    b"settings: \xff\n": r": UnicodeDecodeError .* expected YAML or JSON in UTF-8",
+    b"settings: " + b"[" * 3000: r": RecursionError",
+    b"settings: " + b"9" * 5000: r": ValueError Exceeds the limit",
+    b"a: &a {b: *a}\n": r": top level: found 20 mappings or lists inside each other",
+    b"__use_yte__: true\nsettings: ?open('out', 'w')\n": r": found '__use_yte__'; expected plain YAML",
+}
+
+
+@pytest.mark.parametrize("content", REFUSED, ids=range(len(REFUSED)))
+def test_what_cannot_be_read_is_told_in_one_line_with_its_place(tmp_path, content):
+    path = tmp_path / "config.yaml"
+    path.write_bytes(content)
+    with pytest.raises(AuditError, match=re.escape(str(path)) + REFUSED[content]) as refusal:
+        check_config_file(path)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "content", ["a: 1\n", '{"a": [1.5, null, {"b": "c"}]}', "\ufeffa: 1\n", "a: &x {b: 1}\nc: {<<: *x}"]
+)
+def test_plain_values_can_be_read(tmp_path, content):
+    (tmp_path / "config.yaml").write_text(content, encoding="utf-8")
+    check_config_file(tmp_path / "config.yaml")
+
+
+def test_the_workflow_reads_its_configuration_so(tmp_path):
+    folder = copy_sources(tmp_path / "project")
+    (folder / "config.yaml").write_text("settings: 2001-99-99\n")
+    broken = snakemake(folder, "-n", config=None)
+    assert broken.returncode == 1 and "fa-audit: config.yaml: ValueError month" in broken.stdout
+    (folder / "twice.yaml").write_text("settings: {}\nsettings: {}\n")
+    twice = snakemake(folder, "-n", config="twice.yaml")
+    assert twice.returncode == 1 and "project/twice.yaml, line 2, column 1: found 'settings' twice" in twice.stdout
+    assert "Traceback" not in broken.stdout + twice.stdout
+
+
+def test_another_configuration_replaces_the_usual_one_even_if_it_is_empty(tmp_path):
+    folder = copy_sources(tmp_path / "project")
+    (folder / "empty.yaml").write_text("{}\n")
+    done = snakemake(folder, "-n", config="empty.yaml")
+    assert done.returncode == 1 and "found {}; expected a mapping with the key 'settings'" in done.stdout, done.stdout
