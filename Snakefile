@@ -4,10 +4,6 @@ from snakemake.utils import min_version
 
 min_version("9.19")
 
-if not {"settings", "models"} & set(config):
-
-    configfile: "config.yaml"
-
 
 report: "report/workflow.rst"
 
@@ -21,6 +17,7 @@ wildcard_constraints:
     table="[a-z0-9_]+",
 
 
+include: "rules/config.smk"
 include: "rules/common.smk"
 include: "rules/data.smk"
 include: "rules/train.smk"
@@ -59,7 +56,7 @@ onerror:
 
 rule all:
     """Everything: scorecard, figures, tables and the tidy results behind them (the default)."""
-    default_target: True
+    default_target: not table_alone()
     input:
         scorecard=scorecard_files() if published_cells() else [],
         figures=figure_files(),
@@ -72,7 +69,8 @@ rule all:
 
 
 rule plan:
-    """The table of the grid alone: within seconds, however large it is (with -n)."""
+    """The table of the grid alone, with -n; of a large grid it is what a dry run shows unless it is told a target."""
+    default_target: table_alone()
     localrule: True
 
 

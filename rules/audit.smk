@@ -12,8 +12,6 @@ rule audit_network:
         "results/logs/audit_network/{setting}/{run}/seed{seed}.log",
     benchmark:
         "results/benchmarks/audit_network/{setting}/{run}/seed{seed}.tsv"
-    group:
-        "cell"
     conda:
         "../envs/fa-audit.yaml"
     threads: THREADS

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import yaml
 
-sys.path[:0] = [str(Path(workflow.basedir) / folder) for folder in ("src", "workflow_scripts")]
-sys.path.append(os.getcwd())  # methods of the user's own
-
 from _code import code_digest, code_files
 from _command import dry_run, targets
 from _folder import check_data, check_times, check_writable
@@ -34,18 +31,6 @@ MEASURED = ("runs", "layers", "trajectories")
 TIDY = (*MEASURED, "work")
 # Per run: the count decides the bits, and one-thread runs side by side are fastest on a CPU.
 THREADS = 1
-
-
-def readable(function):
-    """Let bad input end in its one message: an exception would bring Snakemake's traceback along."""
-
-    def wrapped(*args):
-        try:
-            return function(*args)
-        except AuditError as error:
-            sys.exit(f"fa-audit: {error}")
-
-    return wrapped
 
 
 def load_yaml(name):
@@ -415,10 +400,25 @@ def audit_memory(wildcards):
 # ---- what a person sees
 
 
+LARGE = 5_000  # runs: Snakemake takes about 6 ms to plan and print the jobs of each
+
+
+@cache
+def table_alone():
+    """Whether a dry run without a target shows the table of the grid and nothing else."""
+    runs = sum(1 for _ in GRID.all_cells()) + sum(1 for _ in GRID.cells("sweep"))
+    return dry_run() and runs > LARGE
+
+
 def say_inventory():
     """A dry run ends before `onstart`; its table is printed while the plan is made."""
     if GRID.settings and dry_run():
         print(inventory(GRID, COSTS), file=sys.stderr)
+    if table_alone() and not targets():
+        print(
+            f"More than {LARGE:,} runs: this table alone. Every job: snakemake -n all (minutes).",
+            file=sys.stderr,
+        )
 
 
 def devices(limit):

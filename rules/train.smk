@@ -10,8 +10,6 @@ rule train_network:
         "results/logs/train_network/{setting}/{run}/seed{seed}.log",
     benchmark:
         "results/benchmarks/train_network/{setting}/{run}/seed{seed}.tsv"
-    group:
-        "cell"
     conda:
         "../envs/fa-audit.yaml"
     threads: THREADS

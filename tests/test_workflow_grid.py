@@ -152,6 +152,16 @@ def test_the_whole_paper_is_planned_with_its_table(tmp_path):
     assert trainings == int(table["in all"][1])
 
 
+def test_a_dry_run_of_a_large_grid_is_its_table_unless_a_target_is_named(tmp_path):
+    folder = copy_sources(tmp_path / "project")
+    write_config(folder, {"settings": {"large": BLOCK | {"seeds": list(range(1300))}}})  # 5,200 networks
+    assert planned(folder) == {"plan": [""]}
+    done = snakemake(folder, "-n")
+    assert table_of(done.stdout)["in all"][1] == "5200" and "Every job: snakemake -n all" in done.stdout
+    part = planned(folder, "results/baselines/large/bp+frozen/seed1299.json")
+    assert part["train_network"] == ["setting=large, run=bp+frozen, seed=1299"] and "plan" not in part
+
+
 def test_the_table_stays_out_of_what_programs_read(finished):
     listed = snakemake(finished, "--summary")
     assert listed.returncode == 0 and "CPU h" not in listed.stdout
