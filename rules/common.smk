@@ -8,12 +8,14 @@ from pathlib import Path
 
 import yaml
 
+from _card import asks_for_gpu
+from _cluster import check_requests, cluster_devices
 from _code import code_digest, code_files
 from _command import dry_run, targets
 from _folder import check_data, check_times, check_writable
 from _inventory import inventory
 from _lock import claim_folder
-from _machine import check_gpu_limit, gpu_here
+from _machine import check_gpu_limit, most_cards
 from _messages import plan, results, way_on
 from fa_audit.architectures import ARCHITECTURES
 from fa_audit.costs import read_costs
@@ -37,7 +39,7 @@ def load_yaml(name):
     return yaml.safe_load((Path(workflow.basedir) / name).read_text())
 
 
-if not dry_run():  # which writes nothing
+if workflow.is_main_process and not dry_run():  # which writes nothing
     readable(check_writable)()
 
 
@@ -358,7 +360,7 @@ def on_cluster():
 
 def gpus(wildcards):
     """One GPU per job, on a cluster always; on a machine without any, none, so that jobs fill its cores instead."""
-    return 1 if on_cluster() or gpu_here() else 0
+    return 1 if on_cluster() or most_cards() else 0
 
 
 COSTS = read_costs(Path(workflow.basedir) / "benchmarks/costs.json")
@@ -371,30 +373,43 @@ def declared(wildcards, name):
     return (base | class_literals(method_entry(wildcards)))[name]
 
 
-def device_of(wildcards):
-    return "gpu" if gpus(wildcards) else "cpu"
+def asked_of(rule):
+    """What is written for the resources of a rule; --set-resources and profiles have the last word."""
+    resources = workflow.get_rule(rule).resources.items()
+    return {"gpu": gpus(None)} | {n: r.raw for n, r in resources if r.raw is not None}
+
+
+@cache
+def device_of(rule):
+    return "gpu" if asks_for_gpu(asked_of(rule)) else "cpu"
 
 
 def training_minutes(wildcards):
     spec = spec_of(wildcards)
-    hours = COSTS.training_hours(spec, device_of(wildcards))
+    hours = COSTS.training_hours(spec, device_of("train_network"))
     if hours is None:
         return round(30 + 2 * spec.epochs * declared(wildcards, "relative_time"))
     return round(30 + MARGIN * 60 * hours)
 
 
 def audit_minutes(wildcards):
-    hours = COSTS.audit_hours(spec_of(wildcards), device_of(wildcards))
+    hours = COSTS.audit_hours(spec_of(wildcards), device_of("audit_network"))
     return round(15 + MARGIN * 60 * (hours or 0))
 
 
 def training_memory(wildcards):
-    measured = COSTS.memory_mb(spec_of(wildcards), device_of(wildcards)) or 0
-    return max(2000, round(1.25 * measured)) + declared(wildcards, "memory_mb")
+    return memory(wildcards, "train_network")
 
 
 def audit_memory(wildcards):
-    return training_memory(wildcards) + 1000
+    return memory(wildcards, "audit_network") + 1000
+
+
+def memory(wildcards, rule):
+    """Main memory, which a GPU's job needs too: where it was not measured there, as much as on a CPU."""
+    spec = spec_of(wildcards)
+    measured = COSTS.memory_mb(spec, device_of(rule)) or COSTS.memory_mb(spec, "cpu") or 0
+    return max(2000, round(1.25 * measured)) + declared(wildcards, "memory_mb")
 
 
 # ---- what a person sees
@@ -421,16 +436,19 @@ def say_inventory():
         )
 
 
-def devices(limit):
-    """Where jobs compute, in words; `limit` is the most GPUs that are used at once, None without any limit."""
-    if not on_cluster():
-        return "CPU" if limit == 0 or not gpus(None) else f"GPU, {limit} at a time"
-    if limit == 0:
-        raise AuditError(
-            "gpu=0 in --resources does not reach the jobs on a cluster's nodes. To compute on its CPUs, replace it by"
-            " --set-resources train_network:gpu=0 audit_network:gpu=0 audit_model:gpu=0"
-        )
-    return f"nodes of a cluster, {'no limit of' if limit is None else f'at most {limit}'} GPUs at a time"
+def devices():
+    """Where jobs compute, in words, once nothing speaks against it."""
+    limits = {n: r.value for n, r in workflow.global_resources.items() if not n.startswith("_")}
+    if not workflow.local_exec:
+        sent = {job.rule.name: job for job in workflow.dag.needrun_jobs() if not job.is_local}
+        where = cluster_devices({rule: asked_of(rule) for rule in sent}, limits)
+        if workflow.executor_plugin.name == "slurm":
+            check_requests(workflow.scheduler._executor, sent)
+        return where
+    if not most_cards():
+        return "CPU"
+    check_gpu_limit(limits)
+    return f"GPU, {limits['gpu']} at a time" if limits["gpu"] else "CPU"
 
 
 @readable
@@ -438,10 +456,7 @@ def start_work():
     claim_folder()
     check_times(Path(workflow.basedir))
     check_data(data_sets())
-    limit = getattr(workflow.global_resources.get("gpu"), "value", None)
-    if workflow.local_exec and gpu_here():
-        check_gpu_limit(limit)
-    print(plan(GRID, devices(limit), COSTS, model_files("json")), file=sys.stderr)
+    print(plan(GRID, devices(), COSTS, model_files("json")), file=sys.stderr)
 
 
 def say_results():

@@ -14,7 +14,8 @@ from getpass import getuser
 from pathlib import Path
 
 PROGRAMS = ("setpriv", "munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo")
-SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin"
+SEARCHED = f"{os.environ.get('PATH', '')}:/usr/sbin"
+ENDS_WITH_US = ("setpriv", "--pdeathsig", "TERM")  # what it starts is ended when the test dies
 PATIENCE = 60  # seconds until a daemon must have answered
 
 # Loopback alone, no cgroups, no accounting database: finished jobs stay in the controller's memory and in jobs.log.
@@ -38,6 +39,7 @@ SlurmdLogFile={folder}/slurmd.log
 SlurmdParameters=config_overrides
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+TaskProlog={folder}/bin/prolog
 MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
@@ -54,6 +56,11 @@ NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=16000 Gres=gpu:fake:1
 PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 GRES_CONF = "AutoDetect=off\nNodeName={host} Name=gpu Type=fake File=/dev/null\n"
+# What Slurm calls GPU 0 must not be the first GPU of a machine that has some.
+PROLOG = '#!/bin/sh\n[ -z "$CUDA_VISIBLE_DEVICES" ] || echo export CUDA_VISIBLE_DEVICES=99$CUDA_VISIBLE_DEVICES\n'
+GPU = "990"
+ACCOUNTS = "#!/bin/sh\necho my_group\n"  # what sacctmgr would say, with accounting
+# The executor hides every SLURM_* variable from srun, which elsewhere finds its configuration in /etc.
 SRUN = '#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {srun} "$@"\n'
 
 
@@ -68,7 +75,8 @@ class Cluster:
         self.folder = folder
         foreign = ("SLURM", "SBATCH", "SRUN", "SQUEUE", "SINFO", "SCANCEL", "SNAKEMAKE")
         clean = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-        self.environment = clean | {"SLURM_CONF": f"{folder}/slurm.conf", "PATH": f"{folder}/bin:{SEARCHED}"}
+        own = {"SLURM_CONF": f"{folder}/slurm.conf", "PATH": f"{folder}/bin:{SEARCHED}", "CUDA_VISIBLE_DEVICES": ""}
+        self.environment = clean | own
 
     def ask(self, *command):
         """The output of one of Slurm's commands."""
@@ -80,6 +88,11 @@ class Cluster:
         """Every submission so far as ``{field: value}``, in order; the times in seconds since 1970."""
         shown = self.ask("scontrol", "--oneliner", "show", "job")
         return sorted(map(_fields, re.findall("^JobId=.*", shown, re.MULTILINE)), key=lambda job: int(job["JobId"]))
+
+    def cancel_all(self):
+        """End every job: a step's process would outlive slurmd."""
+        self.ask("scancel", "--user", getuser())
+        _wait(lambda: not self.ask("squeue", "--noheader"), self, "cancelled jobs")
 
     def alive(self):
         """Whether the controller answers and the node takes jobs."""
@@ -114,7 +127,7 @@ def running_cluster():
         stack.enter_context(_daemon(cluster, "slurmctld", "-D"))
         stack.enter_context(_daemon(cluster, "slurmd", "-D", "-N", socket.gethostname().split(".")[0]))
         _wait(cluster.alive, cluster, "slurmctld, slurmd")
-        stack.callback(_cancel_all, cluster)
+        stack.callback(cluster.cancel_all)
         yield cluster
 
 
@@ -129,14 +142,11 @@ def _configure(folder):
     (folder / "slurm.conf").write_text(SLURM_CONF.format(**values, **ports))
     (folder / "gres.conf").write_text(GRES_CONF.format(**values))
     (folder / "cgroup.conf").write_text("CgroupPlugin=autodetect\n")
-    _install_srun(folder)
-
-
-def _install_srun(folder):
-    """The executor hides every SLURM_* variable from srun, which elsewhere finds its configuration in /etc."""
     (folder / "bin").mkdir()
-    (folder / "bin/srun").write_text(SRUN.format(folder=folder, srun=shutil.which("srun", path=SEARCHED)))
-    (folder / "bin/srun").chmod(0o755)
+    srun = SRUN.format(folder=folder, srun=shutil.which("srun", path=SEARCHED))
+    for name, text in {"prolog": PROLOG, "srun": srun, "sacctmgr": ACCOUNTS}.items():
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
 
 
 def _free_ports(count):
@@ -157,7 +167,7 @@ def _daemon(cluster, *command):
     """A daemon in a session of its own, so that Ctrl-C reaches the test first; ended with the block or the test."""
     with (cluster.folder / f"{command[0]}.out").open("w") as said:
         process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "TERM", *command], env=cluster.environment,
+            [*ENDS_WITH_US, *command], env=cluster.environment,
             stdin=subprocess.DEVNULL, stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     try:
@@ -178,9 +188,3 @@ def _wait(condition, cluster, what):
             logs = "\n".join(f"{path.name}: {path.read_text()[-2000:]}" for path in cluster.folder.glob("*.[ol]*"))
             raise RuntimeError(f"no answer from {what} within {PATIENCE} s\n{logs}")
         time.sleep(0.1)
-
-
-def _cancel_all(cluster):
-    """A step's process would outlive slurmd."""
-    cluster.ask("scancel", "--user", getuser())
-    _wait(lambda: not cluster.ask("squeue", "--noheader"), cluster, "cancelled jobs")

@@ -1,5 +1,6 @@
 """Cards: one job on each, counted as CUDA counts them, limited before any work begins, and told in the provenance."""
 
+import importlib
 import json
 import os
 import re
@@ -12,6 +13,8 @@ import pytest
 from forks import snakemake_calls
 from printed_audits import printed_audits
 from projects import ROOT, copy_sources, write_config
+
+from fa_audit.runfiles import fingerprint
 
 # A torch with cards that need no driver: NVIDIA's names of those that CARDS lists.
 TORCH = """
@@ -29,7 +32,7 @@ cuda = SimpleNamespace(
 """
 # Takes a card as every script of the workflow does, says which, and holds it until it is told to end.
 JOB = """
-import sys
+import json, os, sys
 from types import SimpleNamespace
 
 sys.path.insert(0, sys.argv[1])
@@ -37,7 +40,7 @@ from _workflow import device, log
 
 log.setLevel("INFO")
 log.info = lambda words, *values: print(words % values, flush=True)
-with device(SimpleNamespace(resources={"gpu": 1})) as where:
+with device(SimpleNamespace(resources=json.loads(os.environ.get("RESOURCES", '{"gpu": 1}')))) as where:
     print(where, flush=True)
     sys.stdin.read()
 """
@@ -128,9 +131,26 @@ def test_slices_of_a_card_are_cards(start):
     assert waits(start("a", CUDA_VISIBLE_DEVICES=one))
 
 
-def test_a_granted_gpu_that_torch_does_not_see_is_told_in_the_log(start):
-    job = start()
-    assert said(job) == "computing on the CPU: a GPU was granted, but torch sees none" and said(job) == "cpu"
+def test_a_slice_after_a_whole_card_is_not_what_cuda_shows(start):
+    assert device_of(start("a", "b")) == "cuda:0"
+    assert device_of(start("a", "b", CUDA_VISIBLE_DEVICES=f"0,1,MIG-{uuid4()}")) == "cuda:1"
+
+
+def test_a_share_of_a_card_by_gres_is_a_gpu(start):
+    assert device_of(start("a", RESOURCES='{"gpu": 0, "gres": "shard:1"}')) == "cuda:0"
+
+
+@pytest.mark.parametrize(
+    ("cards", "gpu", "why"),
+    [
+        ("", 1, ": a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: not set)"),
+        ("a", 0, ": torch sees a GPU, but none was asked for"),
+        ("", 0, ""),
+    ],
+)
+def test_why_a_job_computes_on_the_cpu_is_told_in_the_log(start, cards, gpu, why):
+    job = start(*cards, RESOURCES=json.dumps({"gpu": gpu}))
+    assert said(job) == f"computing on the CPU{why}" and said(job) == "cpu"
 
 
 # --- what Snakemake is allowed to start ----------------------------------------------------------------------------
@@ -139,13 +159,19 @@ def test_a_granted_gpu_that_torch_does_not_see_is_told_in_the_log(start):
 TINY = {"settings": {"tiny": {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1], "runs": ["bp"]}}}
 NO_PROFILE = ["--workflow-profile", "none", "--cores", "1", "--nolock"]
 ONE, TWO, NONE = "0", "0,GPU-1", ""
+DATA = "results/data/digits.safetensors"
 STARTS = [  # what CUDA shows, options, the error, and the command or the banner
     (ONE, ["--resources", "other=1"], "no limit", "--resources other=1 gpu=1"),
     (TWO, ["--resources=other=1", "--keep-going"], "no limit", "--keep-going --resources other=1 gpu=2"),
+    (ONE, ["--resources=other=1", DATA], "no limit", f"tiny.yaml --resources other=1 gpu=1 -- {DATA}"),
+    (ONE, ["--resources", "other=1", "--", DATA], "no limit", f"tiny.yaml --resources other=1 gpu=1 -- {DATA}"),
+    (ONE, [*NO_PROFILE, "--profile", "mine"], "no limit", "--profile mine --resources other=1 gpu=1"),
     (ONE, NO_PROFILE, "no limit", "--nolock --resources gpu=1"),
     (ONE, ["--res", "gpu=3", "other=2"], "gpu=3: found room for 1 (GPUs: 1, jobs on each: 1)", "other=2 gpu=1"),
     (TWO, ["--resources", "gpu=3"], "gpu=3: found room for 2", "--resources gpu=2"),
-    ("1,-1,0", ["--resources", "gpu=2"], "gpu=2: found room for 1", "--resources gpu=1"),
+    ("0,-1,GPU-1", ["--resources", "gpu=2"], "gpu=2: found room for 1", "--resources gpu=1"),
+    ("MIG-1,MIG-2", ["--resources", "gpu=2"], "gpu=2: found room for 1", "--resources gpu=1"),
+    ("77", NO_PROFILE, "", "device     CPU"),
     ("GPU-1,0,GPU-1", NO_PROFILE, "", "device     CPU"),
     ("-1,0", NO_PROFILE, "", "device     CPU"),
     ("NoDevFiles", [], "", "device     CPU"),
@@ -154,23 +180,25 @@ STARTS = [  # what CUDA shows, options, the error, and the command or the banner
     (TWO, ["--resources", "gpu=2"], "", "device     GPU, 2 at a time"),
 ]
 NUMBERS = ("0", "two")
-DATA = "results/data/digits.safetensors"
 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    """Every start, on a machine that looks as if it had the GPUs that are listed; what is let start touches a file."""
+    """Every start, on a machine that looks as if it had a GPU; what is let start touches a file."""
     folder = copy_sources(tmp_path_factory.mktemp("devices") / "project")
     write_config(folder, TINY)
     (folder / DATA).parent.mkdir(parents=True)
     (folder / DATA).touch()
-    (folder / "nvidia-smi").write_text("#!/bin/sh\n")
+    (folder / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: A card (UUID: GPU-0)'\n")
     (folder / "nvidia-smi").chmod(0o755)
+    (folder / "mine").mkdir()
+    (folder / "mine/config.yaml").write_text("resources: {other: 1}\n")
     path = {"PATH": f"{folder}:{os.environ['PATH']}"}
-    call = [DATA, "--touch", "--force", "--configfile", "tiny.yaml"]
+    call = ["--touch", "--force", "--configfile", "tiny.yaml"]
     starts = [([*call, *options], path | {"CUDA_VISIBLE_DEVICES": visible}) for visible, options, *_ in STARTS]
     numbers = [(call, path | {"CUDA_VISIBLE_DEVICES": "0", OWN: number}) for number in NUMBERS]
-    return snakemake_calls(folder, [*starts, *numbers])
+    calls = [*starts, *numbers]
+    return snakemake_calls(folder, [(words if DATA in words else [DATA, *words], env) for words, env in calls])
 
 
 @pytest.mark.parametrize(
@@ -188,7 +216,27 @@ def test_a_wrong_number_of_jobs_on_a_card_is_refused(outcomes):
         assert outcome.status == 1 and f"fa-audit: {OWN}: found '{number}'; expected an integer 1..99" in outcome.said
 
 
+@pytest.mark.parametrize("said", ["exit 1", "echo No devices were found", "exec sleep 60"])
+def test_the_driver_s_program_alone_is_no_gpu(tmp_path, monkeypatch, said):
+    monkeypatch.syspath_prepend(ROOT / "workflow_scripts")
+    machine = importlib.import_module("_machine")
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\n{said}\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(machine, "DEVICES", tmp_path)
+    assert machine.most_cards.__wrapped__() == 0
+
+
 # --- provenance ----------------------------------------------------------------------------------------------------
+
+
+def test_a_training_that_was_begun_on_another_model_of_gpu_starts_over(make_spec, monkeypatch):
+    models = iter(("H100", "H100", "A100"))
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: next(models))
+    monkeypatch.setattr("fa_audit.runfiles.cuda_versions", lambda device: {"runtime": "13.0", "cudnn": 91900})
+    first, same, other = (fingerprint(make_spec(), [], "cuda:0") for _ in range(3))
+    assert first == same != other
 
 
 def test_sidecars_and_audits_say_where_and_how_they_were_computed(tmp_path):

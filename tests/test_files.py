@@ -1,9 +1,12 @@
 """Files appear whole or not at all, and locks end with their holder."""
 
+import errno
+import fcntl
 import os
 import stat
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -74,8 +77,39 @@ def test_a_lock_is_refused_while_held_and_free_after_its_holder_was_killed(tmp_p
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(BlockingIOError), exclusive(lock, wait=False):
+        with pytest.raises(BlockingIOError, match=f"process {holder.pid} on "), exclusive(lock, wait=False):
             pass
         holder.kill()
     with exclusive(lock, wait=False):
+        pass
+
+
+def test_who_waits_for_a_lock_says_for_whom(tmp_path, caplog):
+    caplog.set_level("INFO")
+    lock, free = tmp_path / "lock", threading.Event()
+
+    def hold():
+        with exclusive(lock):
+            held.set()
+            free.wait()
+
+    held = threading.Event()
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    threading.Timer(0.2, free.set).start()
+    with exclusive(lock):
+        assert f"waiting: process {os.getpid()} on " in caplog.text and str(lock) in caplog.text
+    holder.join()
+
+
+def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with (
+        pytest.raises(AuditError, match=r"lock: not locked \(No locks available\).* has no locks"),
+        exclusive(tmp_path / "lock"),
+    ):
         pass

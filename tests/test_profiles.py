@@ -6,10 +6,9 @@ import sys
 
 import pytest
 import yaml
-from projects import ROOT
+from projects import ROOT, copy_sources, snakemake, write_config
 
 SLURM = ROOT / "profiles/slurm/config.yaml"
-RERUN = ("rerun-triggers", "max-checksum-file-size", "rerun-incomplete", "nolock", "keep-going", "show-failed-logs")
 
 
 def profile(name):
@@ -18,9 +17,8 @@ def profile(name):
 
 def test_slurm_repeats_what_default_says_of_staleness_and_failures():
     """A workflow profile replaces profiles/default: nothing is merged."""
-    assert {key: profile("slurm").get(key) for key in profile("default") if key not in ("cores", "resources")} == {
-        key: profile("default")[key] for key in RERUN
-    }
+    here = {key: value for key, value in profile("default").items() if key not in ("cores", "resources")}
+    assert {key: profile("slurm").get(key) for key in here} == here
 
 
 @pytest.mark.parametrize("key", profile("slurm"))
@@ -55,5 +53,26 @@ def test_without_the_plugin_the_last_line_says_which_executor_is_missing():
 def test_where_slurm_cannot_be_installed_one_line_says_why():
     call = [sys.executable, str(ROOT / "tools/slurm_packages.py")]
     done = subprocess.run(call, env={"PATH": "/nowhere"}, capture_output=True, text=True)  # no sbatch, no apt-get
-    assert done.returncode == 1 and not done.stderr
-    assert re.fullmatch(r"fa-audit: test-slurm skipped: .*sbatch not found .*, and .+\n", done.stdout)
+    assert done.returncode == 77 and not done.stderr
+    assert re.fullmatch(r"fa-audit: test-slurm skipped: .*sbatch.* not found .*, and .+\n", done.stdout)
+
+
+NETWORK = {"dataset": "cifar10", "architecture": {"name": "small_resnet"}, "seeds": [1], "epochs": 100, "runs": ["bp"]}
+NO_GPU = ("train_network:gpu=0", "audit_network:gpu=0")
+
+
+@pytest.mark.parametrize(
+    ("asked", "training", "audit"),
+    [
+        ((), (230, 3986), (15, 4986)),  # nothing was measured on a GPU, but main memory on a CPU
+        ((*NO_GPU, "train_network:gres=gpu:1", "audit_network:gres=gpu:1"), (230, 3986), (15, 4986)),
+        (NO_GPU, (5251, 3986), (36, 4986)),
+    ],
+)
+def test_minutes_and_memory_are_those_of_the_device_that_a_cluster_s_job_gets(tmp_path, asked, training, audit):
+    write_config(copy_sources(tmp_path), {"settings": {"big": NETWORK}})
+    cluster = ("--workflow-profile", "none", "--jobs", "4", *(("--set-resources", *asked) if asked else ()))
+    said = snakemake(tmp_path, "-n", "audit", *cluster).stdout
+    for rule, (minutes, memory) in {"train_network": training, "audit_network": audit}.items():
+        (resources,) = set(re.findall(rf"rule {rule}:\n(?: +.*\n)*? +resources: (.*)", said))
+        assert f"mem_mb={memory}," in resources and re.search(rf"runtime={minutes}\b", resources), resources

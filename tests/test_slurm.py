@@ -1,17 +1,19 @@
 """The grid through a real Slurm: what is submitted, what goes on after a job was lost, and how results come home."""
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from projects import copy_sources, planned, snakemake, write_config
-from slurm_cluster import missing, running_cluster
+from projects import ROOT, copy_sources, planned, snakemake, write_config
+from slurm_cluster import ENDS_WITH_US, GPU, missing, running_cluster
 
 pytestmark = pytest.mark.slurm
 
@@ -32,14 +34,42 @@ PROFILE = ("--workflow-profile", "profiles/slurm")
 QUICK = ("--slurm-init-seconds-before-status-checks", "2", "--slurm-status-command", "squeue")
 
 
+# rsync, for a machine without it, as far as docs/cluster.md uses it: only the last folder of the target is made.
+RSYNC = """#!/bin/sh -e
+[ -d "$3" ] || mkdir "$3"
+case $2 in */) cp -a "$2." "$3" ;; *) cp -a "$2" "$3" ;; esac
+"""
+
+
+class Submissions:
+    """What the controller knows of all submissions, for the end of the tests' output."""
+
+    FIELDS = ("JobId", "Comment", "TresPerJob", "TresPerNode", "StartTime", "EndTime", "JobState")
+
+    def __init__(self, jobs, log):
+        self.jobs, self.log = jobs, log
+
+    def pytest_terminal_summary(self, terminalreporter):
+        terminalreporter.section(f"submissions, as scontrol shows them; the controller's log: {self.log}")
+        for job in self.jobs:
+            terminalreporter.write_line(" ".join(f"{name}={_shown(job[name])}" for name in self.FIELDS if name in job))
+
+
+def _shown(value):
+    return time.strftime("%H:%M:%S", time.localtime(value)) if isinstance(value, float) else value
+
+
 @pytest.fixture(scope="module")
-def cluster():
+def cluster(request):
     if absent := missing():
         pytest.skip(f"not on this machine: {', '.join(absent)} (Debian's packages are slurm-wlm and munge)")
     if find_spec("snakemake_executor_plugin_slurm") is None:
         pytest.skip("snakemake-executor-plugin-slurm is not installed: make slurm")
     with running_cluster() as running:
         yield running
+        kept = request.config.cache.mkdir("slurm") / "slurmctld.log"
+        shutil.copyfile(running.folder / kept.name, kept)
+        request.config.pluginmanager.register(Submissions(running.jobs(), kept))
 
 
 def project(folder, config=GRID):
@@ -47,12 +77,20 @@ def project(folder, config=GRID):
     return folder
 
 
+@contextmanager
 def submit(cluster, folder, *arguments):
-    """Start Snakemake with the Slurm profile, as on a login node."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "snakemake", *arguments, *PROFILE, *QUICK, "--configfile", "tiny.yaml"],
+    """Snakemake with the Slurm profile, as on a login node; neither it nor its jobs outlive the block."""
+    process = subprocess.Popen(
+        [*ENDS_WITH_US, sys.executable, "-m", "snakemake", *arguments, *PROFILE, *QUICK, "--configfile", "tiny.yaml"],
         cwd=folder, env=cluster.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+            cluster.cancel_all()
 
 
 def said_by(process):
@@ -62,8 +100,8 @@ def said_by(process):
 
 def run(cluster, folder, *arguments):
     """Run Snakemake to a good end; what it said, and its submissions."""
-    process = submit(cluster, folder, *arguments)
-    said = said_by(process)
+    with submit(cluster, folder, *arguments) as process:
+        said = said_by(process)
     assert process.returncode == 0, said
     return said, submissions(cluster, folder)
 
@@ -105,17 +143,26 @@ def test_with_one_gpu_never_two_gpu_jobs_run_at_once(grid):
 def test_a_gpu_that_torch_does_not_see_is_told_in_the_log(grid):
     folder, _, _ = grid
     for log in ("train_network/tiny/bp+frozen", "train_network/tiny/dfa", "audit_network/tiny/dfa"):
-        assert "a GPU was granted, but torch sees none" in (folder / f"results/logs/{log}/seed1.log").read_text()
+        told = (folder / f"results/logs/{log}/seed1.log").read_text()
+        assert f"a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: {GPU})" in told
     assert (folder / "results/benchmarks/train_network/tiny/dfa/seed1.tsv").stat().st_size > 0
 
 
+def test_a_log_names_its_slurm_job(grid):
+    folder, _, jobs = grid
+    logs = "".join(path.read_text() for path in (folder / "results/logs").rglob("seed1.log"))
+    assert {job["JobId"] for job in jobs} == set(re.findall(r"Slurm job (\d+) on \S", logs))
+
+
 def test_results_that_come_home_are_up_to_date_there(grid, tmp_path):
-    folder, _, _ = grid
     home = project(tmp_path / "home")
-    assert planned(home)
-    for kept in ("results", ".snakemake/metadata"):
-        # Contents alone: every file is newer than what it was made from, or older, by chance.
-        shutil.copytree(folder / kept, home / kept, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    (tmp_path / "rsync").write_text(RSYNC)
+    (tmp_path / "rsync").chmod(0o755)
+    commands = re.findall("^rsync .*", (ROOT / "docs/cluster.md").read_text(), re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        here = command.replace("login.cluster:fa-audit", str(grid[0]))
+        subprocess.run(here, shell=True, check=True, cwd=home, env={"PATH": f"{os.environ['PATH']}:{tmp_path}"})
     assert planned(home) == {}
     (home / "results/tables/main_audit.csv").unlink()
     assert set(planned(home)) == {"build_table", "manifest"}
@@ -152,22 +199,49 @@ def test_a_gpu_by_gres_alone_is_a_gpu_to_the_jobs(cluster, grid, tmp_path):
         (folder / "results" / result).unlink()
     shutil.rmtree(folder / "results/logs")
     uncomment(folder, "gres")
-    _, (job,) = run(cluster, folder, "audit", "--resources", "cards=1")
+    said, (job,) = run(cluster, folder, "audit", "--resources", "cards=1")
+    assert "nodes of a cluster, at most 1 GPUs at a time (cards)" in said
     assert job["TresPerNode"] == "gres:gpu:1" and "TresPerJob" not in job
     for rule in ("train_network", "audit_network"):
-        assert "a GPU was granted" in (folder / f"results/logs/{rule}/tiny/bp/seed1.log").read_text()
+        told = (folder / f"results/logs/{rule}/tiny/bp/seed1.log").read_text()
+        assert f"a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: {GPU})" in told
 
 
 def test_a_cluster_s_cpus_are_asked_for_where_the_rules_want_no_gpu(cluster, tmp_path):
     folder = project(tmp_path / "project")
-    refused = submit(cluster, folder, TARGET, "--resources", "gpu=0")
-    said = said_by(refused)
-    assert refused.returncode == 1 and "--set-resources train_network:gpu=0" in said and "Traceback" not in said
-    assert submissions(cluster, folder) == []
     uncomment(folder, "{gpu: 0}")
-    _, (job,) = run(cluster, folder, TARGET.replace("/dfa/", "/bp+frozen/"))
+    said, (job,) = run(cluster, folder, TARGET.replace("/dfa/", "/bp+frozen/"), "--resources", "other=1")
+    assert "nodes of a cluster, their CPUs" in said
     assert "gpu" not in str(job) and job["JobState"] == "COMPLETED"
     assert "computing on the CPU\n" in (folder / "results/logs/train_network/tiny/bp+frozen/seed1.log").read_text()
+
+
+GRES = ["--set-resources", "train_network:gpu=0", "train_network:gres=gpu:1"]
+REFUSED = [
+    (["--resources", "gpu=0"], "replace it by --set-resources train_network:gpu=0"),
+    (["--resources", "other=1"], "no limit of GPUs (gpu)", "--configfile tiny.yaml --resources other=1 gpu=4"),
+    ([*GRES], "gres 'gpu:1' and no cards"),
+    ([*GRES, "train_network:cards=1"], "no limit of GPUs (cards)", "--resources gpu=4 cards=4"),
+    # All of these the executor finds, too late to say so.
+    (["--default-resources", "gpu_model=rtx-4090"], "Invalid GPU model format: rtx-4090"),
+    (["--default-resources", "slurm_account=my_gruop"], "account my_gruop", "Available accounts: my_group"),
+    (["--set-resources", "train_network:gres=gpu:1,shard:1"], "Invalid GRES format"),
+    (["--default-resources", "slurm_extra='--gres=gpu:1'"], "not allowed in the 'slurm_extra'"),
+]
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory):
+    return project(tmp_path_factory.mktemp("untouched") / "project")
+
+
+@pytest.mark.parametrize(("options", "words"), [(options, words) for options, *words in REFUSED])
+def test_what_would_wait_for_ever_or_take_every_gpu_is_refused_at_once(cluster, untouched, options, words):
+    with submit(cluster, untouched, TARGET, *options) as refused:
+        said = refused.communicate(timeout=60)[0]
+    (error,) = re.findall("^fa-audit: .*", said, re.MULTILINE)
+    assert refused.returncode == 1 and all(word in error for word in words), said
+    assert "Traceback" not in said and submissions(cluster, untouched) == []
 
 
 @pytest.fixture(scope="module")
@@ -178,23 +252,22 @@ def undisturbed(cluster, tmp_path_factory):
     return (folder / TARGET).read_bytes()
 
 
-def start_long_training(cluster, folder):
-    """Snakemake on one long training, past some epochs; it and the number of its job."""
-    process = submit(cluster, folder, TARGET)
+def wait_for_long_training(cluster, folder, process):
+    """The number of the job of a long training that is past some epochs."""
     log = folder / "results/logs/train_network/tiny/dfa/seed1.log"
     deadline = time.monotonic() + 240
     while not (log.exists() and "epoch 5/120" in log.read_text()):
         assert time.monotonic() < deadline and process.poll() is None, "the training did not start"
         time.sleep(0.05)
     (job,) = submissions(cluster, folder)
-    return process, job["JobId"]
+    return job["JobId"]
 
 
 def test_a_cancelled_training_goes_on_in_a_plain_rerun_to_the_same_bits(cluster, undisturbed, tmp_path):
     folder = project(tmp_path / "project", LONG)
-    process, job = start_long_training(cluster, folder)
-    cluster.ask("scancel", job)
-    said = said_by(process)
+    with submit(cluster, folder, TARGET) as process:
+        cluster.ask("scancel", wait_for_long_training(cluster, folder, process))
+        said = said_by(process)
     assert process.returncode == 1 and "CANCELLED" in said and "run the same command again" in said
     assert not (folder / TARGET).exists()
     _, jobs = run(cluster, folder, TARGET)
@@ -205,9 +278,9 @@ def test_a_cancelled_training_goes_on_in_a_plain_rerun_to_the_same_bits(cluster,
 
 def test_a_requeued_training_goes_on_by_itself_to_the_same_bits(cluster, undisturbed, tmp_path):
     folder = project(tmp_path / "project", LONG)
-    process, job = start_long_training(cluster, folder)
-    cluster.ask("scontrol", "requeue", job)
-    said = said_by(process)
+    with submit(cluster, folder, TARGET) as process:
+        cluster.ask("scontrol", "requeue", wait_for_long_training(cluster, folder, process))
+        said = said_by(process)
     assert process.returncode == 0, said
     (job,) = submissions(cluster, folder)
     assert job["Restarts"] == "1" and job["JobState"] == "COMPLETED"

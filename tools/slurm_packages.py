@@ -2,7 +2,7 @@
 
     python3 tools/slurm_packages.py
 
-Exit status 0: they are there. 1: they are not, and cannot be had. Installs with apt-get, as root only, and starts
+Exit status 0: they are there. 77: they are not, and cannot be had. Installs with apt-get, as root only, and starts
 nothing: Debian starts the daemons of a package unless /usr/sbin/policy-rc.d says no.
 """
 
@@ -14,14 +14,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from slurm_cluster import missing
+
 PACKAGES = ("munge", "slurm-wlm")
 POLICY = Path("/usr/sbin/policy-rc.d")
-
-
-def missing() -> list:
-    path = os.environ.get("PATH", "") + ":/usr/sbin"
-    return [name for name in PROGRAMS if not shutil.which(name, path=path)]
+SKIPPED = 77
+# Where there is no network this is told soon.
+IMPATIENT = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20")
 
 
 def obstacle() -> str:
@@ -50,7 +51,7 @@ def install() -> str:
     environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
     with no_daemons():
         for command in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *PACKAGES]):
-            done = subprocess.run(["apt-get", *command], env=environment, capture_output=True, text=True)
+            done = subprocess.run(["apt-get", *IMPATIENT, *command], env=environment, capture_output=True, text=True)
     said = (done.stdout + done.stderr).strip().splitlines()
     return f"apt-get: {said[-1] if said else 'failed'}" if done.returncode else ""
 
@@ -61,11 +62,11 @@ def main() -> int:
     names = " and ".join(PACKAGES)
     if reason := obstacle():
         print(f"fa-audit: test-slurm skipped: {', '.join(missing())} not found (packages {names}), and {reason}")
-        return 1
+        return SKIPPED
     print(f"fa-audit: installing {names}", flush=True)
     if reason := install():
         print(f"fa-audit: test-slurm skipped: {names} could not be installed ({reason})")
-        return 1
+        return SKIPPED
     return 0
 
 

@@ -2,7 +2,8 @@
 
 A lock is the name of a socket in the system's own table, not a file: all users and folders of a machine see the same
 table, nothing in it can be in the way of anybody's permissions, and the system forgets a name when its holder dies,
-however it dies. `grep fa-audit /proc/net/unix` shows the cards that are held.
+however it dies. `grep fa-audit /proc/net/unix` shows the cards that are held. The table is that of the network's name
+space: containers with a network of their own do not see each other's locks and must be given different cards.
 """
 
 from __future__ import annotations
@@ -13,13 +14,18 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from fa_audit.errors import AuditError
 
 SHARING = "FA_AUDIT_JOBS_PER_GPU"
 log = logging.getLogger("workflow")
+
+
+def asks_for_gpu(resources: Mapping[str, object]) -> bool:
+    """Whether a job with these resources, as numbers and texts, is given a GPU or a share of one."""
+    return bool(resources.get("gpu")) or str(resources.get("gres")).lstrip("\"'").startswith(("gpu", "shard"))
 
 
 def jobs_per_card() -> int:
@@ -37,14 +43,13 @@ def jobs_per_card() -> int:
 def visible_cards() -> list[str]:
     """A name for every card that CUDA shows this process: the same whatever other cards are hidden from it.
 
-    The driver knows a slice of a card by its own name only where CUDA_VISIBLE_DEVICES gives it.
+    The driver knows a slice of a card by its own name only where CUDA_VISIBLE_DEVICES gives it, in the first place.
     """
     import torch
 
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    slices = [entry.strip() for entry in shown if entry.strip().startswith("MIG-")]
+    shown = [entry.strip() for entry in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
     cards = [str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
-    return slices[: len(cards)] or cards
+    return shown[: len(cards)] if shown[0].startswith("MIG-") else cards
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from argparse import Namespace
+from collections.abc import Mapping
 
 LIMITS = ("--resources", "--res")
 
@@ -20,18 +21,23 @@ def targets() -> frozenset[str]:
     return frozenset(map(os.path.relpath, getattr(_options(), "targets", None) or ()))
 
 
-def again_with(resource: str, limit: int) -> str:
-    """The same command with another limit of a resource, those of other resources kept."""
-    words: list[str] = []
-    limits: list[str] = []
+def again_with(limits: Mapping[str, object], resource: str, limit: int) -> str:
+    """The same command with another limit of a resource.
+
+    Args:
+        limits: those in force, of all resources, wherever they stand: an option replaces a profile's.
+    """
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    words, targets = ["snakemake"], sys.argv[end + 1 :]
     part = words
-    for word in sys.argv[1:]:
-        option, _, value = word.partition("=")
-        if word.startswith("-"):
-            part = limits if option in LIMITS else words
-        part.append(value if option in LIMITS else word)
-    kept = [entry for entry in limits if entry and entry.partition("=")[0] != resource]
-    return shlex.join(["snakemake", *words, "--resources", *kept, f"{resource}={limit}"])
+    for word in sys.argv[1:end]:
+        option, equals, _ = word.partition("=")
+        if word.startswith("-"):  # values of a limit are the words that follow; after an = there is one only
+            part = words if option not in LIMITS else targets if equals else []
+        if option not in LIMITS:
+            part.append(word)
+    kept = [f"{name}={value}" for name, value in limits.items() if name != resource]
+    return shlex.join([*words, "--resources", *kept, f"{resource}={limit}", *(["--", *targets] if targets else [])])
 
 
 def _options() -> Namespace | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -30,17 +31,17 @@ def check_writable() -> None:
                 " mounted read-only? who owns it?), or work in a copy of the project."
             )
     for folder in there:
-        _probe(folder / ".fa-audit.probe")
+        _probe(folder)
 
 
-def _probe(path: Path) -> None:
-    """Write a block to a disk that may be full: Snakemake would go on without its records."""
+def _probe(folder: Path) -> float:
+    """Write a block to a disk that may be full: Snakemake would go on without its records. Returns its time."""
     try:
-        path.write_bytes(bytes(BLOCK))
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as probe:
+            probe.write(bytes(BLOCK))
+            return os.fstat(probe.fileno()).st_mtime
     except OSError as error:
-        raise not_written(path, error) from error
-    finally:
-        path.unlink(missing_ok=True)
+        raise not_written(folder / "probe", error) from error
 
 
 def check_data(datasets: Iterable[str]) -> None:
@@ -64,7 +65,7 @@ def check_times(code: Path) -> None:
         AuditError: there are some.
     """
     folders = [code / "src", code / "workflow_scripts", *(Path("results") / name for name in DEPENDED_ON)]
-    now = time.time()
+    now = max(time.time(), _probe(Path(".snakemake")))  # a file server has a clock of its own
     late = [path for path in _files(folders) if os.stat(path).st_mtime > now]
     if late:
         more = f" and {len(late) - 1} more files" if late[1:] else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
 from fa_audit.errors import AuditError
@@ -21,11 +20,9 @@ def claim_folder() -> None:
     """
     try:
         _held.enter_context(exclusive(FOLDER_LOCK, wait=False))
-        FOLDER_LOCK.write_text(f"{os.getpid()}\n", encoding="utf-8")
-    except BlockingIOError:
-        owner = FOLDER_LOCK.read_text(encoding="utf-8").strip() or "unknown"
+    except BlockingIOError as error:
         raise AuditError(
-            f"another snakemake (process {owner}) is at work in {Path.cwd()}; wait for it or stop it, then run again."
+            f"another snakemake ({error.strerror}) is at work in {Path.cwd()}; wait for it or stop it, then run again."
         ) from None
     except OSError as error:
         raise not_written(FOLDER_LOCK, error) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.append(os.getcwd())  # methods of the user's own
 
-from _card import card_of_its_own, visible_cards
+from _card import asks_for_gpu, card_of_its_own, visible_cards
 
 from fa_audit.errors import AuditError
 from fa_audit.files import not_written, remove_leftovers
@@ -36,6 +37,8 @@ def logged(snakemake: Snakemake) -> Iterator[None]:
     gc.enable()
     try:
         _log_to(snakemake.log[0])
+        if job := os.environ.get("SLURM_JOB_ID"):
+            log.info("Slurm job %s on %s", job, socket.gethostname())
         remove_leftovers(*snakemake.output)
         yield
     except AuditError as error:
@@ -61,12 +64,20 @@ def device(snakemake: Snakemake) -> Iterator[str]:
     """The device that Snakemake granted: ``cpu``, or a GPU that no other job uses while this one holds it."""
     import torch
 
-    granted = bool(snakemake.resources.get("gpu", 0)) or str(snakemake.resources.get("gres", "")).startswith("gpu")
-    if not granted or not torch.cuda.is_available():
-        log.info("computing on the CPU%s", ": a GPU was granted, but torch sees none" if granted else "")
+    granted, seen = asks_for_gpu(snakemake.resources), torch.cuda.is_available()
+    if not (granted and seen):
+        log.info("computing on the CPU%s", _reason(granted, seen))
         yield "cpu"
         return
     with card_of_its_own(visible_cards()) as index:
         torch.cuda.set_device(index)  # nothing of this process lands on another card
         log.info("computing on cuda:%d (%s)", index, torch.cuda.get_device_name(index))
         yield f"cuda:{index}"
+
+
+def _reason(granted: bool, seen: bool) -> str:
+    """Why there is no computing on a GPU where it could be expected."""
+    if granted:
+        shown = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+        return f": a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: {shown})"
+    return ": torch sees a GPU, but none was asked for" if seen else ""

@@ -209,7 +209,10 @@ class Resume:
             log.warning("starting over: %s", error)
             return None
         if about.get("fingerprint") != self.fingerprint:
-            log.info("starting over: %s belongs to another version of this run", self.path)
+            log.info(
+                "starting over: %s is of another specification, data, code, version of torch or model of the device",
+                self.path,
+            )
             return None
         if about.get("sha256") != _checksum(tensors):
             log.warning("starting over: %s was altered (SHA-256 differs)", self.path)

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from fa_audit.errors import AuditError
+
+WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+log = logging.getLogger(__name__)
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
@@ -122,10 +128,38 @@ def exclusive(path: str | Path, *, wait: bool = True) -> Iterator[None]:
     """Hold the advisory lock `path`; the system releases it when the holder dies, however it dies.
 
     Raises:
-        BlockingIOError: somebody else holds it and `wait` is false.
+        BlockingIOError: somebody else holds it and `wait` is false; says who.
+        AuditError: there are no locks where `path` lies.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a", encoding="utf-8") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        try:
+            _lock(stream.fileno(), path, wait)
+        except OSError as error:
+            if error.errno in WITHOUT_LOCKS:
+                raise _without_locks(path, error) from error
+            raise
+        with contextlib.suppress(OSError):  # on a full disk nobody learns who it is
+            os.ftruncate(stream.fileno(), 0)
+            os.write(stream.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         yield
+
+
+def _lock(handle: int, path: Path, wait: bool) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = path.read_text(encoding="utf-8").strip() or "another process"
+        if not wait:
+            raise BlockingIOError(error.errno, holder) from error
+        log.info("waiting: %s has %s", holder, path)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+
+
+def _without_locks(path: Path, error: OSError) -> AuditError:
+    return AuditError(
+        f"{path}: not locked ({error.strerror}): the file system of '{path.parent.absolute()}' has no locks, which keep"
+        " two processes from the same files. Have them turned on (Lustre: mount option flock; NFS: lockd), or work in a"
+        " copy of the project elsewhere."
+    )

@@ -12,15 +12,21 @@ from fa_audit.checkpoint import Resume, save_checkpoint
 from fa_audit.data import Dataset
 from fa_audit.errors import AuditError
 from fa_audit.files import exclusive, remove_leftovers, sha256_of, write_json, write_text
-from fa_audit.provenance import peak_memory_mb, provenance
+from fa_audit.provenance import cuda_versions, device_name, peak_memory_mb, provenance
 from fa_audit.spec import RunSpec
 from fa_audit.training import Trained, train, trajectory_csv
 
 
 def fingerprint(spec: RunSpec, files: Iterable[str | Path], device: str) -> str:
-    """Everything that decides the bits of a run: specification, contents of data and code, torch, device, threads."""
-    kind = torch.device(device).type
-    return f"{spec.digest} {sha256_of(files)} {torch.__version__} {kind} {torch.get_num_threads()}"
+    """Everything that decides the bits of a run: specification, contents of data and code, libraries, device, threads.
+
+    The model of a GPU as well: its kernels are chosen by it.
+    """
+    versions = cuda_versions(device) or {}
+    libraries = " ".join(
+        str(version) for version in (torch.__version__, versions.get("runtime"), versions.get("cudnn"))
+    )
+    return f"{spec.digest} {sha256_of(files)} {libraries} {device_name(device)} {torch.get_num_threads()}"
 
 
 def train_run(
