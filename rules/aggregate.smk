@@ -9,6 +9,7 @@ rule tidy_setting:
         layers="results/tidy/{setting}/layers.csv",
         trajectories="results/tidy/{setting}/trajectories.csv",
         work="results/tidy/{setting}/work.csv",
+        digests="results/tidy/{setting}/sha256.json",
     log:
         "results/logs/tidy_setting/{setting}.log",
     benchmark:
@@ -31,6 +32,7 @@ rule tidy:
     """One tidy table over all settings."""
     input:
         parts=tidy_parts,
+        digests=ancient(part_digests),
         code=code_files("workflow_scripts/tidy.py"),
     output:
         table="results/tidy/{name}.csv",

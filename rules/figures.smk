@@ -2,6 +2,7 @@ rule draw_figure:
     """One figure from tidy tables."""
     input:
         tidy=figure_tidy,
+        digests=ancient(figure_digests),
         code=figure_code,
     output:
         pdf=report(

@@ -25,6 +25,7 @@ rule build_scorecard:
             labels={"scorecard": "table", "format": "html"},
         ),
         origin="results/scorecard.origin.json",
+        digests="results/sha256.json",
     log:
         "results/logs/build_scorecard.log",
     benchmark:
@@ -45,6 +46,7 @@ rule draw_scorecard:
     """How far every reproduced number lies from the published one."""
     input:
         scorecard="results/scorecard.csv",
+        digests="results/sha256.json",
         code=code_files("workflow_scripts/draw_scorecard.py"),
     output:
         pdf=report(

@@ -2,6 +2,7 @@ rule build_table:
     """One table from tidy tables, as csv, markdown and LaTeX."""
     input:
         tidy=table_tidy,
+        digests=ancient(table_digests),
         code=table_code,
     output:
         csv=report(

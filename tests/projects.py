@@ -62,7 +62,7 @@ def planned(folder, *arguments, **options):
     done = snakemake(folder, "-n", *arguments, **options)
     assert done.returncode == 0, done.stdout
     jobs = {}
-    for block in re.split(r"\n(?=\[|rule |localrule )", done.stdout):
+    for block in re.split(r"\n *(?=\[|rule |localrule )", done.stdout):
         if match := re.match(r"(?:local)?rule (\w+):", block):
             wildcards = re.search(r"wildcards: (.*)", block)
             jobs.setdefault(match[1], []).append(wildcards[1] if wildcards else "")

@@ -11,7 +11,7 @@ from fa_audit.origin import origin_of
 from fa_audit.published import read_published
 from fa_audit.scorecard import made_by, scorecard
 from fa_audit.tables.scorecard import to_html, to_markdown
-from fa_audit.tidy import read_audits
+from fa_audit.tidy import read_audits, write_tables
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -23,7 +23,7 @@ with logged(snakemake):
     rows, remark = scorecard(published, audits), made_by(audits)
     digests = [audit["digest"] for audit in audits]
     origin = origin_of({"kind": "scorecard"}, digests, [files.published, *files.audits])
-    write_text(out.csv, rows.to_csv(index=False, lineterminator="\n"))
+    write_tables({out.csv: rows}, out.digests)
     write_text(out.markdown, to_markdown(rows, remark))
     write_text(out.html, to_html(rows, remark))
     write_json(out.origin, origin.to_dict())

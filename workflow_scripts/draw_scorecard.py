@@ -2,20 +2,20 @@
 
 from typing import TYPE_CHECKING
 
-import pandas as pd
 from _workflow import logged
 
 from fa_audit.figures.scorecard import draw
 from fa_audit.figures.style import save
 from fa_audit.files import write_json
 from fa_audit.origin import origin_of
+from fa_audit.tidy import read_table
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
     origin = origin_of({"kind": "scorecard"}, [], [snakemake.input.scorecard])
-    figure = draw(pd.read_csv(snakemake.input.scorecard), title="Scorecard")
+    figure = draw(read_table(snakemake.input.scorecard), title="Scorecard")
     for path in (snakemake.output.pdf, snakemake.output.png):
         save(figure, path, str(origin))
     write_json(snakemake.output.origin, origin.to_dict())

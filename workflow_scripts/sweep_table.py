@@ -2,15 +2,14 @@
 
 from typing import TYPE_CHECKING
 
-import pandas as pd
 from _workflow import logged
 
 from fa_audit.files import write_text
-from fa_audit.sweep import sweep_table
+from fa_audit.sweep import read_sweep, sweep_table
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
-    table = sweep_table([pd.read_csv(path) for path in snakemake.input.trajectories])
+    table = sweep_table(list(map(read_sweep, snakemake.input.trajectories)))
     write_text(snakemake.output.table, table.to_csv(index=False))

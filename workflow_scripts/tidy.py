@@ -6,10 +6,11 @@ import pandas as pd
 from _workflow import logged
 
 from fa_audit.files import write_text
+from fa_audit.tidy import read_table
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
-    table = pd.concat([pd.read_csv(path) for path in snakemake.input.parts], ignore_index=True)
+    table = pd.concat(map(read_table, snakemake.input.parts), ignore_index=True)
     write_text(snakemake.output.table, table.to_csv(index=False))

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from _workflow import logged
 
-from fa_audit.files import write_text
-from fa_audit.tidy import layers_table, read_audits, runs_table, trajectories_table, work_table
+from fa_audit.tidy import layers_table, read_audits, runs_table, trajectories_table, work_table, write_tables
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -15,5 +14,4 @@ with logged(snakemake):
     paths = dict(zip(map(tuple, snakemake.params.cells), snakemake.input.trajectories, strict=True))
     tables = {"runs": runs_table(audits), "layers": layers_table(audits), "work": work_table(audits)}
     tables["trajectories"] = trajectories_table(paths)
-    for name, table in tables.items():
-        write_text(snakemake.output[name], table.to_csv(index=False))
+    write_tables({snakemake.output[name]: table for name, table in tables.items()}, snakemake.output.digests)

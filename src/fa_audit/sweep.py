@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from fa_audit.errors import AuditError
 from fa_audit.tidy import deep_credit
 
 KEY = ("setting", "method", "penalty", "seed")
@@ -32,6 +34,22 @@ def sweep_trajectory(trajectory: pd.DataFrame, audit: Mapping[str, Any]) -> pd.D
         table[column] = pd.Series([value], index=[table.index[-1]], dtype=object)
     for position, column in enumerate(KEY):
         table.insert(position, column, (audit | audit["spec"])[column])
+    return table
+
+
+def read_sweep(path: str | Path) -> pd.DataFrame:
+    """What `sweep_trajectory` made.
+
+    Raises:
+        AuditError: its end is missing: the last row alone has a verdict.
+    """
+    try:
+        table = pd.read_csv(path)
+        whole = Path(path).read_bytes().endswith(b"\n") and table["four_check"].tail(1).notna().any()
+    except (ValueError, KeyError):
+        whole = False
+    if not whole:
+        raise AuditError(f"{path}: cut short (its last row has no verdict). Delete it and run snakemake again.")
     return table
 
 

@@ -15,10 +15,12 @@ import pandas as pd
 
 from fa_audit.audit_json import read_audit
 from fa_audit.errors import AuditError
+from fa_audit.files import read_json, sha256_of, write_json, write_text
 
 KEY = ("setting", "run", "seed")
 OF_A_RUN = (*KEY, "spec", "digest", "baseline_runs", "stopped_after", "seconds", "device", "commit")
 TABLES = ("runs", "layers", "trajectories", "work")
+DIGESTS = "sha256.json"  # beside the tables of a setting: a table cut at the end of a line looks like a shorter one
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,39 @@ class Tidy:
 
 
 def read_tidy(paths: Sequence[str | Path]) -> Tidy:
-    """The tables in files such as ``results/tidy/{setting}/runs.csv``, the settings in the order of their files."""
+    """The tables in files such as ``results/tidy/{setting}/runs.csv``, the settings in the order of their files.
+
+    Raises:
+        AuditError: a file is not as `write_tables` left it.
+    """
     files: dict[str, list[Path]] = defaultdict(list)
     for path in map(Path, paths):
         files[path.stem].append(path)
-    tables = {name: pd.concat(map(pd.read_csv, group), ignore_index=True) for name, group in files.items()}
+    tables = {name: pd.concat(map(read_table, group), ignore_index=True) for name, group in files.items()}
     return Tidy(tuple(dict.fromkeys(path.parent.name for path in files["runs"])), **tables)
+
+
+def write_tables(tables: Mapping[str, pd.DataFrame], digests: str | Path) -> None:
+    """Write tables to the given paths in one folder, and there what `read_table` compares them with."""
+    for path, table in tables.items():
+        write_text(path, table.to_csv(index=False))
+    write_json(digests, {Path(path).name: sha256_of([path]) for path in tables})
+
+
+def read_table(path: str | Path) -> pd.DataFrame:
+    """A table that `write_tables` wrote.
+
+    Raises:
+        AuditError: it was cut short or altered.
+    """
+    digests = Path(path).with_name(DIGESTS)
+    recorded = read_json(digests)
+    if not isinstance(recorded, dict) or recorded.get(Path(path).name) != sha256_of([path]):
+        raise AuditError(
+            f"{path}: cut short or altered since it was made (its SHA-256 is not the one in {digests}). Delete both and"
+            " run snakemake again."
+        )
+    return pd.read_csv(path)
 
 
 def read_audits(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
