@@ -15,6 +15,9 @@ from typing import Any
 
 from fa_audit.errors import AuditError
 
+# What reading JSON, or using it, raises where somebody else wrote it.
+FOREIGN = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
+
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it into place.
@@ -80,9 +83,14 @@ def _umask() -> int:
     return mask
 
 
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    write_atomically(path, lambda part: part.write_bytes(content))
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write UTF-8 text whole or not at all."""
-    write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
+    write_bytes(path, text.encode())
 
 
 def write_json(path: str | Path, value: Any) -> None:
@@ -94,18 +102,29 @@ def write_json(path: str | Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def read_json(path: str | Path) -> Any:
+def read_json(path: str | Path, expected: str = "JSON") -> Any:
     """What `write_json` wrote.
+
+    Args:
+        expected: what the file should be; ends the sentence "found ...; expected".
 
     Raises:
         AuditError: it is no whole JSON.
     """
+    text = ""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
+        text = Path(path).read_text(encoding="utf-8")
+        return json.loads(text, parse_constant=_refuse)
+    except FOREIGN as error:
+        empty = isinstance(error, json.JSONDecodeError) and not text.strip()
+        found = "an empty file" if empty else f"no JSON ({error})"
         raise AuditError(
-            f"{path}: truncated or foreign file, expected JSON ({error}). Delete it and run snakemake again to make it."
+            f"{path}: found {found}; expected {expected}. Delete it and run snakemake again to make it."
         ) from error
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant}, which JSON does not have")
 
 
 def sha256_of(paths: Iterable[str | Path]) -> str:
