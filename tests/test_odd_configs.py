@@ -48,10 +48,10 @@ ODD = [
     (with_arguments(datetime.date(2001, 1, 1)), "models.m.arguments.x.0: found datetime.date(2001, 1, 1); expected"),
     (with_arguments(b"bytes"), "models.m.arguments.x.0: found b'bytes'; expected"),
     (with_arguments({"a"}), "models.m.arguments.x.0: found {'a'}; expected"),
-    (with_arguments({1: 2}), "models.m.arguments.x.0: found the key 1; expected a text"),
+    (with_arguments({1: 2}), "models.m.arguments.x.0: found the key 1; expected ordinary text"),
     (config() | {"data_root": "a\0b"}, r"data_root: found 'a\x00b'; expected a text without the characters NUL"),
     (config() | {"labels": {"dfa": "\ud800"}}, r"labels.dfa: found '\ud800'; expected a text without"),
-    (config() | {"labels": {"\ud800": "a"}}, r"labels: found the key '\ud800'; expected a text"),
+    (config() | {"labels": {"\ud800": "a"}}, r"labels: found the key '\ud800'; expected ordinary text"),
     (
         config() | {"data_root": "~nobody-of-this-name/x"},
         "data_root: found '~nobody-of-this-name/x', and nobody of that",

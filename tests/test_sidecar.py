@@ -1,6 +1,7 @@
 """What stands beside a checkpoint: read back or refused in one line, and never taken for that of another run."""
 
 import json
+import runpy
 import sys
 from types import SimpleNamespace
 
@@ -169,3 +170,46 @@ def test_a_training_leaves_what_another_process_may_be_writing(tmp_path):
         pass
     assert list(tmp_path.glob(".*.part*"))
     assert "leftovers=False" in (ROOT / "workflow_scripts/train.py").read_text()
+
+
+class Files(dict):
+    """Named files of a job, as Snakemake gives them: by name, as attributes, one after the other."""
+
+    __getattr__ = dict.__getitem__
+
+    def __iter__(self):
+        return iter(self.values())
+
+
+def run_script(name, folder, **files):
+    """Run a script of the workflow as its rule does."""
+    read, written = (Files({key: str(folder / file) for key, file in part.items()}) for part in (files, OUTPUTS[name]))
+    given = SimpleNamespace(rule=name, log=[str(folder / "log")], input=read, output=written)
+    given.wildcards = SimpleNamespace(run="dfa")
+    runpy.run_path(str(ROOT / f"workflow_scripts/{name}.py"), {"snakemake": given})
+
+
+OUTPUTS = {
+    "collect_baseline": {"baseline": "baseline.json"},
+    "sweep_trajectory": {"trajectory": "sweep.csv"},
+    "share_run": {"checkpoint": "shared.safetensors", "sidecar": "shared.json", "trajectory": "shared.csv"},
+}
+
+
+def test_a_baseline_is_what_is_known_of_its_run(trained):
+    run_script("collect_baseline", trained, sidecar="run.json")
+    facts, baseline = (json.loads((trained / name).read_text()) for name in ("run.json", "baseline.json"))
+    assert baseline == {"run": "dfa"} | {k: facts[k] for k in ("accuracy", "spec", "digest", "checkpoint_sha256")}
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"accuracy": "x"}', "[" * 5000])
+@pytest.mark.parametrize(("name", "kind"), [("collect_baseline", "sidecar"), ("sweep_trajectory", "audit")])
+def test_foreign_json_ends_a_job_in_one_line(trained, name, kind, text):
+    (trained / "odd.json").write_text(text)
+    with pytest.raises(SystemExit, match=rf"^{name}: .*odd.json: (found|missing) .*; expected .*$"):
+        run_script(name, trained, trajectory="run.csv", **{kind: "odd.json"})
+
+
+def test_a_run_that_cannot_be_copied_is_not_taken_for_a_full_disk(trained):
+    with pytest.raises(SystemExit, match=r"^share_run: .*No such file or directory: .*missing'$"):
+        run_script("share_run", trained, checkpoint="missing", sidecar="run.json", trajectory="run.csv")

@@ -85,11 +85,12 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu", *, met
     """
     tensors, about = _load(path, FORMAT)
     try:
-        return _learner_of(tensors, about, method, str(path)).to(device)
+        learner = _learner_of(tensors, about, method, str(path))
     except (*FOREIGN, RuntimeError, AssertionError) as error:
         odd = "" if isinstance(error, AuditError) else "the tensors do not fit the specification stored with them: "
         told = " ".join(str(error).split())[:LONGEST].rstrip(" .")
         raise AuditError(f"{path}: {odd}{told}; {CURE}.") from error
+    return learner.to(device)
 
 
 def _learner_of(tensors: dict[str, Tensor], about: dict[str, Any], method: Method | None, path: str) -> Learner:

@@ -85,7 +85,7 @@ def _not_plain(where: str, value: Any) -> Iterator[str]:
     """Keys and values that JSON does not have, integers that nobody can print, texts that no file name can hold."""
     for key in value if isinstance(value, Mapping) else ():
         if not isinstance(key, str) or UNWRITABLE.search(key):
-            yield f"{where}: found the key {shortened(key)}; expected a text, in quotes if it looks like a number."
+            yield f"{where}: found the key {shortened(key)}; expected ordinary text, quoted if it looks like a number."
     if not isinstance(value, PLAIN):
         yield f"{where}: found {shortened(value)}; expected a number, text, true, false, null, a list or a mapping."
     elif isinstance(value, int) and value.bit_length() > MOST_BITS:
