@@ -21,6 +21,7 @@ rule audit_network:
         runtime=audit_minutes,
     params:
         code=audit_code,
+        spec=spec_values,
         roles=baseline_roles,
         thresholds=config.get("thresholds", {}),
         torch_threads=THREADS,

@@ -73,7 +73,7 @@ def test_a_configuration_of_models_alone_is_an_empty_grid():
         ({"seed": 1.0}, ["models.mine.seed", "found 1.0"]),
         ({"accuracy": 61}, ["models.mine.accuracy", "found 61", "a fraction 0..1"]),
         ({"arguments": {"width": float("inf")}}, ["models.mine.arguments.width", "a finite number"]),
-        ({"arguments": {1: 2}}, ["models.mine.arguments", "the name of an argument"]),
+        ({"arguments": {1: 2}}, ["models.mine.arguments", "found the key 1; expected ordinary text"]),
         ({"weigths": "x"}, ["models.mine", "unknown key 'weigths'", "Did you mean 'weights'"]),
     ],
 )

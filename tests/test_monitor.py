@@ -10,6 +10,7 @@ from fa_audit.audit import audit
 from fa_audit.checkpoint import Resume
 from fa_audit.cli import main
 from fa_audit.data import save_dataset
+from fa_audit.files import sha256_of
 from fa_audit.monitor import MONITORS, first_flags, hopeless, reference_fires, scale_fires
 from fa_audit.runfiles import train_run
 from fa_audit.thresholds import Thresholds
@@ -97,6 +98,7 @@ def test_the_sidecar_records_it_and_the_audit_compares_with_no_baseline(dataset,
     rows = read_trajectory(names["trajectory"])
     rows[0]["growth"] = 60.0  # above the protocol's own limit
     names["trajectory"].write_text(trajectory_csv(rows))
+    names["sidecar"].write_text(json.dumps(facts | {"trajectory_sha256": sha256_of([names["trajectory"]])}))
     save_dataset(dataset, tmp_path / "data.safetensors")
     frozen = facts | {"spec": facts["spec"] | {"frozen_blocks": 3}, "accuracy": 0.1, "stopped_after": None}
     (tmp_path / "frozen.json").write_text(json.dumps(frozen))

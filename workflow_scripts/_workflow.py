@@ -28,10 +28,12 @@ gc.disable()  # until `logged`: the imports to come make many objects and no gar
 
 
 @contextmanager
-def logged(snakemake: Snakemake) -> Iterator[None]:
+def logged(snakemake: Snakemake, *, leftovers: bool = True) -> Iterator[None]:
     """Send the library's messages and any failure to the rule's log; bad input ends in one line, not a traceback.
 
-    What a killed job left half-written beside its outputs is removed first.
+    Args:
+        leftovers: remove first what a killed job left half-written beside the outputs. Not for a training, which does
+            so itself, once it knows that no other process is at work on them.
     """
     gc.freeze()  # what was imported stays
     gc.enable()
@@ -39,9 +41,10 @@ def logged(snakemake: Snakemake) -> Iterator[None]:
         _log_to(snakemake.log[0])
         if job := os.environ.get("SLURM_JOB_ID"):
             log.info("Slurm job %s on %s", job, socket.gethostname())
-        remove_leftovers(*snakemake.output)
+        if leftovers:
+            remove_leftovers(*snakemake.output)
         yield
-    except AuditError as error:
+    except (AuditError, OSError) as error:
         log.error("%s", error)
         sys.exit(f"{snakemake.rule}: {error}")
     except Exception:

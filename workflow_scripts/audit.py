@@ -7,14 +7,14 @@ from _workflow import device, logged
 from fa_audit.audit import audit
 from fa_audit.checkpoint import load_checkpoint
 from fa_audit.data import load_dataset
-from fa_audit.files import read_json, write_json
+from fa_audit.files import write_json
 from fa_audit.learner import load_method
 from fa_audit.methods import METHODS
 from fa_audit.numerics import set_numerics
 from fa_audit.protocol import Thresholds
 from fa_audit.provenance import provenance
-from fa_audit.runfiles import check_run
-from fa_audit.spec import parse_run
+from fa_audit.sidecar import check_run, check_spec, read_sidecar
+from fa_audit.spec import RunSpec, parse_run
 from fa_audit.training import read_trajectory
 
 if TYPE_CHECKING:
@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 with logged(snakemake), device(snakemake) as where:
     set_numerics(snakemake.params.torch_threads)
     files = snakemake.input
-    sidecar, *baselines = map(read_json, (files.sidecar, *files.baselines))
+    sidecar = read_sidecar(files.sidecar, "digest", "stopped_after", "seconds", "provenance")
+    baselines = [read_sidecar(path, "run") for path in files.baselines]
     check_run(sidecar, files.sidecar, checkpoint=files.checkpoint, trajectory=files.trajectory)
     compared = dict(zip(snakemake.params.roles, baselines, strict=True))
     named = parse_run(snakemake.wildcards.run).method
     method = None if named in METHODS else load_method(named)  # a class that the configuration vouches for
+    learner = load_checkpoint(files.checkpoint, where, method=method)
+    check_spec(learner.spec, RunSpec.from_dict(snakemake.params.spec), files.checkpoint)
     report = audit(
-        load_checkpoint(files.checkpoint, where, method=method),
+        learner,
         load_dataset(files.data).to(where),
         sidecar["accuracy"],
         own_frozen=(own["run"], own["accuracy"]) if (own := compared.get("own")) else None,

@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING
 
 from _workflow import logged
 
-from fa_audit.files import read_json, write_json
+from fa_audit.files import write_json
+from fa_audit.sidecar import read_sidecar
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
-    sidecar = read_json(snakemake.input.sidecar)
-    facts = {key: sidecar[key] for key in ("accuracy", "spec", "digest", "checkpoint_sha256")}
+    kept = ("accuracy", "spec", "digest", "checkpoint_sha256")
+    sidecar = read_sidecar(snakemake.input.sidecar, "digest", "checkpoint_sha256")
+    facts = {key: sidecar[key] for key in kept}
     write_json(snakemake.output.baseline, {"run": snakemake.wildcards.run} | facts)

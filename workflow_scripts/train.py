@@ -14,7 +14,7 @@ from fa_audit.spec import RunSpec
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
-with logged(snakemake), device(snakemake) as where:
+with logged(snakemake, leftovers=False), device(snakemake) as where:
     files, out, wild = snakemake.input, snakemake.output, snakemake.wildcards
     spec = RunSpec.from_dict(snakemake.params.spec)
     set_numerics(snakemake.params.torch_threads)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import jsonschema
 
 from fa_audit.checks import LETTERS
 from fa_audit.errors import AuditError
+from fa_audit.files import read_json
 
 AUDIT = (
     "an audit's JSON: results/audits/SETTING/RUN/seed*.json, results/models/NAME.json, or what"
@@ -123,21 +123,13 @@ def read_audit(path: str | Path) -> dict[str, Any]:
         AuditError: the file cannot be read, is no JSON, or is no audit; the message names the first problem.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        audit = json.loads(text, parse_constant=_refuse)
+        audit = read_json(path, AUDIT)
     except OSError as error:
         raise AuditError(f"{path}: {error.strerror}; expected {AUDIT}.") from error
-    except (ValueError, RecursionError) as error:
-        found = f"no JSON ({error})" if not isinstance(error, json.JSONDecodeError) or text.strip() else "an empty file"
-        raise AuditError(f"{path}: found {found}; expected {AUDIT}.") from error
     problems = jsonschema.Draft202012Validator(SCHEMA).iter_errors(audit)
     for error in sorted(problems, key=lambda error: list(map(str, error.absolute_path))):
         raise AuditError(f"{path}: {_problem(error)}")
     return audit
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant}, which JSON does not have")
 
 
 def _problem(error: jsonschema.ValidationError) -> str:

@@ -18,8 +18,8 @@ from torch.overrides import TorchFunctionMode
 
 from fa_audit.architectures import ARCHITECTURES
 from fa_audit.data_file import checksum
-from fa_audit.errors import AuditError
-from fa_audit.files import write_atomically
+from fa_audit.errors import AuditError, listed, shortened
+from fa_audit.files import FOREIGN, write_bytes
 from fa_audit.learner import Learner, build, load_method
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Method
@@ -31,6 +31,8 @@ RESUME_FORMAT = "fa-audit resume 1"
 HARMLESS = 10**8  # elements, 400 MB
 COPIES = 10  # of a network while it is built; 4 were measured
 LONGEST = 500  # letters of a message of torch
+LARGEST_COUNT, LARGEST_FACTOR = 10_000, 1e6  # constants of a method in a file, far above what trains anything
+CURE = "train the run again or name another file"
 
 
 def learner_tensors(learner: Learner) -> dict[str, Tensor]:
@@ -83,22 +85,25 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu", *, met
     """
     tensors, about = _load(path, FORMAT)
     try:
-        spec = RunSpec.from_dict(about["spec"])
-        if spec.architecture not in ARCHITECTURES:
-            raise AuditError(f"{path}: the architecture '{spec.architecture}' is none of fa-audit's own: not loaded.")
-        method = _method_of(spec.method, about.get("method", {}), method, str(path))
-        _check_sizes(spec, [*about["image_shape"], about["classes"]], len(tensors))
-        with _NoMoreThan(sum(tensor.numel() for tensor in tensors.values())):
-            learner = build(spec, tuple(about["image_shape"]), about["classes"], method)
-        load_learner_tensors(learner, tensors)
-    except AuditError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError, ArithmeticError, AssertionError) as error:
-        told = " ".join(str(error).split())
-        raise AuditError(
-            f"{path}: the tensors do not fit the specification stored with them: {told[:LONGEST]}"
-        ) from error
+        learner = _learner_of(tensors, about, method, str(path))
+    except (*FOREIGN, RuntimeError, AssertionError) as error:
+        odd = "" if isinstance(error, AuditError) else "the tensors do not fit the specification stored with them: "
+        told = " ".join(str(error).split())[:LONGEST].rstrip(" .")
+        raise AuditError(f"{path}: {odd}{told}; {CURE}.") from error
     return learner.to(device)
+
+
+def _learner_of(tensors: dict[str, Tensor], about: dict[str, Any], method: Method | None, path: str) -> Learner:
+    """The learner of a checkpoint's contents; raises whatever comes where they are not what was written."""
+    spec = RunSpec.from_dict(about["spec"])
+    if spec.architecture not in ARCHITECTURES:
+        raise AuditError(f"the architecture {shortened(spec.architecture)} is none of fa-audit's own: not loaded")
+    method = _method_of(spec.method, about.get("method", {}), method, path)
+    _check_sizes(spec, [*about["image_shape"], about["classes"]], len(tensors))
+    with _NoMoreThan(sum(tensor.numel() for tensor in tensors.values())):
+        learner = build(spec, tuple(about["image_shape"]), about["classes"], method)
+    load_learner_tensors(learner, tensors)
+    return learner
 
 
 def _check_sizes(spec: RunSpec, sizes: list[Any], tensors: int) -> None:
@@ -106,9 +111,9 @@ def _check_sizes(spec: RunSpec, sizes: list[Any], tensors: int) -> None:
     options = dict(spec.architecture_options)
     sizes += [value for value in options.values() if not isinstance(value, bool)]
     if odd := [size for size in sizes if type(size) is not int or size < 1]:
-        raise ValueError(f"it has the size {odd[0]!r}, expected an integer >= 1")
+        raise ValueError(f"it has the size {shortened(odd[0])}, expected an integer >= 1")
     if not spec.shallow and options["depth"] > tensors:
-        raise ValueError(f"it describes {options['depth']} blocks, more than there are tensors")
+        raise ValueError(f"it describes {shortened(options['depth'])} blocks, more than there are tensors")
 
 
 class _NoMoreThan(TorchFunctionMode):
@@ -153,25 +158,37 @@ def _method_of(name: str, stored: Mapping[str, Any], given: Method | None, path:
     registered = METHODS.get(name)
     if registered is None or stored.get("class", registered) != registered:
         raise AuditError(
-            f"{path}: written by the method '{name}' ({stored.get('class', 'class unknown')}), which is none of"
+            f"written by the method {shortened(name)} (class {shortened(stored.get('class'))}), which is none of"
             " fa-audit's own. A file does not decide what is imported: pass load_checkpoint(path, method=YourMethod()),"
-            " or --method package.module:ClassName on the command line."
+            " or --method package.module:ClassName on the command line"
         )
-    return _with_constants(load_method(name), stored.get("constants", {}), path)
+    return _with_constants(load_method(name), stored.get("constants", {}))
 
 
-def _with_constants(default: Method, constants: Mapping[str, Any], path: str) -> Method:
+def _with_constants(default: Method, constants: Mapping[str, Any]) -> Method:
     """A registered method with the constants of a file in place of its defaults."""
     known = asdict(default)
-    if odd := [f"{k}={value!r}" for k, value in constants.items() if k not in known or not _fits(value, known[k])]:
+    odd = [
+        f"{shortened(name)[1:-1]}={shortened(value)}"
+        for name, value in constants.items()
+        if name not in known or not _fits(value, known[name])
+    ]
+    if odd:
         kind, expected = type(default).__name__, ", ".join(f"{k}={value!r}" for k, value in known.items())
-        raise AuditError(f"{path}: odd constants of {kind}: {', '.join(odd)}; expected e.g. {expected or 'none'}.")
+        raise AuditError(f"odd constants of {kind}: {listed(odd[:3])}; expected e.g. {expected or 'none'}")
     return replace(default, **constants)
 
 
 def _fits(value: object, default: object) -> bool:
-    """Whether a constant of a file can stand in the place of a registered method's default, which is a plain scalar."""
-    return type(value) is type(default) or (type(default) is float and type(value) is int)
+    """Whether a constant of a file can stand in the place of a registered method's default, which is a plain scalar.
+
+    Sizes, steps and draws decide how long an audit takes: no file may make it endless.
+    """
+    if type(default) is int:
+        return type(value) is int and 1 <= value <= LARGEST_COUNT
+    if type(default) is float:
+        return type(value) in (int, float) and -LARGEST_FACTOR <= value <= LARGEST_FACTOR  # not NaN
+    return type(value) is type(default)
 
 
 @dataclass(frozen=True)
@@ -197,7 +214,7 @@ class Resume:
         # The history grows with the epochs and a safetensors header is bounded: the progress goes in as a tensor.
         written = torch.frombuffer(bytearray(json.dumps(progress).encode()), dtype=torch.uint8)
         tensors = learner_tensors(learner) | moments | {"progress": written}
-        _save(self.path, RESUME_FORMAT, tensors, {"fingerprint": self.fingerprint, "sha256": _checksum(tensors)})
+        _save(self.path, RESUME_FORMAT, tensors, {"fingerprint": self.fingerprint})
 
     def load(self, learner: Learner, optimiser: torch.optim.Optimizer) -> dict[str, Any] | None:
         """Restore the state and return `progress`; None where there is nothing to go on from."""
@@ -214,9 +231,6 @@ class Resume:
                 self.path,
             )
             return None
-        if about.get("sha256") != _checksum(tensors):
-            log.warning("starting over: %s was altered (SHA-256 differs)", self.path)
-            return None
         load_learner_tensors(learner, tensors)
         moments: dict[int, dict[str, Tensor]] = {}
         for name, value in _under("optimiser", tensors).items():
@@ -230,18 +244,20 @@ class Resume:
         self.path.unlink(missing_ok=True)
 
 
-def _checksum(tensors: Mapping[str, Tensor]) -> str:
-    """One SHA-256 over names, types, shapes and contents."""
+def _checksum(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
+    """One SHA-256 over what is said of the tensors, and their names, types, shapes and contents."""
     told = [(name, str(t.dtype), list(t.shape), checksum(t.detach().cpu())) for name, t in sorted(tensors.items())]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([told, about], sort_keys=True).encode()).hexdigest()
 
 
 def _save(path: str | Path, kind: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    about = {"format": kind} | about
+    about |= {"sha256": _checksum(tensors, about)}
     # One metadata key only: safetensors writes several in an arbitrary order, and equal runs must be equal bytes.
-    metadata = {"fa_audit": json.dumps({"format": kind} | about, sort_keys=True)}
+    metadata = {"fa_audit": json.dumps(about, sort_keys=True)}
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     # Not save_file: killed, it leaves a temporary file under a name of its own.
-    write_atomically(path, lambda part: part.write_bytes(save(contiguous, metadata)))
+    write_bytes(path, save(contiguous, metadata))
 
 
 def _load(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -249,13 +265,16 @@ def _load(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any
         with safe_open(path, framework="pt") as stream:
             about = json.loads((stream.metadata() or {})["fa_audit"])
             tensors = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (not a dict)
-        written_as = about["format"]
-    except (OSError, MemoryError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        recorded, written_as = about.pop("sha256", None), about["format"]  # files of older versions have no SHA-256
+        whole = recorded in (None, _checksum(tensors, about))
+    except (OSError, MemoryError, SafetensorError, *FOREIGN) as error:
         found = "no such file" if not Path(path).exists() else "truncated, foreign or executable file"
+        told = " ".join(str(error).split())[:LONGEST].rstrip(" .")
         raise AuditError(
-            f"{path}: {found} ({type(error).__name__}: {error}). Expected safetensors written by fa-audit;"
-            " train the run again or name another file."
+            f"{path}: {found} ({type(error).__name__}: {told}). Expected safetensors written by fa-audit; {CURE}."
         ) from error
     if written_as != kind:
-        raise AuditError(f"{path}: holds '{written_as}', expected '{kind}'.")
+        raise AuditError(f"{path}: holds {shortened(written_as)}, expected '{kind}'; {CURE}.")
+    if not whole:
+        raise AuditError(f"{path}: altered (SHA-256 differs); {CURE}.")
     return tensors, about

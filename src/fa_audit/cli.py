@@ -89,14 +89,14 @@ def _audit(options: argparse.Namespace) -> int:
     from fa_audit.data import load_dataset
     from fa_audit.learner import load_method
     from fa_audit.numerics import set_numerics
-    from fa_audit.runfiles import check_run
+    from fa_audit.sidecar import check_run, read_sidecar
     from fa_audit.training import read_trajectory
 
     set_numerics(threads=1)
     learner = load_checkpoint(options.checkpoint, method=load_method(options.method) if options.method else None)
     data = options.data or Path(f"results/data/{learner.spec.dataset}.safetensors")
     sidecar, history = (options.checkpoint.with_suffix(suffix) for suffix in (".json", ".csv"))
-    facts = _facts(sidecar) if sidecar.exists() else {}
+    facts = read_sidecar(sidecar) if sidecar.exists() else {}
     there = {"trajectory": history} if history.exists() else {}
     check_run(facts, sidecar, checkpoint=options.checkpoint, **there)
     own, bp = (_baseline(path, learner.spec) for path in (options.frozen, options.bp_frozen))
@@ -127,25 +127,18 @@ def _about(spec: RunSpec, facts: Mapping[str, Any]) -> dict[str, Any]:
     return {"spec": spec.to_dict(), "digest": spec.digest, "provenance": provenance("cpu")} | known
 
 
-def _facts(path: Path) -> dict[str, Any]:
-    """A sidecar or baseline file, its specification read and its accuracy checked."""
-    try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        return facts | {"spec": RunSpec.from_dict(facts["spec"]), "accuracy": float(facts["accuracy"])}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise AuditError(f"{path}: expected JSON with a run's 'spec' and 'accuracy' ({error}).") from error
-
-
 def _baseline(path: Path | None, audited: RunSpec) -> tuple[str, float] | None:
     """Name and accuracy of a frozen baseline.
 
     Raises:
         AuditError: it belongs to another cell, so that its accuracy says nothing about the audited network.
     """
+    from fa_audit.sidecar import read_sidecar
+
     if path is None:
         return None
-    facts = _facts(path)
-    spec: RunSpec = facts["spec"]
+    facts = read_sidecar(path)
+    spec = RunSpec.from_dict(facts["spec"])
     if differences := audited.cell_differences(spec):
         raise AuditError(f"{path}: a baseline of another cell; it differs in {', '.join(differences)}. Train its own.")
     if not spec.frozen_blocks:

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from fa_audit.errors import AuditError, first_line, printable
+from fa_audit.files import FOREIGN
 from fa_audit.schema import refusal, size_problems
 
 TEMPLATES = "__use_yte__"  # with it Snakemake's reader runs expressions that the file holds
@@ -40,7 +41,7 @@ def check_config_file(path: str | Path) -> None:
         mark = error.problem_mark
         where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
         raise AuditError(f"{where}: {printable(error.problem or str(error))}; expected YAML or JSON.") from error
-    except (OSError, yaml.YAMLError, ValueError, AttributeError, RecursionError) as error:
+    except (OSError, yaml.YAMLError, *FOREIGN) as error:
         raise AuditError(f"{path}: {printable(first_line(error))}; expected YAML or JSON in UTF-8.") from error
     if problems := list(size_problems(content)):
         raise refusal(str(path), problems)

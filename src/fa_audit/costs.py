@@ -6,12 +6,12 @@ estimate. Imports no torch.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fa_audit.files import read_json
 from fa_audit.methods import METHODS
 from fa_audit.registry import class_literals, entry_of
 from fa_audit.spec import RunSpec
@@ -71,5 +71,5 @@ def relative_time(method: str) -> float:
 
 def read_costs(path: str | Path) -> Costs:
     """The stored benchmarks; none where there is no such file."""
-    stored = json.loads(Path(path).read_text(encoding="utf-8")) if Path(path).exists() else {}
+    stored = read_json(path) if Path(path).exists() else {}
     return Costs({device: stored.get(device, []) for device in DEVICES})

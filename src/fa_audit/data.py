@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fa_audit.data_file import ARRAYS, KEY, checksums, cure, read_data_file
 from fa_audit.errors import AuditError
-from fa_audit.files import write_atomically
+from fa_audit.files import write_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ def save_dataset(dataset: Dataset, path: str | Path) -> None:
     described = {field.name: getattr(dataset, field.name) for field in fields(dataset) if field.name not in ARRAYS}
     described["sha256"] = checksums(described, arrays)
     metadata = {KEY: json.dumps(described, sort_keys=True)}
-    write_atomically(path, lambda part: part.write_bytes(save(arrays, metadata)))
+    write_bytes(path, save(arrays, metadata))
 
 
 def load_dataset(path: str | Path) -> Dataset:

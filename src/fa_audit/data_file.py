@@ -15,6 +15,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from fa_audit.errors import AuditError
+from fa_audit.files import FOREIGN
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 KEY = "fa_audit_dataset"  # of the description, in the file's metadata
@@ -37,7 +38,7 @@ def read_data_file(path: str | Path, framework: str) -> tuple[dict[str, Any], di
         altered = [name for name, found in checksums(described, arrays).items() if found != recorded[name]]
     except FileNotFoundError:
         raise AuditError(f"{path}: no such file; {cure(path)}.") from None
-    except (OSError, SafetensorError, LookupError, TypeError, AttributeError, ValueError, RecursionError) as error:
+    except (OSError, SafetensorError, *FOREIGN) as error:
         raise AuditError(
             f"{path}: not a data set written by fa-audit ({error}). Delete it and {cure(path)}."
         ) from error

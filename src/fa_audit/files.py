@@ -18,6 +18,8 @@ from typing import Any
 
 from fa_audit.errors import AuditError
 
+# What reading JSON, or using it, raises where somebody else wrote it.
+FOREIGN = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 log = logging.getLogger(__name__)
 
@@ -86,9 +88,14 @@ def _umask() -> int:
     return mask
 
 
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    write_atomically(path, lambda part: part.write_bytes(content))
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write UTF-8 text whole or not at all."""
-    write_atomically(path, lambda part: part.write_text(text, encoding="utf-8"))
+    write_bytes(path, text.encode())
 
 
 def write_json(path: str | Path, value: Any) -> None:
@@ -100,18 +107,29 @@ def write_json(path: str | Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
-def read_json(path: str | Path) -> Any:
+def read_json(path: str | Path, expected: str = "JSON") -> Any:
     """What `write_json` wrote.
+
+    Args:
+        expected: what the file should be; ends the sentence "found ...; expected".
 
     Raises:
         AuditError: it is no whole JSON.
     """
+    text = ""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
+        text = Path(path).read_text(encoding="utf-8")
+        return json.loads(text, parse_constant=_refuse)
+    except FOREIGN as error:
+        empty = isinstance(error, json.JSONDecodeError) and not text.strip()
+        found = "an empty file" if empty else f"no JSON ({error})"
         raise AuditError(
-            f"{path}: truncated or foreign file, expected JSON ({error}). Delete it and run snakemake again to make it."
+            f"{path}: found {found}; expected {expected}. Delete it and run snakemake again to make it."
         ) from error
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant}, which JSON does not have")
 
 
 def sha256_of(paths: Iterable[str | Path]) -> str:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import chain, product
 from math import prod
 from typing import Any
 
 from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.datasets import DATASETS
-from fa_audit.errors import AuditError, unknown
+from fa_audit.errors import AuditError, listed, unknown
 from fa_audit.figures import FIGURES, FIGURES_OF_ONE
 from fa_audit.methods import METHODS
 from fa_audit.models import model_problems
 from fa_audit.registry import class_literals, entry_of
-from fa_audit.schema import refusal, schema_problems, size_problems
+from fa_audit.schema import plain_problems, refusal, schema_problems, some
 from fa_audit.spec import Run, RunSpec, parse_run, short_number
 from fa_audit.tables import TABLES, TABLES_OF_ONE
 from fa_audit.thresholds import Thresholds
@@ -146,11 +148,11 @@ def read_grid(config: Mapping[str, Any], schema: Mapping[str, Any]) -> Grid:
         AuditError: one message that lists the problems (the first five), each with its place, what was found
             and what is valid.
     """
-    problems = list(size_problems(config)) or list(schema_problems(config, schema))
+    problems = some(plain_problems(config)) or some(schema_problems(config, schema))
     blocks = {} if problems else config.get("settings", {})  # a configuration may hold models alone
-    problems = problems or list(_grid_size_problems(blocks)) or list(_variation_problems(blocks))
+    problems = problems or some(_grid_size_problems(blocks)) or some(_variation_problems(blocks))
     settings = {} if problems else expanded(blocks)
-    problems = problems or list(_value_problems(settings, schema)) or list(_name_problems(config, settings))
+    problems = problems or some(_value_problems(settings, schema)) or some(_name_problems(config, settings))
     if problems:
         raise refusal("config", problems)
     monitor = _monitor(config)
@@ -198,9 +200,9 @@ def _size(body: Mapping[str, Any]) -> int:
     depths = varied.get("depth", [body["architecture"].get("depth", 1)])
     depth = max((min(value, LARGEST_OPTION) for value in depths if isinstance(value, int)), default=1)
     names = len(body.get("runs", [])) + len(body.get("baselines", [])) + depth * len(body.get("ladder", []))
-    return (
-        prod(map(len, varied.values())) * (names + len(sweep["methods"]) * len(sweep["penalties"])) * len(body["seeds"])
-    )
+    names += len(sweep["methods"]) * len(sweep["penalties"])
+    names = max(1, names)  # settings without any run are expanded, too
+    return prod(map(len, varied.values())) * names * len(body["seeds"])
 
 
 def _variation_problems(blocks: Mapping[str, Any]) -> Iterator[str]:
@@ -291,6 +293,7 @@ def _unreadable(run: str, where: str = "run") -> str:
 
 def _name_problems(config: Mapping[str, Any], settings: Mapping[str, tuple[str, dict[str, Any]]]) -> Iterator[str]:
     """Problems that a schema cannot see: names that nothing answers to, and missing baselines."""
+    yield from _folder_problems(config.get("data_root", ""))
     for name, (_, body) in settings.items():
         yield from _setting_problems(f"settings.{name}", body)
     yield from model_problems(config.get("models", {}))
@@ -298,26 +301,41 @@ def _name_problems(config: Mapping[str, Any], settings: Mapping[str, tuple[str, 
     labelled = {*runs, *settings}
     for name in sorted(set(config.get("labels", {})) - labelled):
         yield str(unknown("run or setting", name, labelled, where="labels"))
+    answering = _answering(settings)
     for kind, registry in (("figures", FIGURES), ("tables", TABLES)):
         for name, body in config.get(kind, {}).items():
             yield from _artefact_problems(
-                f"{kind}.{name}", body.get("kind", name), body["settings"], registry, settings
+                f"{kind}.{name}", body.get("kind", name), body["settings"], registry, answering
             )
 
 
+def _answering(settings: Mapping[str, tuple[str, Any]]) -> dict[str, list[str]]:
+    """The settings that answer to a name: by their own, and by their block's."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, (block, _) in settings.items():
+        for called in dict.fromkeys((name, block)):
+            found[called].append(name)
+    return found
+
+
+def _folder_problems(data_root: str) -> Iterator[str]:
+    if data_root.startswith("~") and os.path.expanduser(data_root) == data_root:
+        yield f"data_root: found '{data_root}', and nobody of that name has a home here; write the whole path."
+
+
 def _artefact_problems(
-    where: str, kind: str, named: list[str], registry: Mapping[str, str], settings: Mapping[str, tuple[str, Any]]
+    where: str, kind: str, named: list[str], registry: Mapping[str, str], answering: Mapping[str, list[str]]
 ) -> Iterator[str]:
     """What is wrong with a figure or a table: its kind, or the settings that it reads."""
     if kind not in registry:
         yield str(unknown(where.partition("s.")[0], kind, registry, where=where))
         return
-    known = {*settings, *(block for block, _ in settings.values())}
-    for name in sorted(set(named) - known):
-        yield str(unknown("setting", name, known, where=f"{where}.settings"))
-    found = [name for name, (block, _) in settings.items() if {name, block} & set(named)]
-    if kind in FIGURES_OF_ONE | TABLES_OF_ONE and len(found) > 1:
-        yield f"{where}.settings: found {', '.join(found)}; a figure or table of kind {kind} shows one setting."
+    for name in sorted(name for name in named if name not in answering):
+        yield str(unknown("setting", name, answering, where=f"{where}.settings"))
+    if kind in FIGURES_OF_ONE | TABLES_OF_ONE:
+        found = dict.fromkeys(chain.from_iterable(answering.get(name, ()) for name in named))
+        if len(found) > 1:
+            yield f"{where}.settings: found {listed(found)}; a figure or table of kind {kind} shows one setting."
 
 
 def _listed(body: Mapping[str, Any]) -> Iterator[str]:
@@ -401,6 +419,6 @@ def _baseline_problems(where: str, audited: list[str], baselines: list[str]) -> 
             needed.setdefault(baseline, []).append(text)
     for baseline in sorted(set(needed) - present):
         yield (
-            f"{where}.baselines: missing '{baseline}', the frozen baseline of {', '.join(needed[baseline])};"
+            f"{where}.baselines: missing '{baseline}', the frozen baseline of {listed(needed[baseline])};"
             " add it to the list."
         )

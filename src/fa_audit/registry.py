@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -51,7 +52,8 @@ def find_module(name: str, folders: Iterable[str | Path]) -> Path | None:
     candidates = (
         Path(folder) / path for folder in folders for path in (relative.with_suffix(".py"), relative / "__init__.py")
     )
-    return next((path for path in candidates if path.is_file()), None)
+    # Not Path.is_file: it fails on names that the system finds too long.
+    return next((path for path in candidates if os.path.isfile(path)), None)
 
 
 @cache

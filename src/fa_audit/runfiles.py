@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -13,8 +13,11 @@ from fa_audit.data import Dataset
 from fa_audit.errors import AuditError
 from fa_audit.files import exclusive, remove_leftovers, sha256_of, write_json, write_text
 from fa_audit.provenance import cuda_versions, device_name, peak_memory_mb, provenance
+from fa_audit.sidecar import check_run, read_sidecar
 from fa_audit.spec import RunSpec
 from fa_audit.training import Trained, train, trajectory_csv
+
+log = logging.getLogger(__name__)
 
 
 def fingerprint(spec: RunSpec, files: Iterable[str | Path], device: str) -> str:
@@ -41,17 +44,42 @@ def train_run(
 ) -> None:
     """Train a run, from where an interrupted training stopped, and write its results as `write_run` does.
 
-    One process at a time: a killed workflow's training may still be at work, and is waited for.
+    One process at a time: a killed workflow's training may still be at work. It is waited for, and what it made is
+    kept.
     """
+    files = {"checkpoint": checkpoint, "trajectory": trajectory}
     with exclusive(resume.path.with_suffix(".lock")):
         remove_leftovers(resume.path, checkpoint, sidecar, trajectory)
-        trained = train(spec, dataset, device=device, resume=resume)
-        write_run(trained, checkpoint, sidecar=sidecar, trajectory=trajectory, device=device)
+        if _is_done(resume.fingerprint, sidecar, **files):
+            log.info("nothing to train: %s is there, of this very run", checkpoint)
+        else:
+            trained = train(spec, dataset, device=device, resume=resume)
+            write_run(trained, **files, sidecar=sidecar, device=device, fingerprint=resume.fingerprint)
         resume.clear()
 
 
+def _is_done(wanted: str, sidecar: str | Path, **files: str | Path) -> bool:
+    """Whether the results of a run are there, and whole.
+
+    Args:
+        wanted: the run's fingerprint.
+    """
+    try:
+        facts = read_sidecar(sidecar, "fingerprint", "checkpoint_sha256", "trajectory_sha256")
+        check_run(facts, sidecar, **files)
+    except (AuditError, OSError):
+        return False
+    return facts["fingerprint"] == wanted
+
+
 def write_run(
-    trained: Trained, checkpoint: str | Path, *, sidecar: str | Path, trajectory: str | Path, device: str
+    trained: Trained,
+    checkpoint: str | Path,
+    *,
+    sidecar: str | Path,
+    trajectory: str | Path,
+    device: str,
+    fingerprint: str,
 ) -> None:
     """Write the results of a run.
 
@@ -60,6 +88,7 @@ def write_run(
         sidecar: JSON with the specification, the final accuracy on the whole test set, wall time and provenance.
         trajectory: CSV of the history.
         device: what it was computed on.
+        fingerprint: everything that decided its bits.
     """
     spec = trained.learner.spec
     save_checkpoint(trained.learner, checkpoint)
@@ -67,6 +96,7 @@ def write_run(
     about = {
         "spec": spec.to_dict(),
         "digest": spec.digest,
+        "fingerprint": fingerprint,
         "accuracy": trained.accuracy,
         "seconds": round(trained.seconds, 3),
         "stopped_after": trained.stopped_after,
@@ -75,22 +105,3 @@ def write_run(
         "provenance": provenance(device) | {"peak_memory_mb": peak_memory_mb(device)},
     }
     write_json(sidecar, about)
-
-
-def check_run(facts: Mapping[str, Any], sidecar: str | Path, **files: str | Path) -> None:
-    """Compare the files of a run with what its sidecar says of them.
-
-    Args:
-        facts: what `sidecar` holds.
-        files: ``checkpoint``, ``trajectory`` or both.
-
-    Raises:
-        AuditError: a file was altered or belongs to another training than the sidecar.
-    """
-    for kind, path in files.items():
-        recorded = facts.get(f"{kind}_sha256")  # absent in files of older versions
-        if recorded and recorded != sha256_of([path]):
-            raise AuditError(
-                f"{path}: altered, or of another training than {sidecar} (SHA-256 differs). Delete both and run the"
-                " training again."
-            )

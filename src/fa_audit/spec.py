@@ -9,12 +9,13 @@ import hashlib
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Any
 
-from fa_audit.errors import AuditError, unknown
+from fa_audit.errors import AuditError, listed, shortened, unknown
 
 RUN_OPTIONS = ("penalty<number>", "frozen", "frozen<k>", "shallow", "random_targets")
 
@@ -165,8 +166,8 @@ class RunSpec:
     def __post_init__(self) -> None:
         for name, (kind, least, text) in RANGES.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, kind) or not least <= value < math.inf:
-                raise AuditError(f"{name}: found {value!r}; expected {text}.")
+            if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= sys.float_info.max:
+                raise AuditError(f"{name}: found {shortened(value)}; expected {text}.")
         for name in ("penalty", "lr", "weight_decay"):  # equal specifications must have equal digests: 0, 0.0, -0.0
             object.__setattr__(self, name, float(getattr(self, name)) + 0.0)
 
@@ -180,14 +181,18 @@ class RunSpec:
         """Rebuild a specification from its dictionary.
 
         Raises:
-            AuditError: a field is missing or unknown.
+            AuditError: a field is missing or unknown, or its value is no number, printable text, true or false.
         """
         names = {field.name for field in fields(cls)}
         if odd := sorted((set(values) ^ names) - {"monitor"}):  # files of older versions have none
             raise AuditError(
-                f"run specification: missing or unknown fields: {', '.join(odd)}; expected {', '.join(sorted(names))}."
+                f"run specification: missing or unknown fields: {listed(odd)}; expected {', '.join(sorted(names))}."
             )
         pairs = {name: tuple(sorted(values.get(name, {}).items())) for name in PAIRS}
+        plain = [(name, values[name]) for name in sorted(names - set(PAIRS))]
+        for name, value in (*plain, *pairs["architecture_options"], *pairs["monitor"]):
+            if not isinstance(value, int | float) and not (isinstance(value, str) and value.isprintable()):
+                raise AuditError(f"{name}: found {shortened(value)}; expected a number, text, true or false.")
         return cls(**{**values, **pairs})
 
     def cell_differences(self, other: RunSpec) -> list[str]:

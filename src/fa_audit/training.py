@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 TRAJECTORY_COLUMNS = (
     "epoch", "layer", "hidden_norm", "grad_norm", "growth", "cosine", "train_loss", "test_accuracy"
 )  # fmt: skip
+MAY_BE_ABSENT = ("growth", "cosine")
 Row = dict[str, float | int | None]
 
 
@@ -211,6 +212,6 @@ def read_trajectory(path: str | Path) -> list[Row]:
 
 
 def _value(name: str, text: str) -> int | float | None:
-    if text == "":
+    if text == "" and name in MAY_BE_ABSENT:
         return None
     return int(text) if name in ("epoch", "layer") else float(text)

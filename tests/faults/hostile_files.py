@@ -46,13 +46,24 @@ def _plain(value: Any) -> Any:
     """Keys and values as JSON can write them."""
     if isinstance(value, dict):
         return {key if isinstance(key, str) else repr(key): _plain(child) for key, child in value.items()}
-    return (
-        [_plain(child) for child in value]
-        if isinstance(value, list)
-        else repr(value)
-        if isinstance(value, bytes)
-        else value
-    )
+    if isinstance(value, list):
+        return [_plain(child) for child in value]
+    return value if value is None or isinstance(value, str | int | float) else repr(value)
+
+
+def hostile_csv(whole: bytes, number: int) -> bytes:
+    """The bytes of a CSV file: cut, with other bytes, or with another cell."""
+    choose = random.Random(number)
+    kind = choose.choice(("cut", "flipped", "cell", "cell"))
+    if kind == "cut":
+        return whole[: choose.randrange(len(whole))]
+    if kind == "flipped":
+        return flipped(whole, choose, range(len(whole)))
+    rows = [row.split(b",") for row in whole.split(b"\n")]
+    row = choose.choice(rows[1:-1])
+    cells = [b"", b"nan", b"-inf", b"1e999", b"0", b"-1", b"9" * 400, b"x", b'"']
+    row[choose.randrange(len(row))] = choose.choice(cells)
+    return b"\n".join(b",".join(row) for row in rows)
 
 
 def flipped(whole: bytes, choose: random.Random, places: range) -> bytes:
@@ -82,6 +93,8 @@ def hostile_checkpoint(whole: bytes, number: int, path: Path, trap: Path) -> Non
         trap: a file that an executed payload would create.
     """
     choose = random.Random(number)
+    if choose.random() < 0.7:
+        whole = _with_header(whole, _without_checksum)  # which tells of every change before anything else does
     (length,) = struct.unpack("<Q", whole[:8])
     kinds = ("cut", "length", "header", "data", "shapes", "about", "foreign", "pickle", "odd", "longer")
     kind = choose.choices(kinds, weights=(4, 1, 5, 3, 3, 8, 2, 2, 1, 1))[0]
@@ -94,8 +107,8 @@ def hostile_checkpoint(whole: bytes, number: int, path: Path, trap: Path) -> Non
         "length": lambda: struct.pack("<Q", choose.choice(lengths)) + whole[8:],
         "header": lambda: flipped(whole, choose, range(8 + length)),
         "data": lambda: flipped(whole, choose, range(8 + length, len(whole))),
-        "shapes": lambda: _with_header(whole, length, lambda header: _reshaped(header, choose)),
-        "about": lambda: _with_header(whole, length, lambda header: _misdescribed(header, choose)),
+        "shapes": lambda: _with_header(whole, lambda header: _reshaped(header, choose)),
+        "about": lambda: _with_header(whole, lambda header: _misdescribed(header, choose)),
         "foreign": lambda: save({"weight": torch.zeros(choose.randint(0, 9))}, choose.choice(notes)),
         "pickle": lambda: _executable(choose, trap),
         "longer": lambda: whole + bytes(choose.randint(1, 99)),
@@ -103,11 +116,18 @@ def hostile_checkpoint(whole: bytes, number: int, path: Path, trap: Path) -> Non
     path.write_bytes(made[kind]())
 
 
-def _with_header(whole: bytes, length: int, change: Any) -> bytes:
+def _with_header(whole: bytes, change: Any) -> bytes:
+    (length,) = struct.unpack("<Q", whole[:8])
     header = json.loads(whole[8 : 8 + length])
     change(header)
     written = json.dumps(header).encode("utf-8", "surrogatepass")
     return struct.pack("<Q", len(written)) + written + whole[8 + length :]
+
+
+def _without_checksum(header: dict[str, Any]) -> None:
+    about = json.loads(header["__metadata__"]["fa_audit"])
+    del about["sha256"]
+    header["__metadata__"]["fa_audit"] = json.dumps(about)
 
 
 def _reshaped(header: dict[str, Any], choose: random.Random) -> None:
@@ -123,10 +143,11 @@ def _reshaped(header: dict[str, Any], choose: random.Random) -> None:
 
 
 def _misdescribed(header: dict[str, Any], choose: random.Random) -> None:
-    """Another specification beside the same tensors: any value, or one of a far larger network."""
+    """Another specification or other constants beside the same tensors: any value, or one of a far larger network."""
     about = json.loads(header["__metadata__"]["fa_audit"])
     large = choose.choice([17, 8192, 10**5, 10**6, 10**9, 2**62, 10**30])
-    options = about["spec"]["architecture_options"]
+    options, constants = about["spec"]["architecture_options"], about["method"]["constants"]
+    values = [large, -large, 0, -1, 2, 10**400, 0.0, 1e300, float("nan"), True, None, "x"]
     shapes = [[1, 8, large], [1, 4, 16], [64], [], [0, 8, 8], [1, -8, -8], "188"]
     changes = (
         lambda: mutate(about, choose),
@@ -137,6 +158,8 @@ def _misdescribed(header: dict[str, Any], choose: random.Random) -> None:
         lambda: about["spec"].update(method=choose.choice(["bp", "fa", "ep", "state_bridge", "os:system", "../x:Y"])),
         lambda: about["spec"].update(architecture=choose.choice(["vit_mini", "bn_cnn", "os:system", "x"])),
         lambda: about["method"].update(constants={"hidden": large}),
+        lambda: constants.update({choose.choice([*constants, "x"]): choose.choice(values)}),
+        lambda: constants.update(dict.fromkeys(constants, choose.choice(values))),
     )
     choose.choice(changes)()
     header["__metadata__"]["fa_audit"] = json.dumps(_plain(copy.deepcopy(about)))

@@ -14,7 +14,6 @@ import os
 import resource
 import signal
 import sys
-import time
 import traceback
 from importlib import import_module
 
@@ -78,7 +77,7 @@ def wait(process, pipe):
     return {"status": status, "said": said.decode()}
 
 
-def prepare(die_at=None, count_to=None, largest_file=None, die_when_larger=None, clock=None):
+def prepare(die_at=None, count_to=None, largest_file=None, die_when_larger=None):
     """Arm a fault in this process.
 
     Args:
@@ -86,7 +85,6 @@ def prepare(die_at=None, count_to=None, largest_file=None, die_when_larger=None,
         count_to: a file that holds in the end how many such changes there were.
         largest_file: no file may grow beyond so many bytes; the system refuses to write more.
         die_when_larger: the same, but the process ends at once, with so many bytes written.
-        clock: what `time.time` gains at every call, in seconds.
     """
     if die_at or count_to:
         watch_changes(die_at, count_to)
@@ -94,9 +92,6 @@ def prepare(die_at=None, count_to=None, largest_file=None, die_when_larger=None,
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL if die_when_larger else signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    if clock:
-        real, calls = time.time, iter(range(1, 1_000_000_000))
-        time.time = lambda: real() + clock * next(calls)
 
 
 def watch_changes(die_at, count_to):

@@ -17,6 +17,7 @@ from projects import command, snakemake, write_config
 
 TARGET = "results/audits/tiny/dfa/seed1.json"
 SIDECAR = "results/checkpoints/tiny/dfa/seed1.json"
+BASELINE = "results/baselines/tiny/bp+frozen/seed1.json"
 CONFIG = {
     "settings": {
         "tiny": {
@@ -196,6 +197,30 @@ def test_damaged_data_cost_nothing_that_was_trained_on_them(complete, finished, 
         done = snakemake(complete, target, "--cores", "2")
         assert done.returncode == 0 and "train_network" not in done.stdout, done.stdout
     assert results(complete) == results(finished[0])
+    recovered(CLEAR_ERROR)
+
+
+@pytest.mark.faults("foreign files of a workflow")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [(SIDECAR, "{}"), (SIDECAR.replace("/dfa/", "/dfa+frozen/"), '{"accuracy": "x"}'), (BASELINE, "[]")],
+)
+def test_a_foreign_file_is_named(complete, finished, recovered, name, text):
+    (complete / name).write_text(text)
+    refused(complete, f"{name}: ", "Delete it and run the training again")
+    (complete / name).unlink()
+    rerun_to_the_same_bits(complete, finished)
+    recovered(CLEAR_ERROR)
+
+
+@pytest.mark.faults("results of another run under a run's name")
+def test_the_results_of_another_run_are_not_audited(complete, finished, recovered):
+    for path in (complete / "results").rglob("dfa+frozen/seed1.*"):
+        if path.parts[-4] in ("checkpoints", "trajectories"):
+            shutil.copyfile(path, path.parents[1] / "dfa" / path.name)
+    refused(complete, "of another run than the configuration asks for: frozen_blocks 2, not 0", "Delete it")
+    (complete / SIDECAR).with_suffix(".safetensors").unlink()
+    rerun_to_the_same_bits(complete, finished)
     recovered(CLEAR_ERROR)
 
 
