@@ -11,7 +11,7 @@ import yaml
 
 from fa_audit.errors import AuditError, first_line, printable
 from fa_audit.files import FOREIGN
-from fa_audit.schema import refusal, size_problems
+from fa_audit.schema import plain_problems, refusal
 
 TEMPLATES = "__use_yte__"  # with it Snakemake's reader runs expressions that the file holds
 
@@ -43,7 +43,7 @@ def check_config_file(path: str | Path) -> None:
         raise AuditError(f"{where}: {printable(error.problem or str(error))}; expected YAML or JSON.") from error
     except (OSError, yaml.YAMLError, *FOREIGN) as error:
         raise AuditError(f"{path}: {printable(first_line(error))}; expected YAML or JSON in UTF-8.") from error
-    if problems := list(size_problems(content)):
+    if problems := list(plain_problems(content)):
         raise refusal(str(path), problems)
     if isinstance(content, dict) and TEMPLATES in content:
         raise AuditError(f"{path}: found '{TEMPLATES}'; expected plain YAML, without templates.")
