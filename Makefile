@@ -50,7 +50,7 @@ bench: bootstrap ## measure the speed of training, of every method's step and of
 archive: bootstrap ## pack the results of CONFIG=config.yaml into ARCHIVE=results.tar (docs/archive.md)
 	@$(IN_VENV) .venv/bin/python tools/archive.py --configfile "$(CONFIG)" "$(ARCHIVE)"
 
-verify: bootstrap ## check figures and tables against results/MANIFEST.json
+verify: bootstrap ## check results against results/MANIFEST.json and what an archive says of them
 	@$(IN_VENV) .venv/bin/fa-audit verify
 
 clean-env: ## delete .venv

@@ -1,16 +1,20 @@
 """Results packed with `make archive` and unpacked in a clone elsewhere: nothing to do, and every artefact verifies."""
 
+import base64
 import importlib.util
 import json
 import os
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
 
 import pytest
+import torch
 from projects import ROOT, copy_sources, planned, snakemake, write_config
+from safetensors.torch import save_file
 
 from fa_audit.files import exclusive
 
@@ -107,7 +111,10 @@ def test_unpacked_in_a_clone_elsewhere_there_is_nothing_to_do_and_everything_ver
     assert planned(folder) == {}
     done = make(folder, "verify")
     assert done.returncode == 0, done.stdout
-    assert done.stdout == "results/MANIFEST.json: 4 artefacts and 3 inputs, all as recorded\n"
+    with tarfile.open(packed) as tar:
+        count = len(tar.getnames()) - 1  # without the list itself
+    lists = "results/MANIFEST.json and results/ARCHIVE.json"
+    assert done.stdout == f"{lists}: 4 artefacts, 4 inputs, {count} archived files; all as recorded\n"
     with (folder / "src/fa_audit/protocol/verdicts.py").open("a") as stream:
         stream.write("# edited\n")
     jobs = planned(folder)
@@ -120,23 +127,36 @@ def test_what_is_not_as_recorded_is_named_with_what_to_do(packed, tmp_path):
         stream.write("better\n")
     (folder / INPUT).unlink()
     done = make(folder, "verify")
-    altered, missing, summary = done.stdout.splitlines()
+    altered, missing, summary = done.stdout.splitlines()[-3:]
     assert done.returncode != 0 and summary.endswith("2 not as recorded")
     recorded = json.loads((folder / "results/MANIFEST.json").read_text())["artefacts"][TABLE]
     assert altered.startswith(f"{TABLE}: found SHA-256 ") and f"expected SHA-256 {recorded['sha256']}" in altered
     assert missing.startswith(f"{INPUT}: found no file; expected SHA-256 {recorded['inputs'][INPUT]}")
-    assert altered.endswith(f"or make it again with snakemake --force {TABLE}.")
+    assert altered.endswith(f"snakemake --force {TABLE} and the --configfile that it was made with.")
 
 
-@pytest.mark.parametrize("content", [None, "{", "[]", '{"artefacts": {"a": {}}}'])
-def test_a_manifest_that_is_none_is_one_line(tmp_path, content):
-    (tmp_path / "results").mkdir()
-    if content is not None:
-        (tmp_path / "results/MANIFEST.json").write_text(content)
-    program = [sys.executable, "-m", "fa_audit.cli", "verify"]
-    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr.startswith("fa-audit: results/MANIFEST.json: ")
-    assert len(done.stderr.splitlines()) == 1
+def test_every_file_of_an_archive_is_compared(packed, tmp_path):
+    folder = unpacked(packed, tmp_path / "clone")
+    with tarfile.open(packed) as tar:
+        names = sorted(set(tar.getnames()) - {"results/ARCHIVE.json", "results/MANIFEST.json"})
+    assert {name.split("/")[1] for name in names if "/" in name} >= {
+        "audits",
+        "checkpoints",
+        "data",
+        "logs",
+        "metadata",
+    }
+    for name in names:
+        (folder / name).write_bytes(b"altered")
+    done = make(folder, "verify")
+    assert {line.partition(":")[0] for line in done.stdout.splitlines()[:-1]} == set(names)
+
+
+def test_half_an_archive_does_not_verify(packed, tmp_path):
+    folder = clone(tmp_path / "clone")
+    (tmp_path / "half.tar").write_bytes(packed.read_bytes()[: packed.stat().st_size // 2])
+    subprocess.run(["tar", "-xf", tmp_path / "half.tar"], cwd=folder, stderr=subprocess.DEVNULL)
+    assert make(folder, "verify").returncode != 0
 
 
 def test_an_archive_names_nobody_and_nothing_outside_and_holds_no_unfinished_work(packed):
@@ -152,6 +172,87 @@ def test_an_archive_names_nobody_and_nothing_outside_and_holds_no_unfinished_wor
 def test_the_same_results_give_the_same_bytes(packed, project):
     assert make(project, "archive", "CONFIG=tiny.yaml", "ARCHIVE=elsewhere/again.tar").returncode == 0
     assert (project / "elsewhere/again.tar").read_bytes() == packed.read_bytes()
+
+
+def test_linked_folders_and_private_files_give_the_same_bytes(packed, project, tmp_path):
+    for name in ("results/checkpoints", "results/data", ".snakemake/metadata"):
+        place = tmp_path / "scratch" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(project / name, place)
+        (project / name).symlink_to(place)
+    (project / "results/tables/again").symlink_to(project / "results")
+    for path in [*project.rglob("*.csv"), *tmp_path.glob("scratch/results/**/*.*")]:
+        path.chmod(0o600)
+    done = make(project, "archive", "CONFIG=tiny.yaml", preexec_fn=lambda: os.umask(0o077))
+    assert done.returncode == 0, done.stderr
+    assert (project / "results.tar").read_bytes() == packed.read_bytes()
+
+
+def test_a_link_that_leads_nowhere_is_refused(project, tmp_path):
+    shutil.rmtree(project / "results/checkpoints")
+    (project / "results/checkpoints").symlink_to(tmp_path / "not mounted")
+    line = refused(make(project, "archive", "CONFIG=tiny.yaml"))
+    assert f"results/checkpoints: found a link to {tmp_path}/not mounted, where nothing is" in line
+
+
+def record_of(folder, path):
+    return folder / ".snakemake/metadata" / base64.urlsafe_b64encode(path.encode()).decode()
+
+
+def test_a_result_without_its_record_is_refused_until_it_has_one(packed, project):
+    audit = "results/audits/tiny/dfa+frozen/seed1.json"
+    record = record_of(project, audit)
+    whole = record.read_text()
+    record.write_text(whole[:100])
+    assert f"{record.relative_to(project)}: truncated or foreign" in refused(
+        make(project, "archive", "CONFIG=tiny.yaml")
+    )
+    record.unlink()
+    line = refused(make(project, "archive", "CONFIG=tiny.yaml"))
+    assert f"{audit}: no record of how snakemake made it" in line
+    cure = shlex.split(line.partition("with snakemake ")[2].partition(";")[0])
+    done = snakemake(project, *cure, "--cores", "1", config=None)
+    assert done.returncode == 0, done.stdout
+    assert make(project, "archive", "CONFIG=tiny.yaml").returncode == 0
+    (project / "results/notes.txt").touch()
+    assert "results/notes.txt: no record" in refused(make(project, "archive", "CONFIG=tiny.yaml"))
+
+
+def test_what_snakemake_made_outside_results_is_refused(project):
+    (project / "elsewhere.txt").touch()
+    record_of(project, "elsewhere.txt").write_text("{}")
+    assert "elsewhere.txt: snakemake made it outside results/" in refused(make(project, "archive", "CONFIG=tiny.yaml"))
+
+
+MODEL = """import torch
+
+
+def make():
+    block = lambda: torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU())
+    return torch.nn.Sequential(torch.nn.Flatten(), block(), block(), torch.nn.Linear(64, 10))
+"""
+
+
+def test_models_alone_are_packed_with_the_files_that_their_configuration_names(tmp_path):
+    folder = clone(tmp_path / "project")
+    (folder / "mine").mkdir()
+    (folder / "mine/__init__.py").touch()
+    (folder / "mine/net.py").write_text(MODEL)
+    weights = {"1.0.weight": (64, 64), "1.0.bias": (64,), "2.0.weight": (64, 64), "2.0.bias": (64,)}
+    state = {name: torch.eye(*shape) if len(shape) == 2 else torch.zeros(shape) for name, shape in weights.items()}
+    save_file(state | {"3.weight": torch.ones(10, 64), "3.bias": torch.zeros(10)}, folder / "w.safetensors")
+    model = {"dataset": "digits", "model": "mine.net:make", "blocks": ["1", "2"], "reads": "all features", "batches": 1}
+    outside = str(shutil.copyfile(folder / "w.safetensors", tmp_path / "outside.safetensors"))
+    models = {"own": model | {"weights": "w.safetensors"}, "other": model | {"weights": outside}}
+    write_config(folder, {"models": models})
+    done = snakemake(folder, "--cores", "1")
+    assert done.returncode == 0, done.stdout
+    said = make(folder, "archive", "CONFIG=tiny.yaml")
+    assert said.returncode == 0, said.stderr
+    assert "tiny.yaml names: mine/__init__.py, mine/net.py, w.safetensors\n" in said.stdout
+    assert said.stdout.endswith(f"under the same names: {outside}\n")
+    copy = unpacked(folder / "results.tar", tmp_path / "copy")
+    assert planned(copy) == {} and make(copy, "verify").stdout.startswith("results/ARCHIVE.json: ")
 
 
 def test_incomplete_or_altered_results_are_refused(project):

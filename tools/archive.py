@@ -6,6 +6,10 @@ python tools/archive.py [--configfile FILE] [ARCHIVE.tar]
 from __future__ import annotations
 
 import argparse
+import base64
+import io
+import json
+import os
 import re
 import subprocess
 import sys
@@ -14,17 +18,27 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import yaml
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "workflow_scripts"))
+sys.path.append(os.getcwd())  # methods and models of the user's own
 
+from _code import code_files
 from _lock import claim_folder
 
-from fa_audit.errors import AuditError
-from fa_audit.files import write_atomically
-from fa_audit.verification import mismatches
+from fa_audit.errors import AuditError, printable
+from fa_audit.files import read_json, write_atomically
+from fa_audit.grid import read_grid
+from fa_audit.methods import METHODS
+from fa_audit.origin import content_digest
+from fa_audit.spec import parse_run
+from fa_audit.verification import ARCHIVED, MANIFEST, verified
 
-RESULTS, RECORDS, MANIFEST = Path("results"), Path(".snakemake/metadata"), Path("results/MANIFEST.json")
-LEFT_OUT = (Path("results/README.md"), Path("results/resume"))  # the clone has the one; the other is unfinished work
+RESULTS, RECORDS, SCHEMA = Path("results"), Path(".snakemake/metadata"), Path("schemas/config.schema.yaml")
+# The clone has its README.md; resume/ is unfinished work; another archive's list was unpacked with it.
+LEFT_OUT = (RESULTS / "README.md", RESULTS / "resume", ARCHIVED)
+UNRECORDED = (RESULTS / "logs", RESULTS / "benchmarks")  # nothing is made from them
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,14 +50,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         check_names(options.archive, options.configfile)
         check_results(options.configfile)
-        files = [*packed_files(), options.configfile]
-        write_atomically(options.archive, partial(write_tar, files=files))
+        files = results_and_records()
+        check_records(files, options.configfile)
+        named = files_of_the_user(options.configfile)
+        files += [options.configfile, *(path for path in named if in_project(path))]
+        write_atomically(options.archive, partial(write_tar, files=sorted(set(files))))
     except (AuditError, OSError) as error:
-        print(f"fa-audit: {error}", file=sys.stderr)
+        print(f"fa-audit: {printable(str(error))}", file=sys.stderr)
         return 1
-    print(f"{options.archive}: {len(files)} files, {options.archive.stat().st_size / 1e6:.1f} MB. In a fresh clone:")
-    print(f"  tar -xf {options.archive.name} && make verify && snakemake -n --configfile {options.configfile}")
+    say(options.archive, options.configfile, named)
     return 0
+
+
+def say(archive: Path, configfile: Path, named: Sequence[Path]) -> None:
+    """What was packed, what must be taken along by hand, and what to do with it."""
+    print(f"{archive}: {archive.stat().st_size / 1e6:.1f} MB. In a fresh clone:")
+    print(f"  tar -xf {archive.name} && make verify && snakemake -n --configfile {configfile}")
+    if inside := [str(path) for path in named if in_project(path)]:
+        print(f"With the files of your own that {configfile} names: {', '.join(inside)}")
+    if outside := [str(path) for path in named if not in_project(path)]:
+        print(f"Not in it, since they lie elsewhere; needed there under the same names: {', '.join(outside)}")
 
 
 def check_names(archive: Path, configfile: Path) -> None:
@@ -69,7 +95,7 @@ def check_results(configfile: Path) -> None:
             f"results of {configfile} are incomplete or stale: {jobs} jobs to do (snakemake -n --configfile"
             f" {configfile} lists them). Do them first, or name the configuration of your results with CONFIG=FILE."
         )
-    if MANIFEST.is_file() and (problems := mismatches(MANIFEST)):
+    if MANIFEST.is_file() and (problems := verified([MANIFEST])[0]):
         raise AuditError(problems[0])
 
 
@@ -87,23 +113,89 @@ def jobs_to_do(configfile: Path) -> int:
     return int(total[1]) - 1  # without the target rule
 
 
-def packed_files() -> Iterator[Path]:
-    """Every result and every record, sorted; neither unfinished trainings nor what a killed process left behind."""
-    for path in sorted([*RESULTS.rglob("*"), *RECORDS.rglob("*")]):
-        unfinished = path.name.startswith(".") and ".part" in path.suffixes
-        if path.is_file() and not unfinished and not any(path.is_relative_to(other) for other in LEFT_OUT):
+def results_and_records() -> list[Path]:
+    """Every result and every record; neither unfinished trainings nor what a killed process left behind."""
+    found = [*files_below(RESULTS), *files_below(RECORDS)]
+    return [path for path in found if not (is_leftover(path) or any(map(path.is_relative_to, LEFT_OUT)))]
+
+
+def is_leftover(path: Path) -> bool:
+    return path.name.startswith(".") and ".part" in path.suffixes
+
+
+def files_below(folder: Path, above: Sequence[Path] = ()) -> Iterator[Path]:
+    """Every file of a folder, those of linked folders too; a link to a folder that it lies in is not followed."""
+    real = folder.resolve()
+    for path in sorted(folder.iterdir()) if real not in above else ():
+        if path.is_dir():
+            yield from files_below(path, (*above, real))
+        elif path.is_file():
             yield path
+        elif path.is_symlink():
+            raise AuditError(
+                f"{path}: found a link to {os.readlink(path)}, where nothing is; mount it, or delete the link."
+            )
+
+
+def check_records(files: Sequence[Path], configfile: Path) -> None:
+    """Refuse results without records, which would look stale elsewhere, and records of what is not packed."""
+    recorded = {recorded_path(path) for path in files if path.is_relative_to(RECORDS)}
+    if lacking := sorted(path for path in recorded.difference(files) if path.exists()):
+        raise AuditError(f"{lacking[0]}: snakemake made it outside {RESULTS}/, so that the archive would lack it.")
+    made = {path for path in files if path.is_relative_to(RESULTS) and not any(map(path.is_relative_to, UNRECORDED))}
+    if bare := sorted(made - recorded):
+        raise AuditError(
+            f"{bare[0]}{f' and {len(bare) - 1} more files' if bare[1:] else ''}: no record of how snakemake made it, so"
+            f" that it would look stale elsewhere. Write all records with snakemake --touch --forceall --configfile"
+            f" {configfile}; what is of another configuration or no result, move out of {RESULTS}/."
+        )
+
+
+def recorded_path(record: Path) -> Path:
+    """The file that a record is about: its name is the file's in base64, cut into folders where it is too long.
+
+    Raises:
+        AuditError: it is no record, or half of one, which Snakemake would pass over.
+    """
+    read_json(record)
+    try:
+        return Path(base64.urlsafe_b64decode("".join(record.relative_to(RECORDS).parts).replace("@", "")).decode())
+    except ValueError as error:
+        raise AuditError(f"{record}: no record that snakemake wrote ({error}); delete it.") from error
+
+
+def files_of_the_user(configfile: Path) -> list[Path]:
+    """What a configuration names that is not the project's: weights of models, modules of models and methods."""
+    config, schema = (yaml.safe_load(path.read_text("utf-8")) for path in (configfile, SCHEMA))
+    runs = {
+        run for setting in read_grid(config, schema).settings.values() for run in (*setting.runs, *setting.baselines)
+    }
+    models = config.get("models", {}).values()
+    entries = {parse_run(run).method for run in runs} - METHODS.keys() | {model["model"] for model in models}
+    modules = {entry.partition(":")[0] for entry in entries}
+    packages = {path for name in modules for path in Path(name.partition(".")[0]).rglob("*.py")}
+    weights = {Path(model["weights"]) for model in models if model.get("weights")}
+    found = weights | packages | set(map(Path, code_files(*sorted(modules))))
+    return sorted(path for path in found if path.parts[0] not in ("src", "workflow_scripts"))
+
+
+def in_project(path: Path) -> bool:
+    return not path.is_absolute() and ".." not in path.parts
 
 
 def write_tar(part: Path, files: Sequence[Path]) -> None:
-    """The same files give the same bytes, whoever packs them."""
+    """The same files give the same bytes, whoever packs them; their list is first: half an archive does not verify."""
     with tarfile.open(part, "w", dereference=True) as tar:
+        listed = json.dumps({"files": {str(path): content_digest(path) for path in files}}, indent=2).encode()
+        first = tarfile.TarInfo(str(ARCHIVED))
+        first.size, first.mtime = len(listed), max(int(path.stat().st_mtime) for path in files)
+        tar.addfile(first, io.BytesIO(listed))
         for path in files:
             tar.add(path, recursive=False, filter=nobody_s)
 
 
 def nobody_s(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    return member.replace(uid=0, gid=0, uname="", gname="", mtime=int(member.mtime), deep=False)
+    return member.replace(uid=0, gid=0, uname="", gname="", mode=0o644, mtime=int(member.mtime), deep=False)
 
 
 if __name__ == "__main__":

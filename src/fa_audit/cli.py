@@ -41,7 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     _audit_parser(commands.add_parser("audit", help="audit a checkpoint"))
     _report_parser(commands.add_parser("report", help="fill in the reporting template from the audits of one cell"))
     _train_parser(commands.add_parser("train", help="train one network and write its checkpoint"))
-    _verify_parser(commands.add_parser("verify", help="check figures, tables and their inputs against MANIFEST.json"))
+    _verify_parser(
+        commands.add_parser("verify", help="check results against MANIFEST.json and an archive's list of them")
+    )
     for name, command in (("methods", _methods), ("architectures", _architectures), ("datasets", _datasets)):
         commands.add_parser(name, help=f"list the {name}").set_defaults(command=command)
     return parser
@@ -80,7 +82,9 @@ def _train_parser(parser: argparse.ArgumentParser) -> None:
 
 def _verify_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_verify)
-    parser.add_argument("manifest", type=Path, nargs="?", default=Path("results/MANIFEST.json"))
+    parser.add_argument(
+        "manifest", type=Path, nargs="?", help="default results/MANIFEST.json, and an archive's results/ARCHIVE.json"
+    )
 
 
 def _audit(options: argparse.Namespace) -> int:
@@ -213,12 +217,14 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from fa_audit.verification import mismatches, recorded_digests
+    from fa_audit.verification import ARCHIVED, MANIFEST, verified
 
-    problems = mismatches(options.manifest)
+    there = [path for path in (MANIFEST, ARCHIVED) if path.exists()]
+    paths = [options.manifest] if options.manifest else there or [MANIFEST]
+    problems, counted = verified(paths)
     print("\n".join(problems), end="\n" if problems else "")
-    counted = " and ".join(f"{len(files)} {kind}" for kind, files in recorded_digests(options.manifest).items())
-    print(f"{options.manifest}: {counted}, {f'{len(problems)} not' if problems else 'all'} as recorded")
+    where = printable(" and ".join(map(str, paths)))
+    print(f"{where}: {counted}; {f'{len(problems)} not' if problems else 'all'} as recorded")
     return 1 if problems else 0
 
 
