@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def say(archive: Path, configfile: Path, named: Sequence[Path]) -> None:
     """What was packed, what must be taken along by hand, and what to do with it."""
     print(f"{archive}: {archive.stat().st_size / 1e6:.1f} MB. In a fresh clone:")
-    print(f"  tar -xf {archive.name} && make verify && snakemake -n --configfile {configfile}")
+    print(f"  tar -xf {archive.name} && make verify && snakemake -n all --configfile {configfile}")
     if inside := [str(path) for path in named if in_project(path)]:
         print(f"With the files of your own that {configfile} names: {', '.join(inside)}")
     if outside := [str(path) for path in named if not in_project(path)]:
@@ -101,7 +101,7 @@ def check_results(configfile: Path) -> None:
 
 def jobs_to_do(configfile: Path) -> int:
     """How many jobs Snakemake would do for everything in a configuration."""
-    dry_run = ["--dry-run", "--quiet", "rules", "--configfile", str(configfile)]
+    dry_run = ["all", "--dry-run", "--quiet", "rules", "--configfile", str(configfile)]
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", *dry_run], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

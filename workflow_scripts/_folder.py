@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
@@ -24,7 +25,7 @@ def check_writable() -> None:
         AuditError: there is one, or its disk is full.
     """
     there = [path if path.exists() else Path(".") for path in map(Path, WRITTEN)]
-    for folder in [*there, *Path("results").glob("*/")]:
+    for folder in [*there, *(Path(place) for place, _, _ in os.walk("results"))]:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise AuditError(
                 f"{folder.resolve()}: cannot be written to, so no job was started. Make it writable (is its disk"
@@ -66,17 +67,20 @@ def check_times(code: Path) -> None:
     """
     folders = [code / "src", code / "workflow_scripts", *(Path("results") / name for name in DEPENDED_ON)]
     now = max(time.time(), _probe(Path(".snakemake")))  # a file server has a clock of its own
-    late = [path for path in _files(folders) if os.stat(path).st_mtime > now]
+    late = [(path, changed) for path, changed in _files(folders) if changed > now]
     if late:
         more = f" and {len(late) - 1} more files" if late[1:] else ""
         raise AuditError(
-            f"{late[0]}{more}: last changed {time.ctime(os.stat(late[0]).st_mtime)}, which is in the future: the clock"
-            f" says {time.ctime(now)}. Results made from it would look older than it. Set the clock, or give such files"
-            f" the present time: find {' '.join(map(str, folders[:2]))} results -newermt now -exec touch {{}} +"
+            f"{late[0][0]}{more}: last changed {time.ctime(late[0][1])}, which is in the future: the clock says"
+            f" {time.ctime(now)}. Results made from it would look older than it. Set the clock, or give such files the"
+            f" present time: find {' '.join(map(str, folders[:2]))} results -newermt now -exec touch {{}} +"
         )
 
 
-def _files(folders: Iterable[Path]) -> Iterator[str]:
+def _files(folders: Iterable[Path]) -> Iterator[tuple[str, float]]:
+    """Every file with the time of its last change; a link to nothing, or a file that is gone by now, is none."""
     for folder in folders:
         for place, _, names in os.walk(folder):
-            yield from (os.path.join(place, name) for name in names)
+            for path in (os.path.join(place, name) for name in names):
+                with contextlib.suppress(OSError):
+                    yield path, os.stat(path).st_mtime
