@@ -17,8 +17,12 @@ wildcard_constraints:
     table="[a-z0-9_]+",
 
 
-include: "rules/config.smk"
-include: "rules/common.smk"
+include: "rules/helpers/config.smk"
+include: "rules/helpers/grid.smk"
+include: "rules/helpers/artefacts.smk"
+include: "rules/helpers/resources.smk"
+include: "rules/helpers/models.smk"
+include: "rules/helpers/messages.smk"
 include: "rules/data.smk"
 include: "rules/train.smk"
 include: "rules/baselines.smk"
