@@ -204,9 +204,7 @@ def test_a_result_without_its_record_is_refused_until_it_has_one(packed, project
     record = record_of(project, audit)
     whole = record.read_text()
     record.write_text(whole[:100])
-    assert f"{record.relative_to(project)}: truncated or foreign" in refused(
-        make(project, "archive", "CONFIG=tiny.yaml")
-    )
+    assert f"{record.relative_to(project)}: found no JSON" in refused(make(project, "archive", "CONFIG=tiny.yaml"))
     record.unlink()
     line = refused(make(project, "archive", "CONFIG=tiny.yaml"))
     assert f"{audit}: no record of how snakemake made it" in line

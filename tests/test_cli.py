@@ -79,7 +79,7 @@ def test_markdown_is_a_section_with_tables(folder, capsys):
             ["train", "dfx", "x.safetensors", "--data", "DATA"],
             "unknown method 'dfx'; known: bp, brsf, credit_bridge, dfa",
         ),
-        (["train", "dfa", "x.safetensors", "--data", "missing"], "not a data set written by fa-audit"),
+        (["train", "dfa", "x.safetensors", "--data", "missing"], "missing: no such file"),
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--architecture", "x"], "unknown architecture 'x'"),
         (["train", "dfa", "x.json", "--data", "DATA"], "expected a name that ends in .safetensors"),
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--epochs", "0"], "epochs: found 0"),

@@ -14,6 +14,8 @@ from forks import snakemake_calls
 from printed_audits import printed_audits
 from projects import ROOT, copy_sources, write_config
 
+from fa_audit.data import save_dataset
+from fa_audit.datasets.digits import digits
 from fa_audit.runfiles import fingerprint
 
 # A torch with cards that need no driver: NVIDIA's names of those that CARDS lists.
@@ -187,8 +189,7 @@ def outcomes(tmp_path_factory):
     """Every start, on a machine that looks as if it had a GPU; what is let start touches a file."""
     folder = copy_sources(tmp_path_factory.mktemp("devices") / "project")
     write_config(folder, TINY)
-    (folder / DATA).parent.mkdir(parents=True)
-    (folder / DATA).touch()
+    save_dataset(digits(folder), folder / DATA)
     (folder / "nvidia-smi").write_text("#!/bin/sh\necho 'GPU 0: A card (UUID: GPU-0)'\n")
     (folder / "nvidia-smi").chmod(0o755)
     (folder / "mine").mkdir()

@@ -32,7 +32,7 @@ def test_what_the_slurm_profile_offers_in_comments_is_yaml_and_about_its_rules()
     blocks = re.findall(r"^# [\w-]+:\n(?:#   .+\n)+", SLURM.read_text(), flags=re.MULTILINE)
     offered = [yaml.safe_load(re.sub("^# ", "", block, flags=re.MULTILINE)) for block in blocks]
     assert [list(entry) for entry in offered] == [["default-resources"], ["set-resources"], ["set-resources"]]
-    rules = "".join(path.read_text() for path in (ROOT / "rules").glob("*.smk"))
+    rules = "".join(path.read_text() for path in (ROOT / "rules").rglob("*.smk"))
     computing = set(re.findall(r"^rule (\w+):\n(?:(?!^rule ).*\n)*?        gpu=gpus,", rules, flags=re.MULTILINE))
     assert [set(entry["set-resources"]) for entry in offered[1:]] == [computing] * 2
 
