@@ -144,7 +144,7 @@ class Disturbed:
     def check_same(self, folder, run="dfa+penalty1e-2", epochs=8):
         """The results are all there with the undisturbed bits, and nothing else is left."""
         whole = self.undisturbed(run, epochs)[0]
-        assert names(folder) == names(whole)
+        assert names(folder) == names(whole), (names(folder), names(whole))
         self.check_whole(folder, run, epochs)
         ours, theirs = (lasting(json.loads((place / "net.json").read_text())) for place in (folder, whole))
         assert ours == theirs

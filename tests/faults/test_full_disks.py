@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from disks import fill, read_only, small_disk
-from harness import CLEAR_ERROR, SAME_BITS, at_random, clear_error
+from harness import CLEAR_ERROR, SAME_BITS, at_random, clear, clear_error
 
 NO_SPACE = ("not written", "No space left on device", "free on its disk", "Free some space", "run the same command")
 
@@ -27,18 +27,28 @@ def test_a_training_on_a_full_disk(disturbed, tmp_path, recovered, free):
 @pytest.mark.faults("disk full in the middle of a training")
 @pytest.mark.parametrize("moment", at_random(6, "full"))
 def test_a_disk_that_becomes_full_keeps_the_last_state(disturbed, tmp_path, recovered, moment):
-    needed = disturbed.undisturbed(epochs=20)[1]
+    delay = moment * disturbed.undisturbed(epochs=20)[1] / 2
     with small_disk(tmp_path, 400_000) as disk:
-        process = disturbed.start(disk, epochs=20)
-        while not (disk / ".net.resume").exists():
-            time.sleep(0.001)
-        time.sleep(moment * needed / 2)
-        while not ended(process):  # every new state frees the place of the one before
-            ballast = fill(disk, 0)
-        clear_error(*disturbed.server.wait(process), *NO_SPACE)
-        ballast.unlink()
+        status, said = starved(disturbed, disk, delay)
+        while status == 0:  # it was at its end before the disk was full
+            clear(disk)
+            delay /= 2
+            status, said = starved(disturbed, disk, delay)
+        clear_error(status, said, *NO_SPACE)
         assert "going on after epoch" in disturbed.rerun_to_the_same_bits(disk, epochs=20)
     recovered(SAME_BITS)
+
+
+def starved(disturbed, disk, delay):
+    """The outcome of a training whose disk is full some seconds after its first state."""
+    process = disturbed.start(disk, epochs=20)
+    while not (disk / ".net.resume").exists():
+        time.sleep(0.001)
+    time.sleep(delay)
+    while not ended(process):  # every new state frees the place of the one before
+        fill(disk, 0)
+    (disk / "ballast").unlink(missing_ok=True)
+    return disturbed.server.wait(process)
 
 
 def ended(process):

@@ -54,12 +54,13 @@ def problem(text, outcome):
     lines = outcome.said.splitlines()
     ours = [number for number, line in enumerate(lines) if line.startswith("fa-audit: ")]
     planned = "Building DAG of jobs..." in lines
-    if nobody_can_read(text):
-        return "" if (outcome.status, ours, planned) == (1, [], False) else "accepted, although it is no mapping"
+    unreadable = nobody_can_read(text)
+    if unreadable and not ours:  # Snakemake's own reader refuses it, in its own words
+        return "" if (outcome.status, planned) == (1, False) else "accepted, although it is no mapping"
     if "Traceback" in outcome.said:
         return "a traceback"
     if outcome.status == 0:
-        return "" if planned and not ours else "no plan"
+        return "" if planned and not (ours or unreadable) else "no plan"
     if outcome.status != 1 or len(ours) != 1:
         return f"status {outcome.status} and {len(ours)} errors"
     more = [line for line in lines[ours[0] + 1 :] if not line.startswith("  ")]
