@@ -11,6 +11,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+SNAKEMAKE_S = ("api", "cli", "dag", "workflow", "report", "scheduling.job_scheduler", "executors.dryrun")
+MODULES = (*(f"snakemake.{name}" for name in SNAKEMAKE_S), "smart_open", "yte", "jsonschema", "numpy", "safetensors")
 SECONDS, BYTES = 60, 4 * 2**30  # of CPU and of memory: enough for a plan, not for an explosion
 
 
@@ -69,8 +71,8 @@ def _call(arguments, environment, output):
 if __name__ == "__main__":
     import snakemake.cli
 
-    for name in ("api", "cli", "dag", "workflow", "report", "scheduling.job_scheduler", "executors.dryrun"):
-        importlib.import_module(f"snakemake.{name}")  # once, for all calls, with what they import when they start
+    for name in MODULES:  # once, for all calls: what they import when they start
+        importlib.import_module(name)
     snakemake.cli.get_argument_parser()
     Path(".snakemake").mkdir(exist_ok=True)
     asked, answered = map(Path, sys.argv[1:])
