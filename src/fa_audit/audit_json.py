@@ -24,10 +24,8 @@ CREDITS = (
     "fresh_b_cosine", "feature_drift",
 )  # fmt: skip
 DEEP = ("cosine", "clamped_cosine", "rho", "rho_bp", "nudging", "fresh_b_null")
-STATES = (
-    "layer", "hidden_norm", "grad_norm", "grad_norm_per_sample", "growth", "scale_free", "float32_error",
-    "float32_cosine",
-)  # fmt: skip
+PRECISION = ("float32_error", "float32_cosine")  # of a state; measured values, which can be absent with a reason
+STATES = ("layer", "hidden_norm", "grad_norm", "grad_norm_per_sample", "growth", "scale_free", *PRECISION)
 LIMITS = ("growth", "reference", "stability", "depth_margin", "saturation")
 OF_THE_WEIGHTS = ("seed", "weights", "accuracy", "frozen_accuracy", "bp_frozen_accuracy")  # of a model's entry
 SHOWN = 3  # differences in one message
@@ -189,7 +187,7 @@ OUTCOME = {"name": TEXT, "value": NUMBER, "threshold": FINITE, "fires": _or_null
 CHECK = _object("a check: a mapping with name, value, threshold, fires and note", OUTCOME)
 MARGIN = _or_null({"description": "a number from -1 to 1", "type": "number", "minimum": -1, "maximum": 1})
 MARGIN_CHECK = _object(CHECK["description"], OUTCOME | {"value": MARGIN})
-STATE = _object("the evidence at one state", _each(STATES, NUMBER) | _each(STATES[-2:], MEASURED) | {"layer": COUNT})
+STATE = _object("the evidence at one state", _each(STATES, NUMBER) | _each(PRECISION, MEASURED) | {"layer": COUNT})
 SPEC = _object(
     "the specification of a run",
     _each(("dataset", "architecture", "method"), TEXT)

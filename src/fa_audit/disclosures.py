@@ -14,7 +14,7 @@ from typing import Any
 
 from scipy import stats
 
-from fa_audit.audit_json import CREDITS, DEEP, STATES, Cell, number
+from fa_audit.audit_json import CREDITS, DEEP, PRECISION, Cell, number
 from fa_audit.checks import LETTERS
 from fa_audit.thresholds import Thresholds
 
@@ -224,7 +224,7 @@ def _measured(audit: Audit) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Everything that may be absent, with its name."""
     yield "accuracy", {"value": audit["headline_acc"], "reason": "no headline accuracy"}
     yield from ((f"check {letter}", audit["checks"][name]) for name, letter in LETTERS.items())
-    for names, places in ((STATES[-2:], audit["layers"]), (CREDITS, audit["credit"])):
+    for names, places in ((PRECISION, audit["layers"]), (CREDITS, audit["credit"])):
         yield from ((name.replace("_", " "), place[name]) for place in places for name in names)
     yield from ((f"deep {name.replace('_', ' ')}", audit["deep"][name]) for name in DEEP if name in audit["deep"])
     yield from (("feature drift of parameters", entry) for entry in audit["feature_drift"].values())

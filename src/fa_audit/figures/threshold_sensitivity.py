@@ -40,14 +40,14 @@ BEYOND = 0.08  # of the axis: how far the sweep goes on behind the last value
 FILL, EDGE = "#A6D3EE", "#4C93C0"
 BAND = {"facecolor": "#FBE9A9", "hatch": "....", "edgecolor": cells.HATCH, "linewidth": 0}
 TRUSTED = ("bp", "ep")
-LETTERS = dict(zip(("growth", "reference", "stability", "depth_margin"), "abcd"))
+LETTERS = {"growth": "a", "reference": "b", "stability": "c", "depth_margin": "d"}
 REASONS = {"growth": "D1", "reference": "D2", "stability": "D1|D2", "depth_margin": "D3"}
 LOGARITHMIC = ("growth", "reference")
 PANELS = {
-    "growth": ("(a) Growth", "threshold on the largest growth in one block"),
-    "reference": ("(b) Reference", "threshold on median $\\|g_L\\|$"),
-    "stability": ("(c) Stability", "threshold on the mean cosine of batch gradients"),
-    "depth_margin": ("(d) Depth utility", "threshold on the margin over own frozen, points"),
+    "growth": ("Growth", "threshold on the largest growth in one block"),
+    "reference": ("Reference", "threshold on median $\\|g_L\\|$"),
+    "stability": ("Stability", "threshold on the mean cosine of batch gradients"),
+    "depth_margin": ("Depth utility", "threshold on the margin over own frozen, points"),
 }
 
 
@@ -185,7 +185,7 @@ def _frame(ax: Axes, check: str, limit: float, calibration: Calibration) -> None
         ax.xaxis.set_major_formatter(lambda fraction, _: style.number(100 * fraction))
     title, xlabel = PANELS[check]
     unit = " points" if check == "depth_margin" else ""
-    ax.set_title(f"{title}: fires {SIDES[check]} {_number(check, limit)}{unit}")
+    ax.set_title(f"({LETTERS[check]}) {title}: fires {SIDES[check]} {_number(check, limit)}{unit}")
     ax.set_xlabel(f"{xlabel}\n{_finding(check, calibration)}", fontsize=style.SMALL)
     ax.axvline(limit, color=style.GREY, linestyle=(0, (5, 2)), linewidth=0.9, label="limit")
     low, high = ax.get_xlim()
