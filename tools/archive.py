@@ -195,7 +195,9 @@ def write_tar(part: Path, files: Sequence[Path]) -> None:
 
 
 def nobody_s(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    return member.replace(uid=0, gid=0, uname="", gname="", mode=0o644, mtime=int(member.mtime), deep=False)
+    member.uid, member.gid, member.uname, member.gname = 0, 0, "", ""
+    member.mode, member.mtime = 0o644, int(member.mtime)
+    return member
 
 
 if __name__ == "__main__":
