@@ -29,7 +29,7 @@ from matplotlib.patches import Patch
 
 from fa_audit.checks import SIDES, fires
 from fa_audit.figures import cells, style
-from fa_audit.figures.verdicts import deciding_values, named
+from fa_audit.figures.verdicts import CHECKS, deciding_values, named
 from fa_audit.statistics import rank_runs
 from fa_audit.thresholds import Thresholds
 from fa_audit.tidy import Tidy
@@ -40,7 +40,7 @@ BEYOND = 0.08  # of the axis: how far the sweep goes on behind the last value
 FILL, EDGE = "#A6D3EE", "#4C93C0"
 BAND = {"facecolor": "#FBE9A9", "hatch": "....", "edgecolor": cells.HATCH, "linewidth": 0}
 TRUSTED = ("bp", "ep")
-LETTERS = {"growth": "a", "reference": "b", "stability": "c", "depth_margin": "d"}
+LETTERS = {check: letter for letter, check in CHECKS.items()}
 REASONS = {"growth": "D1", "reference": "D2", "stability": "D1|D2", "depth_margin": "D3"}
 LOGARITHMIC = ("growth", "reference")
 PANELS = {
