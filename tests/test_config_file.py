@@ -18,6 +18,8 @@ REFUSED = {  # content -> what the message says behind the name of the file
     b"settings: \xff\n": r": UnicodeDecodeError .* expected YAML or JSON in UTF-8",
     b"settings: " + b"[" * 3000: r": RecursionError",
     b"settings: " + b"9" * 5000: r": ValueError Exceeds the limit",
+    b"- settings\n": r": found \['settings'\]; expected a mapping",
+    b"": r": found None; expected a mapping",
     b"a: &a {b: *a}\n": r": top level: found 20 mappings or lists inside each other",
     b"__use_yte__: true\nsettings: ?open('out', 'w')\n": r": found '__use_yte__'; expected plain YAML",
 }
@@ -40,15 +42,37 @@ def test_plain_values_can_be_read(tmp_path, content):
     check_config_file(tmp_path / "config.yaml")
 
 
-def test_the_workflow_reads_its_configuration_so(tmp_path):
-    folder = copy_sources(tmp_path / "project")
-    (folder / "config.yaml").write_text("settings: 2001-99-99\n")
-    broken = snakemake(folder, "-n", config=None)
-    assert broken.returncode == 1 and "fa-audit: config.yaml: ValueError month" in broken.stdout
-    (folder / "twice.yaml").write_text("settings: {}\nsettings: {}\n")
-    twice = snakemake(folder, "-n", config="twice.yaml")
-    assert twice.returncode == 1 and "project/twice.yaml, line 2, column 1: found 'settings' twice" in twice.stdout
-    assert "Traceback" not in broken.stdout + twice.stdout
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(AuditError, match=re.escape(f"{tmp_path}/none.yaml: No such file or directory; expected")):
+        check_config_file(tmp_path / "none.yaml")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    return copy_sources(tmp_path_factory.mktemp("odd") / "project")
+
+
+def told(done):
+    """The one line that the workflow ends with."""
+    assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout
+    (line,) = re.findall("^fa-audit: (.*)", done.stdout, re.MULTILINE)
+    return line
+
+
+@pytest.mark.parametrize("profile", ["default", "slurm"])
+def test_a_profile_checks_a_file_before_snakemake_reads_it(project, profile):
+    (project / "odd.yaml").write_text("settings: 2001-99-99\n")
+    done = snakemake(project, "-n", "--workflow-profile", f"profiles/{profile}", config="odd.yaml")
+    assert told(done) == "odd.yaml: ValueError month must be in 1..12; expected YAML or JSON in UTF-8."
+    assert "none.yaml: No such file" in told(snakemake(project, "-n", config="none.yaml"))
+
+
+def test_the_workflow_itself_checks_its_configuration(project):
+    (project / "config.yaml").write_text("settings: 2001-99-99\n")
+    assert told(snakemake(project, "-n", config=None)).startswith("config.yaml: ValueError month")
+    (project / "twice.yaml").write_text("settings: {}\nsettings: {}\n")
+    done = snakemake(project, "-n", "--workflow-profile", "none", config="twice.yaml")
+    assert told(done).endswith("twice.yaml, line 2, column 1: found 'settings' twice; expected YAML or JSON.")
 
 
 def test_another_configuration_replaces_the_usual_one_even_if_it_is_empty(tmp_path):

@@ -7,6 +7,7 @@ import shlex
 import sys
 from argparse import Namespace
 from collections.abc import Mapping
+from pathlib import Path
 
 LIMITS = ("--resources", "--res")
 
@@ -19,6 +20,11 @@ def dry_run() -> bool:
 def targets() -> frozenset[str]:
     """The rules and files that it names, paths as from this folder; none stands for the default target."""
     return frozenset(map(os.path.relpath, getattr(_options(), "targets", None) or ()))
+
+
+def config_files() -> list[Path]:
+    """The files of --configfile, as they are written there."""
+    return list(getattr(_options(), "configfile", None) or ())
 
 
 def again_with(limits: Mapping[str, object], resource: str, limit: int) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(workflow.basedir) / folder) for folder in ("src", "workflow_scripts")]
 sys.path.append(os.getcwd())  # methods of the user's own
 
-from fa_audit.config_file import check_config_file
+from _configfiles import check
 from fa_audit.errors import AuditError
 
 
@@ -23,13 +23,7 @@ def readable(function):
     return wrapped
 
 
-@readable
-def check_config_files():
-    for path in workflow.overwrite_configfiles or ["config.yaml"]:
-        check_config_file(path)
-
-
-check_config_files()
+check(workflow.overwrite_configfiles or ["config.yaml"])
 
 # --configfile replaces config.yaml; --config changes single values of either.
 if not workflow.overwrite_configfiles:

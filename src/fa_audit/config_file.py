@@ -1,4 +1,4 @@
-"""What is wrong with a configuration as a file, with the line: Snakemake's own reader tells less, or nothing."""
+"""What is wrong with a configuration as a file, with the line where there is one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from fa_audit.errors import AuditError, first_line, printable
+from fa_audit.errors import AuditError, first_line, printable, shortened
 from fa_audit.files import FOREIGN
 from fa_audit.schema import plain_problems, refusal
 
@@ -33,7 +33,8 @@ def check_config_file(path: str | Path) -> None:
     """Read a configuration, JSON or YAML.
 
     Raises:
-        AuditError: it cannot be read, a key stands twice in it, it is larger than anybody writes, or a template.
+        AuditError: it cannot be read or is no mapping, a key stands twice in it, it is larger than anybody writes, or
+            a template.
     """
     try:
         content = _parsed(Path(path).read_text(encoding="utf-8-sig"))
@@ -41,11 +42,15 @@ def check_config_file(path: str | Path) -> None:
         mark = error.problem_mark
         where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
         raise AuditError(f"{where}: {printable(error.problem or str(error))}; expected YAML or JSON.") from error
-    except (OSError, yaml.YAMLError, *FOREIGN) as error:
+    except OSError as error:
+        raise AuditError(f"{path}: {error.strerror}; expected a file of YAML or JSON.") from error
+    except (yaml.YAMLError, *FOREIGN) as error:
         raise AuditError(f"{path}: {printable(first_line(error))}; expected YAML or JSON in UTF-8.") from error
     if problems := list(plain_problems(content)):
         raise refusal(str(path), problems)
-    if isinstance(content, dict) and TEMPLATES in content:
+    if not isinstance(content, dict):
+        raise AuditError(f"{path}: found {shortened(content)}; expected a mapping, 'settings:' and its like on top.")
+    if TEMPLATES in content:
         raise AuditError(f"{path}: found '{TEMPLATES}'; expected plain YAML, without templates.")
 
 
