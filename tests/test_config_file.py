@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from projects import copy_sources, snakemake
+from projects import copy_sources, snakemake, write_config
 
 from fa_audit.config_file import check_config_file
 from fa_audit.errors import AuditError
@@ -65,6 +65,12 @@ def test_a_profile_checks_a_file_before_snakemake_reads_it(project, profile):
     done = snakemake(project, "-n", "--workflow-profile", f"profiles/{profile}", config="odd.yaml")
     assert told(done) == "odd.yaml: ValueError month must be in 1..12; expected YAML or JSON in UTF-8."
     assert "none.yaml: No such file" in told(snakemake(project, "-n", config="none.yaml"))
+
+
+def test_called_from_another_folder_the_workflow_plans(project, tmp_path):
+    write_config(tmp_path, {"settings": {}})
+    there = ["--snakefile", str(project / "Snakefile"), "--directory", str(project)]
+    assert "settings: found {}" in told(snakemake(tmp_path, "-n", *there))
 
 
 def test_the_workflow_itself_checks_its_configuration(project):
