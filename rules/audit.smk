@@ -22,7 +22,7 @@ rule audit_network:
     params:
         code=audit_code,
         spec=spec_values,
-        roles=baseline_roles,
+        baselines=baselines_of,
         thresholds=config.get("thresholds", {}),
         torch_threads=THREADS,
     script:

@@ -18,5 +18,6 @@ rule collect_baseline:
         runtime=5,
     params:
         code=code_digest("workflow_scripts/collect_baseline.py"),
+        spec=spec_values,
     script:
         "../workflow_scripts/collect_baseline.py"

@@ -55,14 +55,22 @@ def test_audit_with_a_baseline_gives_both_verdicts_as_json(folder, capsys):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"frozen_blocks": 2, "epochs": 9}, "another cell; it differs in epochs"),
-        ({"frozen_blocks": 2, "seed": 9}, "another cell; it differs in seed"),
-        ({}, "dfa without frozen blocks is no baseline"),
+        ({"frozen_blocks": 2, "epochs": 9}, "other.json: of another run than expected: epochs 9, not 1."),
+        ({"frozen_blocks": 2, "seed": 9}, "seed 9, not 42"),
+        ({"frozen_blocks": 2, "method": "bp"}, "method 'bp', not 'dfa'. "),
+        ({}, "frozen_blocks 0, not 2. "),
     ],
 )
-def test_a_baseline_must_belong_to_the_cell(folder, capsys, changes, words):
+def test_a_baseline_must_be_the_method_s_own_and_of_the_cell(folder, capsys, changes, words):
     assert audit(folder, "--frozen", sidecar(folder, "other.json", **changes)) == 1
-    assert words in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert words in said and said.endswith("Expected dfa+frozen in the cell of the audited network.\n")
+
+
+def test_backpropagation_s_baseline_must_be_that(folder, capsys):
+    assert audit(folder, "--bp-frozen", sidecar(folder, "bp.json", method="bp", frozen_blocks=2)) == 0
+    assert audit(folder, "--bp-frozen", sidecar(folder, "dfa_frozen.json", frozen_blocks=2)) == 1
+    assert "method 'dfa', not 'bp'. " in capsys.readouterr().err
 
 
 def test_markdown_is_a_section_with_tables(folder, capsys):

@@ -58,7 +58,10 @@ def test_half_of_a_json_file_is_refused(tmp_path):
     write_json(tmp_path / "a.json", {"x": 1})
     assert read_json(tmp_path / "a.json") == {"x": 1}
     (tmp_path / "a.json").write_text('{"x": ')
-    with pytest.raises(AuditError, match=r"a.json: found no JSON .*; expected JSON. Delete it and run snakemake again"):
+    with pytest.raises(
+        AuditError,
+        match=r"a.json: found no JSON .*; expected JSON. If it should be that, delete it and run snakemake again",
+    ):
         read_json(tmp_path / "a.json")
 
 

@@ -74,7 +74,7 @@ def test_results_of_other_data_code_or_specification_are_trained_again(training,
 
 def test_a_checkpoint_of_another_specification_is_told_with_the_differences(make_spec):
     check_spec(make_spec("dfa"), make_spec("dfa"), "c.safetensors")
-    words = r"c.safetensors: of another run than the configuration asks for: .*lr 0.5, not 0.001.* Delete it and run"
+    words = r"c.safetensors: of another run than expected: .*lr 0.5, not 0.001.* delete it and run"
     with pytest.raises(AuditError, match=words):
         check_spec(make_spec("dfa", lr=0.5, width=9), make_spec("dfa"), "c.safetensors")
 
@@ -113,7 +113,7 @@ def refused(capsys, folder, *options):
 @pytest.mark.parametrize("text", ODD)
 def test_what_is_no_sidecar_is_refused(trained, tmp_path, text):
     (tmp_path / "odd.json").write_text(text)
-    with pytest.raises(AuditError, match=rf"odd.json: {ODD[text]}.* Delete it and run"):
+    with pytest.raises(AuditError, match=rf"odd.json: {ODD[text]}.* delete it and run"):
         read_sidecar(tmp_path / "odd.json")
 
 
@@ -122,7 +122,7 @@ def test_an_odd_entry_is_one_line(trained, capsys, name, value):
     facts = json.loads((trained / "run.json").read_text())
     (trained / "run.json").write_text(json.dumps(facts | {name: value}))
     line = refused(capsys, trained)
-    assert f"run.json: {name}: " in line and "Delete it and run the training again" in line
+    assert f"run.json: {name}: " in line and "delete it and run the training again" in line
 
 
 @pytest.mark.parametrize(("name", "value"), ODD_FIELDS)
@@ -130,7 +130,7 @@ def test_an_odd_specification_is_one_line(trained, capsys, name, value):
     facts = json.loads((trained / "run.json").read_text())
     (trained / "odd.json").write_text(json.dumps(facts | {"spec": facts["spec"] | {name: value}}))
     line = refused(capsys, trained, "--frozen", str(trained / "odd.json"))
-    assert "odd.json: spec: " in line and "Delete it and run the training again" in line
+    assert "odd.json: spec: " in line and "delete it and run the training again" in line
 
 
 def test_entries_that_are_needed_are_asked_for(trained):
@@ -186,6 +186,7 @@ def run_script(name, folder, **files):
     read, written = (Files({key: str(folder / file) for key, file in part.items()}) for part in (files, OUTPUTS[name]))
     given = SimpleNamespace(rule=name, log=[str(folder / "log")], input=read, output=written)
     given.wildcards = SimpleNamespace(run="dfa")
+    given.params = SimpleNamespace(spec=json.loads((folder / "run.json").read_text())["spec"])
     runpy.run_path(str(ROOT / f"workflow_scripts/{name}.py"), {"snakemake": given})
 
 

@@ -6,7 +6,6 @@ python tools/archive.py [--configfile FILE] [ARCHIVE.tar]
 from __future__ import annotations
 
 import argparse
-import base64
 import io
 import json
 import os
@@ -26,16 +25,17 @@ sys.path.append(os.getcwd())  # methods and models of the user's own
 
 from _code import code_files
 from _lock import claim_folder
+from _records import RECORDS, recorded_path
 
 from fa_audit.errors import AuditError, printable
-from fa_audit.files import read_json, write_atomically
+from fa_audit.files import write_atomically
 from fa_audit.grid import read_grid
 from fa_audit.methods import METHODS
 from fa_audit.origin import content_digest
 from fa_audit.spec import parse_run
 from fa_audit.verification import ARCHIVED, MANIFEST, verified
 
-RESULTS, RECORDS, SCHEMA = Path("results"), Path(".snakemake/metadata"), Path("schemas/config.schema.yaml")
+RESULTS, SCHEMA = Path("results"), Path("schemas/config.schema.yaml")
 # The clone has its README.md; resume/ is unfinished work; another archive's list was unpacked with it.
 LEFT_OUT = (RESULTS / "README.md", RESULTS / "resume", ARCHIVED)
 UNRECORDED = (RESULTS / "logs", RESULTS / "benchmarks")  # nothing is made from them
@@ -149,19 +149,6 @@ def check_records(files: Sequence[Path], configfile: Path) -> None:
             f" that it would look stale elsewhere. Write all records with snakemake --touch --forceall --configfile"
             f" {configfile}; what is of another configuration or no result, move out of {RESULTS}/."
         )
-
-
-def recorded_path(record: Path) -> Path:
-    """The file that a record is about: its name is the file's in base64, cut into folders where it is too long.
-
-    Raises:
-        AuditError: it is no record, or half of one, which Snakemake would pass over.
-    """
-    read_json(record)
-    try:
-        return Path(base64.urlsafe_b64decode("".join(record.relative_to(RECORDS).parts).replace("@", "")).decode())
-    except ValueError as error:
-        raise AuditError(f"{record}: no record that snakemake wrote ({error}); delete it.") from error
 
 
 def files_of_the_user(configfile: Path) -> list[Path]:

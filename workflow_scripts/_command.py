@@ -27,6 +27,11 @@ def config_files() -> list[Path]:
     return list(getattr(_options(), "configfile", None) or ())
 
 
+def config_values() -> list[str]:
+    """The words after --config."""
+    return list(getattr(_options(), "config", None) or ())
+
+
 def again_with(limits: Mapping[str, object], resource: str, limit: int) -> str:
     """The same command with another limit of a resource.
 

@@ -7,22 +7,23 @@ files Snakemake's reader ends in a traceback, of others it tells neither the nam
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from _command import config_files
+from _command import config_files, config_values
 
 from fa_audit.config_file import check_config_file
-from fa_audit.errors import AuditError
+from fa_audit.errors import AuditError, first_line
 
 _checked: set[Path] = set()
 
 
 def check_named() -> None:
-    """Check the files that the command line names, before any of them is read."""
+    """Check the files and the values that the command line names, before any of them is read."""
     check(config_files())
+    check_values(config_values())
 
 
 def check(paths: Iterable[str | Path]) -> None:
@@ -34,3 +35,13 @@ def check(paths: Iterable[str | Path]) -> None:
             _checked.add(place)
         except AuditError as error:
             sys.exit(f"fa-audit: {error}")
+
+
+def check_values(pairs: Sequence[str]) -> None:
+    """Check that the words after --config are pairs of a name and a value."""
+    from snakemake.cli import parse_config
+
+    try:
+        parse_config(pairs)
+    except (ValueError, AssertionError) as error:
+        sys.exit(f"fa-audit: --config: found {' '.join(pairs)}; expected NAME=VALUE ({first_line(error)}).")

@@ -13,7 +13,7 @@ from fa_audit.methods import METHODS
 from fa_audit.numerics import set_numerics
 from fa_audit.protocol import Thresholds
 from fa_audit.provenance import provenance
-from fa_audit.sidecar import check_run, check_spec, read_sidecar
+from fa_audit.sidecar import check_baseline, check_run, check_spec, read_sidecar
 from fa_audit.spec import RunSpec, parse_run
 from fa_audit.training import read_trajectory
 
@@ -24,13 +24,16 @@ with logged(snakemake), device(snakemake) as where:
     set_numerics(snakemake.params.torch_threads)
     files = snakemake.input
     sidecar = read_sidecar(files.sidecar, "digest", "stopped_after", "seconds", "provenance")
-    baselines = [read_sidecar(path, "run") for path in files.baselines]
+    spec, compared = RunSpec.from_dict(snakemake.params.spec), {}
+    check_spec(RunSpec.from_dict(sidecar["spec"]), spec, files.sidecar)
+    for (role, name), path in zip(snakemake.params.baselines.items(), files.baselines, strict=True):
+        compared[role] = read_sidecar(path, "run")
+        check_baseline(compared[role], name, spec, path)
     check_run(sidecar, files.sidecar, checkpoint=files.checkpoint, trajectory=files.trajectory)
-    compared = dict(zip(snakemake.params.roles, baselines, strict=True))
     named = parse_run(snakemake.wildcards.run).method
     method = None if named in METHODS else load_method(named)  # a class that the configuration vouches for
     learner = load_checkpoint(files.checkpoint, where, method=method)
-    check_spec(learner.spec, RunSpec.from_dict(snakemake.params.spec), files.checkpoint)
+    check_spec(learner.spec, spec, files.checkpoint)
     report = audit(
         learner,
         load_dataset(files.data).to(where),

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from _workflow import logged
 
 from fa_audit.files import write_json
-from fa_audit.sidecar import read_sidecar
+from fa_audit.sidecar import check_spec, read_sidecar
+from fa_audit.spec import RunSpec
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -13,5 +14,6 @@ if TYPE_CHECKING:
 with logged(snakemake):
     kept = ("accuracy", "spec", "digest", "checkpoint_sha256")
     sidecar = read_sidecar(snakemake.input.sidecar, "digest", "checkpoint_sha256")
+    check_spec(RunSpec.from_dict(sidecar["spec"]), RunSpec.from_dict(snakemake.params.spec), snakemake.input.sidecar)
     facts = {key: sidecar[key] for key in kept}
     write_json(snakemake.output.baseline, {"run": snakemake.wildcards.run} | facts)

@@ -84,20 +84,14 @@ def data_code(wildcards):
 
 
 def baselines_of(wildcards):
+    """The runs that a run is compared with, by their roles."""
     spec_of(wildcards)
-    names = GRID.setting(wildcards.setting).baselines_of(wildcards.run)
-    return {
-        role: f"results/baselines/{wildcards.setting}/{run}/seed{wildcards.seed}.json"
-        for role, run in names.items()
-    }
+    return GRID.setting(wildcards.setting).baselines_of(wildcards.run)
 
 
 def baseline_inputs(wildcards):
-    return list(baselines_of(wildcards).values())
-
-
-def baseline_roles(wildcards):
-    return list(baselines_of(wildcards))
+    runs = baselines_of(wildcards).values()
+    return run_files("baselines", "json", [(wildcards.setting, run, wildcards.seed) for run in runs])
 
 
 # ---- runs that several settings ask for

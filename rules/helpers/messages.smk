@@ -2,14 +2,17 @@
 
 from _cluster import check_requests, cluster_devices
 from _command import dry_run, targets
-from _folder import check_data, check_times, check_writable
+from _folder import check_data, check_times, check_results
 from _inventory import inventory
 from _lock import claim_folder
 from _machine import check_gpu_limit, most_cards
 from _messages import plan, results, way_on
+from _records import mark_failed, note_finished, note_started
 
-if workflow.is_main_process and not dry_run():  # which writes nothing
-    readable(check_writable)()
+if workflow.is_main_process:
+    readable(mark_failed)()
+    if not dry_run():  # which writes no result
+        readable(check_results)()
 
 LARGE = 5_000  # runs: Snakemake takes about 6 ms to plan and print the jobs of each
 
@@ -52,10 +55,12 @@ def start_work():
     claim_folder()
     check_times(Path(workflow.basedir))
     check_data(data_sets())
+    note_started(str(path) for job in workflow.dag.needrun_jobs() for path in job.output)
     print(plan(GRID, devices(), COSTS, model_files("json")), file=sys.stderr)
 
 
 def say_results():
+    note_finished()
     print(
         results(
             GRID,

@@ -45,8 +45,11 @@ def load_learner_tensors(learner: Learner, tensors: dict[str, Tensor]) -> None:
     """Copy what `learner_tensors` named into a learner built from the same specification.
 
     Raises:
-        RuntimeError: a name or a shape does not fit.
+        RuntimeError: a name, a shape or a type does not fit.
     """
+    for name, own in learner_tensors(learner).items():
+        if name in tensors and tensors[name].dtype != own.dtype:  # torch would convert it
+            raise RuntimeError(f"{name} is of {tensors[name].dtype}, expected {own.dtype}")
     for part, module in {"network": learner.network, "state": learner.state}.items():
         module.load_state_dict(_under(part, tensors))
 

@@ -21,6 +21,8 @@ from fa_audit.methods import METHODS
 from fa_audit.registry import entry_of, load
 from fa_audit.spec import RunSpec, parse_run
 
+DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0 done, 1 bad input or files that do not verify."""
@@ -93,7 +95,7 @@ def _audit(options: argparse.Namespace) -> int:
     from fa_audit.data import load_dataset
     from fa_audit.learner import load_method
     from fa_audit.numerics import set_numerics
-    from fa_audit.sidecar import check_run, read_sidecar
+    from fa_audit.sidecar import check_run, check_spec, read_sidecar
     from fa_audit.training import read_trajectory
 
     set_numerics(threads=1)
@@ -103,7 +105,10 @@ def _audit(options: argparse.Namespace) -> int:
     facts = read_sidecar(sidecar) if sidecar.exists() else {}
     there = {"trajectory": history} if history.exists() else {}
     check_run(facts, sidecar, checkpoint=options.checkpoint, **there)
-    own, bp = (_baseline(path, learner.spec) for path in (options.frozen, options.bp_frozen))
+    if facts:
+        check_spec(RunSpec.from_dict(facts["spec"]), learner.spec, sidecar)
+    own = _baseline(options.frozen, f"{learner.spec.method}+frozen", learner.spec)
+    bp = _baseline(options.bp_frozen, "bp+frozen", learner.spec)
     report = audit(
         learner,
         load_dataset(data),
@@ -131,23 +136,19 @@ def _about(spec: RunSpec, facts: Mapping[str, Any]) -> dict[str, Any]:
     return {"spec": spec.to_dict(), "digest": spec.digest, "provenance": provenance("cpu")} | known
 
 
-def _baseline(path: Path | None, audited: RunSpec) -> tuple[str, float] | None:
+def _baseline(path: Path | None, name: str, audited: RunSpec) -> tuple[str, float] | None:
     """Name and accuracy of a frozen baseline.
 
     Raises:
-        AuditError: it belongs to another cell, so that its accuracy says nothing about the audited network.
+        AuditError: it is another run, or of another cell than the audited network.
     """
-    from fa_audit.sidecar import read_sidecar
+    from fa_audit.sidecar import check_baseline, read_sidecar
 
     if path is None:
         return None
     facts = read_sidecar(path)
-    spec = RunSpec.from_dict(facts["spec"])
-    if differences := audited.cell_differences(spec):
-        raise AuditError(f"{path}: a baseline of another cell; it differs in {', '.join(differences)}. Train its own.")
-    if not spec.frozen_blocks:
-        raise AuditError(f"{path}: {spec.method} without frozen blocks is no baseline; expected {spec.method}+frozen.")
-    return f"{spec.method}+frozen", facts["accuracy"]
+    check_baseline(facts, name, audited, path)
+    return name, facts["accuracy"]
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -190,20 +191,23 @@ def _check_device(name: str) -> None:
     import torch
 
     try:
-        torch.empty(0, device=name)
+        if torch.empty(0, device=name).device.type not in DEVICES:
+            raise AuditError(f"device: found '{name}'; expected one of {', '.join(DEVICES)}, or cuda:1 and the like.")
     except (RuntimeError, AssertionError) as error:
         raise AuditError(f"device: '{name}' is not available here ({str(error).splitlines()[0]}).") from error
 
 
 def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
     """The specification that the command line describes; options that it does not name keep their defaults."""
+    from fa_audit.grid import LARGEST_OPTION
+
     if options.architecture not in ARCHITECTURES:
         raise unknown("architecture", options.architecture, ARCHITECTURES)
     run = parse_run(options.run)
     entry_of("method", METHODS, run.method)
     chosen = {name: value for name in ("width", "depth") if (value := getattr(options, name)) is not None}
-    if wrong := [f"{name}: found {value}; expected an integer >= 1." for name, value in chosen.items() if value < 1]:
-        raise AuditError(wrong[0])
+    if wrong := [name for name, value in chosen.items() if not 1 <= value <= LARGEST_OPTION]:
+        raise AuditError(f"{wrong[0]}: found {chosen[wrong[0]]}; expected an integer 1..{LARGEST_OPTION}.")
     network = ARCHITECTURE_OPTIONS[options.architecture] | chosen
     return run.spec(
         depth=network["depth"],

@@ -40,7 +40,7 @@ def read_data_file(path: str | Path, framework: str) -> tuple[dict[str, Any], di
         raise AuditError(f"{path}: no such file; {cure(path)}.") from None
     except (OSError, SafetensorError, *FOREIGN) as error:
         raise AuditError(
-            f"{path}: not a data set written by fa-audit ({error}). Delete it and {cure(path)}."
+            f"{path}: not a data set written by fa-audit ({error}). If it should be one, delete it and {cure(path)}."
         ) from error
     if altered:
         raise AuditError(f"{path}: {', '.join(altered)} altered (SHA-256 differs). Delete it and {cure(path)}.")

@@ -48,7 +48,7 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(found[:MOST_NAMES]) + more
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Kind and first line of an exception of somebody else's code, without a full stop at the end."""
     text = next(iter(str(error).splitlines()), "")
     return f"{type(error).__name__} {text}".rstrip(" .")

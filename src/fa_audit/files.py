@@ -124,7 +124,8 @@ def read_json(path: str | Path, expected: str = "JSON") -> Any:
         empty = isinstance(error, json.JSONDecodeError) and not text.strip()
         found = "an empty file" if empty else f"no JSON ({error})"
         raise AuditError(
-            f"{path}: found {found}; expected {expected}. Delete it and run snakemake again to make it."
+            f"{path}: found {found}; expected {expected}. If it should be that, delete it and run"
+            " snakemake again to make it."
         ) from error
 
 

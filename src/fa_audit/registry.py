@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fa_audit.errors import AuditError, unknown
+from fa_audit.errors import AuditError, first_line, unknown
 
 ELSEWHERE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")  # package.module:ClassName
 WHERE = "Expected package.module:ClassName, in the working folder or in a folder in PYTHONPATH."
@@ -29,10 +29,10 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
     module, _, attribute = entry.partition(":")
     try:
         return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (Exception, SystemExit) as error:  # a file of the user's own may do anything
         if name in registry:
             raise
-        raise AuditError(f"{kind} '{name}': {error}. {WHERE}") from error
+        raise AuditError(f"{kind} '{name}': {first_line(error)}. {WHERE}") from error
 
 
 def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:

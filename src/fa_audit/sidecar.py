@@ -8,7 +8,7 @@ from typing import Any
 
 from fa_audit.errors import AuditError, shortened
 from fa_audit.files import FOREIGN, read_json, sha256_of
-from fa_audit.spec import RunSpec
+from fa_audit.spec import RunSpec, parse_run
 
 
 def _is_text(value: object) -> bool:
@@ -56,7 +56,8 @@ def read_sidecar(path: str | Path, *needed: str) -> dict[str, Any]:
 
 def _no_sidecar(path: str | Path, found: str) -> AuditError:
     return AuditError(
-        f"{path}: {found}; expected what a training writes beside its checkpoint. Delete it and run the training again."
+        f"{path}: {found}; expected what a training writes beside its checkpoint. If it should be"
+        " that, delete it and run the training again."
     )
 
 
@@ -79,16 +80,34 @@ def check_run(facts: Mapping[str, Any], sidecar: str | Path, **files: str | Path
             )
 
 
-def check_spec(found: RunSpec, asked: RunSpec, path: str | Path) -> None:
-    """Compare the run of a checkpoint with the one that it should be of.
+def check_spec(found: RunSpec, expected: RunSpec, path: str | Path) -> None:
+    """Compare the run that a file is of with the one that it should be of.
 
     Raises:
         AuditError: they differ, as when a killed workflow's training ends after an edit of the configuration.
     """
-    ours, theirs = found.to_dict(), asked.to_dict()
-    differing = [name for name in ours if ours[name] != theirs[name]]
+    theirs, ours = found.to_dict(), expected.to_dict()
+    differing = [name for name in ours if theirs[name] != ours[name]]
     if differing:
-        told = "; ".join(f"{name} {shortened(ours[name])}, not {shortened(theirs[name])}" for name in differing)
+        told = "; ".join(f"{name} {shortened(theirs[name])}, not {shortened(ours[name])}" for name in differing)
         raise AuditError(
-            f"{path}: of another run than the configuration asks for: {told}. Delete it and run snakemake again."
+            f"{path}: of another run than expected: {told}. If it should be of that one, delete it and run snakemake"
+            " again."
         )
+
+
+def check_baseline(facts: Mapping[str, Any], name: str, audited: RunSpec, path: str | Path) -> None:
+    """Compare a baseline with what the audited network is to be compared with.
+
+    Args:
+        facts: what `path` holds.
+        name: of the baseline's run, such as ``dfa+frozen``.
+        audited: the network's specification.
+
+    Raises:
+        AuditError: it is another run, or of another cell; its accuracy then says nothing about the audited network.
+    """
+    try:
+        check_spec(RunSpec.from_dict(facts["spec"]), audited.of_cell(parse_run(name)), path)
+    except AuditError as error:
+        raise AuditError(f"{error} Expected {name} in the cell of the audited network.") from None

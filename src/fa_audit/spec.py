@@ -112,13 +112,14 @@ def _parse_penalty(number: str, text: str, where: str) -> float:
 
 RANGES: dict[str, tuple[Any, float, str]] = {
     "penalty": ((int, float), 0, "a finite number >= 0"),
-    "frozen_blocks": (int, 0, "an integer >= 0"),
-    "epochs": (int, 1, "an integer >= 1"),
-    "batch_size": (int, 1, "an integer >= 1"),
+    "frozen_blocks": (int, 0, "an integer 0..2147483647"),
+    "epochs": (int, 1, "an integer 1..2147483647"),
+    "batch_size": (int, 1, "an integer 1..2147483647"),
     "lr": ((int, float), 0, "a finite number >= 0"),
     "weight_decay": ((int, float), 0, "a finite number >= 0"),
-    "seed": (int, 0, "an integer >= 0"),
+    "seed": (int, 0, "an integer 0..2147483647"),
 }
+LARGEST = 2**31 - 1  # an integer, of seeds too: torch takes no arbitrary ones
 PAIRS = ("architecture_options", "monitor")  # dictionaries, kept as sorted pairs
 CELL = ("dataset", "architecture", "architecture_options", "epochs", "batch_size", "lr", "weight_decay", "seed")
 
@@ -166,7 +167,8 @@ class RunSpec:
     def __post_init__(self) -> None:
         for name, (kind, least, text) in RANGES.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= sys.float_info.max:
+            most = LARGEST if kind is int else sys.float_info.max
+            if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
                 raise AuditError(f"{name}: found {shortened(value)}; expected {text}.")
         for name in ("penalty", "lr", "weight_decay"):  # equal specifications must have equal digests: 0, 0.0, -0.0
             object.__setattr__(self, name, float(getattr(self, name)) + 0.0)
@@ -195,9 +197,10 @@ class RunSpec:
                 raise AuditError(f"{name}: found {shortened(value)}; expected a number, text, true or false.")
         return cls(**{**values, **pairs})
 
-    def cell_differences(self, other: RunSpec) -> list[str]:
-        """In what two specifications differ although a network and its baseline must share it."""
-        return [name for name in CELL if getattr(self, name) != getattr(other, name)]
+    def of_cell(self, run: Run) -> RunSpec:
+        """The specification of another run in the cell of this one; runs like it, without a monitor."""
+        depth = dict(self.architecture_options).get("depth", 0)
+        return run.spec(depth=depth, **{name: getattr(self, name) for name in CELL})
 
     @property
     def digest(self) -> str:

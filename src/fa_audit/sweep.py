@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from fa_audit.errors import AuditError
+from fa_audit.spec import parse_run
 from fa_audit.tidy import deep_credit
 
 KEY = ("setting", "method", "penalty", "seed")
@@ -38,10 +39,10 @@ def sweep_trajectory(trajectory: pd.DataFrame, audit: Mapping[str, Any]) -> pd.D
 
 
 def read_sweep(path: str | Path) -> pd.DataFrame:
-    """What `sweep_trajectory` made.
+    """What `sweep_trajectory` made, in a path that ends in ``{setting}/{run}/seed{seed}.csv``.
 
     Raises:
-        AuditError: its end is missing: the last row alone has a verdict.
+        AuditError: its end is missing, which alone has a verdict, or it is of another run than its path says.
     """
     try:
         table = pd.read_csv(path)
@@ -50,6 +51,17 @@ def read_sweep(path: str | Path) -> pd.DataFrame:
         whole = False
     if not whole:
         raise AuditError(f"{path}: cut short (its last row has no verdict). Delete it and run snakemake again.")
+    setting, run, seed = Path(path).with_suffix("").parts[-3:]
+    asked, end = parse_run(run), table.iloc[-1]
+    if (end["setting"], end["method"], end["penalty"], f"seed{end['seed']}") != (
+        setting,
+        asked.method,
+        asked.penalty,
+        seed,
+    ):
+        raise AuditError(
+            f"{path}: the trajectory of another run than its path says. Delete it and run snakemake again."
+        )
     return table
 
 

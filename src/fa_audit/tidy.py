@@ -93,7 +93,7 @@ def read_audits(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
     """The workflow's audits in the order of setting, run and seed.
 
     Raises:
-        AuditError: a file is no audit, or not one that the workflow writes now.
+        AuditError: a file is no audit, not one that the workflow writes now, or of another run than its path says.
     """
     return sorted(map(_read, paths), key=lambda audit: [audit[key] for key in KEY])
 
@@ -105,6 +105,9 @@ def _read(path: str | Path) -> dict[str, Any]:
             f"{path}: missing {', '.join(missing)}; expected an audit as the workflow writes it: delete the file, then"
             " run snakemake again."
         )
+    of = "{setting}/{run}/seed{seed}.json".format(**audit)
+    if of != (here := "/".join(Path(path).parts[-3:])):
+        raise AuditError(f"{path}: the audit of {of}; expected that of {here}. Delete it and run snakemake again.")
     return audit
 
 

@@ -1,0 +1,86 @@
+"""A job that failed is not taken for done: Snakemake's records say so, and its results are gone."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from projects import copy_sources, planned, snakemake, write_config
+
+CONFIG = {
+    "settings": {
+        "tiny": {
+            "dataset": "digits",
+            "architecture": {"name": "resmlp", "width": 16, "depth": 2},
+            "epochs": 1,
+            "seeds": [1],
+            "runs": ["dfa"],
+            "baselines": ["bp+frozen", "dfa+frozen"],
+        }
+    },
+    "tables": {"main_audit": {"settings": ["tiny"], "title": "tiny"}},
+}
+TABLE, PROTOCOL = "results/tables/main_audit.csv", "src/fa_audit/protocol/verdicts.py"
+AUDIT, CHECKPOINT = "results/audits/tiny/dfa/seed1.json", "results/checkpoints/tiny/dfa/seed1.safetensors"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = copy_sources(tmp_path_factory.mktemp("failed") / "project")
+    write_config(folder, CONFIG)
+    done = snakemake(folder, "--cores", "2")
+    assert done.returncode == 0, done.stdout
+    return folder
+
+
+@pytest.fixture
+def project(finished, tmp_path):
+    return Path(shutil.copytree(finished, tmp_path / "project"))
+
+
+def fails(folder, *words):
+    done = snakemake(folder, TABLE, "--cores", "1")
+    assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout
+    assert any(all(word in line for word in words) for line in done.stdout.splitlines()), done.stdout
+
+
+def ends_as(folder, finished):
+    done = snakemake(folder, TABLE, "--cores", "2")
+    assert done.returncode == 0, done.stdout
+    for path in (TABLE, CHECKPOINT):
+        assert (folder / path).read_bytes() == (finished / path).read_bytes()
+    assert (folder / AUDIT).exists() and planned(folder, TABLE) == {}
+
+
+def test_after_a_failed_update_it_is_still_to_be_done_whatever_is_asked_for(project, finished):
+    whole = (project / PROTOCOL).read_text()
+    (project / PROTOCOL).write_text(whole + "raise ValueError('a bug')\n")
+    assert snakemake(project, TABLE, "--cores", "1").returncode == 1
+    assert not (project / AUDIT).exists() and (project / TABLE).exists()
+    for targets in ((), ("results/tidy/tiny/runs.csv",)):
+        jobs = planned(project, *targets)
+        assert "audit_network" in jobs and "train_network" not in jobs
+    (project / PROTOCOL).write_text(whole)
+    ends_as(project, finished)
+
+
+def test_a_damaged_file_is_told_until_it_is_gone(project, finished):
+    (project / CHECKPOINT).write_bytes((project / CHECKPOINT).read_bytes()[:1000])
+    record = min((project / ".snakemake/metadata").iterdir())
+    record.write_text(record.read_text()[:100])  # harmless: Snakemake passes over it, and so does what marks records
+    for _ in range(2):
+        fails(project, CHECKPOINT, "altered, or of another training", "Delete both")
+    (project / CHECKPOINT).unlink()
+    (project / CHECKPOINT).with_suffix(".json").unlink()
+    ends_as(project, finished)
+
+
+def test_what_its_user_deletes_after_a_success_is_not_missed(project):
+    for path in (AUDIT, CHECKPOINT):
+        (project / path).unlink()
+    assert planned(project) == {}
+
+
+def test_a_list_of_what_was_started_that_is_cut_short_is_told(project):
+    (project / ".snakemake/fa-audit.started.json").write_text('["results/')
+    done = snakemake(project, "-n", TABLE)
+    assert done.returncode == 1 and "fa-audit.started.json: found no JSON" in done.stdout, done.stdout
