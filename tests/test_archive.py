@@ -263,6 +263,15 @@ def test_incomplete_or_altered_results_are_refused(project):
     assert not (project / "results.tar").exists()
 
 
+def test_an_altered_checkpoint_that_no_job_reads_is_refused(project):
+    path = project / "results/checkpoints/tiny/dfa+frozen/seed1.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert "jobs to do" in refused(make(project, "archive", "CONFIG=tiny.yaml"))
+    assert snakemake(project, "--touch", "--forcerun", "audit_network").returncode == 0
+    line = refused(make(project, "archive", "CONFIG=tiny.yaml"))
+    assert f"{path.relative_to(project)}: altered, or of another training" in line
+
+
 def test_results_at_which_a_workflow_works_are_refused(project):
     with exclusive(project / ".snakemake/fa-audit.lock"):
         assert "another snakemake" in refused(make(project, "archive", "CONFIG=tiny.yaml"))

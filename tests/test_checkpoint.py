@@ -148,6 +148,7 @@ def test_missing_and_additional_tensors_are_refused(learner, tmp_path):
         {name: tensor for name, tensor in tensors.items() if name != "state.B1"},
         tensors | {"network.extra": torch.zeros(1)},
         tensors | {"state.B0": torch.zeros(2, 2)},
+        *({name: tensor.to(kind) for name, tensor in tensors.items()} for kind in (torch.int64, torch.complex64)),
     ):
         save_file(changed, tmp_path / "odd", metadata)
         with pytest.raises(AuditError, match="do not fit"):

@@ -1,8 +1,10 @@
 """The command line, through its own front door."""
 
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -92,7 +94,10 @@ def test_markdown_is_a_section_with_tables(folder, capsys):
         (["train", "dfa", "x.json", "--data", "DATA"], "expected a name that ends in .safetensors"),
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--epochs", "0"], "epochs: found 0"),
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--width", "0"], "width: found 0"),
+        (["train", "dfa", "x.safetensors", "--data", "DATA", "--width", "100000000"], "expected an integer 1..8192"),
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--seed", "-1"], "seed: found -1"),
+        (["train", "dfa", "x.safetensors", "--data", "DATA", "--seed", "9" * 23], "expected an integer 0..2147483647"),
+        (["train", "dfa", "x.safetensors", "--data", "DATA", "--device", "meta"], "expected one of cpu, cuda"),
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--device", "foo"], "'foo' is not available"),
     ],
 )
@@ -101,6 +106,40 @@ def test_bad_input_is_one_line_and_exit_status_1(folder, capsys, arguments, word
     assert main([data if argument == "DATA" else argument for argument in arguments]) == 1
     said = capsys.readouterr().err
     assert said.startswith("fa-audit: ") and words in said and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("class X(", "SyntaxError '(' was never closed"),
+        ("import sys; sys.exit(0)", "SystemExit 0"),
+        ("1 / 0", "ZeroDivisionError division by zero"),
+        ("", "AttributeError module 'odd_method"),
+    ],
+)
+def test_a_method_s_file_that_cannot_be_imported_is_one_line(folder, tmp_path, capsys, monkeypatch, text, words):
+    name = f"odd_method{len(text)}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert audit(folder, "--method", f"{name}:X") == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"fa-audit: method '{name}:X': {words}") and len(said.splitlines()) == 1
+
+
+def test_data_of_another_name_are_refused(folder, tmp_path, capsys):
+    save_dataset(replace(digits(None), name="others"), tmp_path / "others.safetensors")
+    assert main(["audit", str(folder / "dfa.safetensors"), "--data", str(tmp_path / "others.safetensors")]) == 1
+    said = capsys.readouterr().err
+    assert "others.safetensors: holds 'others'; the network was trained on 'digits'. Give the data set" in said
+
+
+def test_a_sidecar_of_another_run_is_refused(folder, tmp_path, capsys):
+    for path in folder.glob("dfa.*"):
+        shutil.copyfile(path, tmp_path / path.name)
+    sidecar(tmp_path, "dfa.json", seed=7)
+    arguments = ["audit", str(tmp_path / "dfa.safetensors"), "--data", str(folder / "digits.safetensors")]
+    assert main(arguments) == 1
+    assert "dfa.json: of another run than expected: seed 7, not 42." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["methods", "architectures", "datasets"])

@@ -67,6 +67,13 @@ def test_a_profile_checks_a_file_before_snakemake_reads_it(project, profile):
     assert "none.yaml: No such file" in told(snakemake(project, "-n", config="none.yaml"))
 
 
+@pytest.mark.parametrize("word", ["foo", "=x", "../x=3"])
+def test_a_value_on_the_command_line_without_a_name_is_told(project, word):
+    (project / "fine.yaml").write_text("settings: {}\n")
+    said = told(snakemake(project, "-n", "--config", word, config="fine.yaml"))
+    assert said.startswith(f"--config: found {word}; expected NAME=VALUE")
+
+
 def test_called_from_another_folder_the_workflow_plans(project, tmp_path):
     write_config(tmp_path, {"settings": {}})
     there = ["--snakefile", str(project / "Snakefile"), "--directory", str(project)]

@@ -32,6 +32,7 @@ from fa_audit.files import write_atomically
 from fa_audit.grid import read_grid
 from fa_audit.methods import METHODS
 from fa_audit.origin import content_digest
+from fa_audit.sidecar import check_run, read_sidecar
 from fa_audit.spec import parse_run
 from fa_audit.verification import ARCHIVED, MANIFEST, verified
 
@@ -97,6 +98,16 @@ def check_results(configfile: Path) -> None:
         )
     if MANIFEST.is_file() and (problems := verified([MANIFEST])[0]):
         raise AuditError(problems[0])
+    for sidecar in sorted(RESULTS.glob("checkpoints/**/seed*.json")):
+        check_training(sidecar)
+
+
+def check_training(sidecar: Path) -> None:
+    """Refuse a checkpoint or a trajectory that was altered: no job may be left that reads it."""
+    trajectory = RESULTS / "trajectories" / sidecar.relative_to(RESULTS / "checkpoints")
+    files = {"checkpoint": sidecar.with_suffix(".safetensors"), "trajectory": trajectory.with_suffix(".csv")}
+    there = {kind: path for kind, path in files.items() if path.exists()}
+    check_run(read_sidecar(sidecar), sidecar, **there)
 
 
 def jobs_to_do(configfile: Path) -> int:

@@ -20,40 +20,44 @@ KINDS = (*DEPENDED_ON, "figures", "tables", "logs", "benchmarks", "resume")
 OF_FILES = (".safetensors", ".json", ".csv")
 
 
-def check_results() -> None:
-    """Look for folders that jobs, or Snakemake itself, could not write to, and for what is no file or no folder.
+def check_results(*, to_write: bool) -> None:
+    """Look for what is no folder or no file, and for folders that jobs, or Snakemake itself, could not write to.
+
+    Args:
+        to_write: a dry run writes nothing, to a full disk or a read-only one either.
 
     Raises:
-        AuditError: there is one, or its disk is full.
+        AuditError: there is something in the place of a folder or a file; a folder cannot be written to; a disk is full.
     """
     for path in map(Path, (*WRITTEN, *(f"results/{name}" for name in KINDS))):
         if os.path.lexists(path) and not path.is_dir():
             raise AuditError(f"{path}: found a file, or a link to nothing; expected a folder. Move it away.")
     there = [path if path.exists() else Path(".") for path in map(Path, WRITTEN)]
-    for folder in there:
-        _check_folder(folder)
-    for place, folders, files in os.walk("results"):
-        for name in (*folders, *files):
+    folders = list(there)
+    for place, inside, files in os.walk("results"):
+        for name in (*inside, *files):
             _check_entry(os.path.join(place, name))
-    for folder in there:
-        _probe(folder)
+        folders.append(Path(place))
+    if to_write:
+        _check_writable(folders)
+        for folder in there:
+            _probe(folder)
 
 
 def _check_entry(path: str) -> None:
-    if os.path.isdir(path):
-        _check_folder(Path(path))
     if path.endswith(OF_FILES) and os.path.exists(path) and not os.path.isfile(path):
         raise AuditError(f"{path}: found a folder, or no ordinary file; expected a file. Move it away.")
     if not os.access(path, os.R_OK) and os.path.exists(path):
         raise AuditError(f"{path}: cannot be read. Make it readable (who owns it?), or delete it.")
 
 
-def _check_folder(folder: Path) -> None:
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise AuditError(
-            f"{folder.resolve()}: cannot be written to, so no job was started. Make it writable (is its disk mounted"
-            " read-only? who owns it?), or work in a copy of the project."
-        )
+def _check_writable(folders: Iterable[Path]) -> None:
+    for folder in folders:
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise AuditError(
+                f"{folder.resolve()}: cannot be written to, so no job was started. Make it writable (is its disk"
+                " mounted read-only? who owns it?), or work in a copy of the project."
+            )
 
 
 def _probe(folder: Path) -> float:

@@ -10,9 +10,8 @@ from _messages import plan, results, way_on
 from _records import mark_failed, note_finished, note_started
 
 if workflow.is_main_process:
+    readable(check_results)(to_write=not dry_run())
     readable(mark_failed)()
-    if not dry_run():  # which writes no result
-        readable(check_results)()
 
 LARGE = 5_000  # runs: Snakemake takes about 6 ms to plan and print the jobs of each
 

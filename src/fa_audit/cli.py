@@ -11,15 +11,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fa_audit import __version__
 from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.datasets import DATASETS
-from fa_audit.errors import AuditError, printable, unknown
+from fa_audit.errors import AuditError, printable, shortened, unknown
 from fa_audit.methods import METHODS
 from fa_audit.registry import entry_of, load
 from fa_audit.spec import RunSpec, parse_run
+
+if TYPE_CHECKING:
+    from fa_audit.data import Dataset
 
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
 
@@ -111,7 +114,7 @@ def _audit(options: argparse.Namespace) -> int:
     bp = _baseline(options.bp_frozen, "bp+frozen", learner.spec)
     report = audit(
         learner,
-        load_dataset(data),
+        _same_data(load_dataset(data), learner.spec, data),
         facts.get("accuracy"),
         own_frozen=own,
         bp_frozen_acc=bp[1] if bp else None,
@@ -125,6 +128,16 @@ def _audit(options: argparse.Namespace) -> int:
     }
     print(forms[options.format](report))
     return 0
+
+
+def _same_data(dataset: Dataset, spec: RunSpec, path: Path) -> Dataset:
+    """The data set, if it is the one that the network was trained on."""
+    if dataset.name != spec.dataset:
+        raise AuditError(
+            f"{path}: holds {shortened(dataset.name)}; the network was trained on {shortened(spec.dataset)}. Give the"
+            " data set that it was trained on."
+        )
+    return dataset
 
 
 def _about(spec: RunSpec, facts: Mapping[str, Any]) -> dict[str, Any]:
