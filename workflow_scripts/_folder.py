@@ -20,14 +20,14 @@ KINDS = (*DEPENDED_ON, "figures", "tables", "logs", "benchmarks", "resume")
 OF_FILES = (".safetensors", ".json", ".csv")
 
 
-def check_results(*, to_write: bool) -> None:
+def check_results(to_write: bool) -> None:
     """Look for what is no folder or no file, and for folders that jobs, or Snakemake itself, could not write to.
 
     Args:
         to_write: a dry run writes nothing, to a full disk or a read-only one either.
 
     Raises:
-        AuditError: there is something in the place of a folder or a file; a folder cannot be written to; a disk is full.
+        AuditError: there is something in the place of a folder or a file, a read-only folder, or a full disk.
     """
     for path in map(Path, (*WRITTEN, *(f"results/{name}" for name in KINDS))):
         if os.path.lexists(path) and not path.is_dir():

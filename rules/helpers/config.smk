@@ -14,9 +14,9 @@ from fa_audit.errors import AuditError
 def readable(function):
     """Let bad input end in its one message: an exception would bring Snakemake's traceback along."""
 
-    def wrapped(*args, **options):
+    def wrapped(*args):
         try:
-            return function(*args, **options)
+            return function(*args)
         except AuditError as error:
             sys.exit(f"fa-audit: {error}")
 

@@ -10,7 +10,7 @@ from _messages import plan, results, way_on
 from _records import mark_failed, note_finished, note_started
 
 if workflow.is_main_process:
-    readable(check_results)(to_write=not dry_run())
+    readable(check_results)(not dry_run())
     readable(mark_failed)()
 
 LARGE = 5_000  # runs: Snakemake takes about 6 ms to plan and print the jobs of each
