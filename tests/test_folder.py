@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 from projects import ROOT
@@ -35,11 +36,17 @@ def test_a_fresh_clone_is_fine(folder):
 
 
 @pytest.mark.parametrize("name", ["results", ".snakemake", "results/tables"])
-@pytest.mark.parametrize("kind", ["a file", "a link to nothing"])
-def test_what_stands_in_the_place_of_a_folder_is_named(folder, name, kind):
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (Path.touch, "found a file; expected a folder. Move it away."),
+        (lambda path: path.symlink_to("not mounted"), "found a link to not mounted, where nothing is; mount it"),
+    ],
+)
+def test_what_stands_in_the_place_of_a_folder_is_named(folder, name, make, words):
     (folder / name).rename(folder / "elsewhere")
-    (folder / name).touch() if kind == "a file" else (folder / name).symlink_to("nowhere")
-    with pytest.raises(AuditError, match=f"^{name}: found a file, or a link to nothing; expected a folder. Move it"):
+    make(folder / name)
+    with pytest.raises(AuditError, match=f"^{name}: {words}"):
         check_results(to_write=True)
 
 

@@ -30,8 +30,12 @@ def check_results(to_write: bool) -> None:
         AuditError: there is something in the place of a folder or a file, a read-only folder, or a full disk.
     """
     for path in map(Path, (*WRITTEN, *(f"results/{name}" for name in KINDS))):
-        if os.path.lexists(path) and not path.is_dir():
-            raise AuditError(f"{path}: found a file, or a link to nothing; expected a folder. Move it away.")
+        if path.is_symlink() and not path.exists():
+            raise AuditError(
+                f"{path}: found a link to {os.readlink(path)}, where nothing is; mount it, or delete the link."
+            )
+        if path.exists() and not path.is_dir():
+            raise AuditError(f"{path}: found a file; expected a folder. Move it away.")
     there = [path if path.exists() else Path(".") for path in map(Path, WRITTEN)]
     folders = list(there)
     for place, inside, files in os.walk("results"):
