@@ -80,7 +80,11 @@ def test_what_its_user_deletes_after_a_success_is_not_missed(project):
     assert planned(project) == {}
 
 
-def test_a_list_of_what_was_started_that_is_cut_short_is_told(project):
-    (project / ".snakemake/fa-audit.started.json").write_text('["results/')
+def test_a_list_of_what_was_started_without_records_or_cut_short(project):
+    started = project / ".snakemake/fa-audit.started.json"
+    started.write_text('["results/none.csv"]')
+    shutil.rmtree(project / ".snakemake/metadata")
+    assert snakemake(project, "-n", TABLE).returncode == 0
+    started.write_text('["results/')
     done = snakemake(project, "-n", TABLE)
     assert done.returncode == 1 and "fa-audit.started.json: found no JSON" in done.stdout, done.stdout

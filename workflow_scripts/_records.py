@@ -33,17 +33,12 @@ def note_finished() -> None:
 
 def mark_failed() -> None:
     """Mark the records of files that the last workflow in this folder should have made and did not."""
-    for record in map(record_of, filter(_is_missing, _started())):
+    started = read_json(STARTED) if STARTED.exists() else []
+    for output in started:
         with contextlib.suppress(AuditError, OSError):  # no record, half of one, or a folder that is read-only
-            write_text(record, json.dumps(read_json(record) | {"params": FAILED}))
-
-
-def _is_missing(path: str) -> bool:
-    return not os.path.lexists(path)
-
-
-def _started() -> list[str]:
-    return read_json(STARTED) if STARTED.exists() else []
+            if not os.path.lexists(output):
+                record = record_of(output)
+                write_text(record, json.dumps(read_json(record) | {"params": FAILED}))
 
 
 def record_of(output: str) -> Path:
