@@ -51,6 +51,7 @@ rule share_run:
         runtime=5,
     params:
         code=code_digest("workflow_scripts/share_run.py"),
+        spec=twin_spec,
     script:
         "../workflow_scripts/share_run.py"
 

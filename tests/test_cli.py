@@ -66,7 +66,9 @@ def test_audit_with_a_baseline_gives_both_verdicts_as_json(folder, capsys):
 def test_a_baseline_must_be_the_method_s_own_and_of_the_cell(folder, capsys, changes, words):
     assert audit(folder, "--frozen", sidecar(folder, "other.json", **changes)) == 1
     said = capsys.readouterr().err
-    assert words in said and said.endswith("Expected dfa+frozen in the cell of the audited network.\n")
+    assert words in said and said.endswith(
+        "Expected dfa+frozen in the cell of the audited network. Give its file, or train it.\n"
+    )
 
 
 def test_backpropagation_s_baseline_must_be_that(folder, capsys):

@@ -1,10 +1,20 @@
 """A job that failed is not taken for done: Snakemake's records say so, and its results are gone."""
 
+import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
-from projects import copy_sources, planned, snakemake, write_config
+from projects import ROOT, copy_sources, planned, snakemake, write_config
+from snakemake.persistence import MetadataRecord
+from snakemake.persistence.file import FilePersistence
+
+from fa_audit.files import exclusive
+
+sys.path.insert(0, str(ROOT / "workflow_scripts"))
+
+import _records
 
 CONFIG = {
     "settings": {
@@ -65,8 +75,6 @@ def test_after_a_failed_update_it_is_still_to_be_done_whatever_is_asked_for(proj
 
 def test_a_damaged_file_is_told_until_it_is_gone(project, finished):
     (project / CHECKPOINT).write_bytes((project / CHECKPOINT).read_bytes()[:1000])
-    record = min((project / ".snakemake/metadata").iterdir())
-    record.write_text(record.read_text()[:100])  # harmless: Snakemake passes over it, and so does what marks records
     for _ in range(2):
         fails(project, CHECKPOINT, "altered, or of another training", "Delete both")
     (project / CHECKPOINT).unlink()
@@ -78,6 +86,32 @@ def test_what_its_user_deletes_after_a_success_is_not_missed(project):
     for path in (AUDIT, CHECKPOINT):
         (project / path).unlink()
     assert planned(project) == {}
+
+
+def test_what_a_killed_workflow_left_undone_is_marked_by_whoever_plans_next_once_it_is_dead(project):
+    (project / AUDIT).unlink()
+    started = project / ".snakemake/fa-audit.started.json"
+    started.write_text(json.dumps([AUDIT, TABLE]))
+    with exclusive(project / ".snakemake/fa-audit.lock"):
+        assert planned(project, TABLE) == {} and started.exists()
+    assert "audit_network" in planned(project, TABLE) and not started.exists()
+    assert "audit_network" in planned(project, TABLE)
+
+
+@pytest.mark.parametrize("length", [10, 150, 185, 200, 375])
+def test_a_record_is_found_and_keeps_its_mode_however_long_the_name(tmp_path, monkeypatch, length):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".snakemake").mkdir()
+    output = f"results/{'x' * length}.csv"
+    persistence = FilePersistence()
+    persistence._write_record(output, MetadataRecord(params=["a"], rule="r"))
+    record = _records.record_of(output)
+    record.chmod(0o640)
+    _records.note_started([output, "results/without record.csv"])
+    _records.settle()
+    persistence._clear_cache()
+    assert (record_read := persistence._read_record(output)).params == _records.FAILED and record_read.rule == "r"
+    assert record.stat().st_mode & 0o777 == 0o640 and _records.recorded_path(record) == Path(output)
 
 
 def test_a_list_of_what_was_started_without_records_or_cut_short(project):

@@ -9,7 +9,7 @@ from projects import ROOT
 
 sys.path.insert(0, str(ROOT / "workflow_scripts"))
 
-from _folder import check_results
+from _folder import check_places, check_writable
 
 from fa_audit.errors import AuditError
 
@@ -27,12 +27,14 @@ def test_files_and_folders_in_their_places_are_fine(folder):
     (folder / "results/checkpoints/tiny/bp/seed1.safetensors").touch()
     (folder / "results/figures").symlink_to(folder / "results/tables")
     (folder / "results/tables/gone.csv").symlink_to("nothing")  # Snakemake takes it as missing
-    check_results(to_write=True)
+    check_places()
+    check_writable()
 
 
 def test_a_fresh_clone_is_fine(folder):
     (folder / ".snakemake").rmdir()
-    check_results(to_write=True)
+    check_places()
+    check_writable()
 
 
 @pytest.mark.parametrize("name", ["results", ".snakemake", "results/tables"])
@@ -47,7 +49,7 @@ def test_what_stands_in_the_place_of_a_folder_is_named(folder, name, make, words
     (folder / name).rename(folder / "elsewhere")
     make(folder / name)
     with pytest.raises(AuditError, match=f"^{name}: {words}"):
-        check_results(to_write=True)
+        check_places()
 
 
 @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
@@ -55,11 +57,59 @@ def test_what_stands_in_the_place_of_a_file_is_named(folder, make):
     path = "results/checkpoints/tiny/bp/seed1.safetensors"
     make(folder / path)
     with pytest.raises(AuditError, match=f"^{path}: found a folder, or no ordinary file; expected a file. Move it"):
-        check_results(to_write=True)
+        check_writable()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_file_that_cannot_be_read_is_named(folder):
-    (folder / "results/README.md").chmod(0)
-    with pytest.raises(AuditError, match=r"^results/README.md: cannot be read. Make it readable"):
-        check_results(to_write=True)
+def test_linked_results_are_looked_at_too(folder):
+    (folder / "results/checkpoints").rename(folder / "scratch")
+    (folder / "results/checkpoints").symlink_to(folder / "scratch")
+    (folder / "scratch/tiny/bp/seed1.json").mkdir()
+    with pytest.raises(AuditError, match=r"^results/checkpoints/tiny/bp/seed1.json: found a folder"):
+        check_writable()
+
+
+def as_nobody(check):
+    """What a check says to a user who is not root."""
+    reader, writer = os.pipe()
+    if not os.fork():
+        os.setuid(65534) if os.geteuid() == 0 else None
+        try:
+            check()
+        except AuditError as error:
+            os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    os.wait()
+    with open(reader, encoding="utf-8") as said:
+        return said.read()
+
+
+@pytest.fixture
+def open_folder(folder):
+    """The folder for every user."""
+    for path in (folder, *folder.parents):
+        if path.owner() == folder.owner() and not path.stat().st_mode & 1:
+            path.chmod(0o777)
+    for path in folder.rglob("*"):
+        path.chmod(0o777)
+    folder.chmod(0o777)
+    return folder
+
+
+def test_a_result_that_cannot_be_read_is_named_and_nobody_s_other_files(open_folder):
+    for name in ("results/README.md", "results/checkpoints/tiny/.seed1.json.1.part.json"):
+        (open_folder / name).touch()
+        (open_folder / name).chmod(0)
+    assert as_nobody(check_writable) == ""
+    (open_folder / "results/checkpoints/tiny/bp/seed1.json").touch(0)
+    assert as_nobody(check_writable).startswith("results/checkpoints/tiny/bp/seed1.json: cannot be read. Make it")
+
+
+def test_folders_that_cannot_be_read_or_written_to_are_named(open_folder):
+    (open_folder / "results/tables").chmod(0o555)
+    assert as_nobody(check_places) == ""
+    assert as_nobody(check_writable).startswith(f"{open_folder}/results/tables: cannot be written to")
+    (open_folder / "results").chmod(0)
+    assert as_nobody(check_places).startswith("results: cannot be read. Make it readable")
+    (open_folder / "results").chmod(0o777)

@@ -74,7 +74,7 @@ def test_results_of_other_data_code_or_specification_are_trained_again(training,
 
 def test_a_checkpoint_of_another_specification_is_told_with_the_differences(make_spec):
     check_spec(make_spec("dfa"), make_spec("dfa"), "c.safetensors")
-    words = r"c.safetensors: of another run than expected: .*lr 0.5, not 0.001.* delete it and run"
+    words = r"c.safetensors: of another run than expected: .*lr 0.5, not 0.001.* Delete it and run"
     with pytest.raises(AuditError, match=words):
         check_spec(make_spec("dfa", lr=0.5, width=9), make_spec("dfa"), "c.safetensors")
 

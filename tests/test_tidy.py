@@ -54,7 +54,7 @@ def test_the_part_of_a_sweep_cut_at_the_end_of_any_line_or_within_the_last_is_re
             read_sweep(path)
     assert read_sweep(path)["four_check"].tolist()[-1] == "trustworthy"
     other = path.rename(path.with_name("seed1.csv"))
-    with pytest.raises(AuditError, match="of another run than its path says"):
+    with pytest.raises(AuditError, match="of s/dfa/seed2; expected the run of its path, s/dfa/seed1"):
         read_sweep(other)
     path.write_text(other.read_text()[:-3])
     with pytest.raises(AuditError, match="cut short"):

@@ -25,7 +25,7 @@ sys.path.append(os.getcwd())  # methods and models of the user's own
 
 from _code import code_files
 from _lock import claim_folder
-from _records import RECORDS, recorded_path
+from _records import RECORDS, recorded_path, settle
 
 from fa_audit.errors import AuditError, printable
 from fa_audit.files import write_atomically
@@ -91,6 +91,7 @@ def check_results(configfile: Path) -> None:
     if not any(RECORDS.glob("*")):
         raise AuditError(f"nothing to pack: no results in {Path.cwd()} that snakemake has made; run it first.")
     claim_folder()
+    settle()
     if (jobs := jobs_to_do(configfile)) != 0:
         raise AuditError(
             f"results of {configfile} are incomplete or stale: {jobs} jobs to do (snakemake -n --configfile"
@@ -98,8 +99,10 @@ def check_results(configfile: Path) -> None:
         )
     if MANIFEST.is_file() and (problems := verified([MANIFEST])[0]):
         raise AuditError(problems[0])
-    for sidecar in sorted(RESULTS.glob("checkpoints/**/seed*.json")):
-        check_training(sidecar)
+    checkpoints = RESULTS / "checkpoints"
+    for path in files_below(checkpoints) if checkpoints.exists() else ():
+        if path.suffix == ".json" and not is_leftover(path):
+            check_training(path)
 
 
 def check_training(sidecar: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
@@ -20,48 +21,52 @@ KINDS = (*DEPENDED_ON, "figures", "tables", "logs", "benchmarks", "resume")
 OF_FILES = (".safetensors", ".json", ".csv")
 
 
-def check_results(to_write: bool) -> None:
-    """Look for what is no folder or no file, and for folders that jobs, or Snakemake itself, could not write to.
-
-    Args:
-        to_write: a dry run writes nothing, to a full disk or a read-only one either.
+def check_places() -> None:
+    """Look for what stands in the place of a folder, which Snakemake would stumble over while it plans.
 
     Raises:
-        AuditError: there is something in the place of a folder or a file, a read-only folder, or a full disk.
+        AuditError: there is something, or a folder cannot be read.
     """
-    for path in map(Path, (*WRITTEN, *(f"results/{name}" for name in KINDS))):
-        if path.is_symlink() and not path.exists():
+    for path in (*WRITTEN, *(f"results/{name}" for name in KINDS)):
+        if os.path.islink(path) and not os.path.exists(path):
             raise AuditError(
                 f"{path}: found a link to {os.readlink(path)}, where nothing is; mount it, or delete the link."
             )
-        if path.exists() and not path.is_dir():
+        if os.path.exists(path) and not os.path.isdir(path):
             raise AuditError(f"{path}: found a file; expected a folder. Move it away.")
+        if os.path.exists(path) and not os.access(path, os.R_OK | os.X_OK):
+            raise AuditError(f"{path}: cannot be read. Make it readable (who owns it?).")
+
+
+def check_writable() -> None:
+    """Look for folders that jobs, or Snakemake itself, could not write to, and results that are no readable files.
+
+    Raises:
+        AuditError: there is one, or its disk is full.
+    """
     there = [path if path.exists() else Path(".") for path in map(Path, WRITTEN)]
-    folders = list(there)
-    for place, inside, files in os.walk("results"):
-        for name in (*inside, *files):
-            _check_entry(os.path.join(place, name))
-        folders.append(Path(place))
-    if to_write:
-        _check_writable(folders)
-        for folder in there:
-            _probe(folder)
-
-
-def _check_entry(path: str) -> None:
-    if path.endswith(OF_FILES) and os.path.exists(path) and not os.path.isfile(path):
-        raise AuditError(f"{path}: found a folder, or no ordinary file; expected a file. Move it away.")
-    if not os.access(path, os.R_OK) and os.path.exists(path):
-        raise AuditError(f"{path}: cannot be read. Make it readable (who owns it?), or delete it.")
-
-
-def _check_writable(folders: Iterable[Path]) -> None:
-    for folder in folders:
+    linked = [place for name in KINDS if os.path.islink(place := f"results/{name}")]
+    walks = [entry for root in ("results", *linked) for entry in os.walk(root)]
+    for folder in [*there, *(Path(place) for place, _, _ in walks)]:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise AuditError(
                 f"{folder.resolve()}: cannot be written to, so no job was started. Make it writable (is its disk"
                 " mounted read-only? who owns it?), or work in a copy of the project."
             )
+    for place, folders, files in walks:
+        for name in (*folders, *files):
+            if name.endswith(OF_FILES) and not name.startswith("."):
+                _check_file(os.path.join(place, name))
+    for folder in there:
+        _probe(folder)
+
+
+def _check_file(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):  # a link to nothing, or gone by now
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise AuditError(f"{path}: found a folder, or no ordinary file; expected a file. Move it away.")
+        if not os.access(path, os.R_OK):
+            raise AuditError(f"{path}: cannot be read. Make it readable (who owns it?), or delete it.")
 
 
 def _probe(folder: Path) -> float:

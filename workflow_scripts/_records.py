@@ -2,7 +2,8 @@
 
 Snakemake removes what a job is to make before the job starts, and records it as made even where the job failed: if what
 is made from it is there from earlier, the same command then finds nothing to be done. So the outputs of a workflow's
-jobs are listed when it starts; whoever plans next marks the records of the missing ones, and their jobs are done again.
+jobs are listed when it starts; when it has ended, the records of those that are missing are marked, and their jobs are
+done again. After a workflow that was killed, whoever plans next does that.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from _lock import FOLDER_LOCK
+
 from fa_audit.errors import AuditError
-from fa_audit.files import read_json, write_json, write_text
+from fa_audit.files import exclusive, read_json, write_json
 
 RECORDS, STARTED = Path(".snakemake/metadata"), Path(".snakemake/fa-audit.started.json")
 FAILED = ["the job failed"]  # in place of the parameters of a job, which then have changed
@@ -26,24 +29,41 @@ def note_started(outputs: Iterable[str]) -> None:
     write_json(STARTED, sorted(outputs))
 
 
-def note_finished() -> None:
-    """All of it was made: what is deleted from now on is not missed."""
-    STARTED.unlink(missing_ok=True)
+def settle() -> None:
+    """Mark the records of what was listed and is missing, and drop the list; for whoever holds the folder.
 
+    What is deleted from then on is not missed.
 
-def mark_failed() -> None:
-    """Mark the records of files that the last workflow in this folder should have made and did not."""
-    started = read_json(STARTED) if STARTED.exists() else []
-    for output in started:
-        with contextlib.suppress(AuditError, OSError):  # no record, half of one, or a folder that is read-only
+    Raises:
+        AuditError: the list is cut short.
+    """
+    if STARTED.exists():
+        for output in read_json(STARTED, "the outputs of a workflow"):
             if not os.path.lexists(output):
-                record = record_of(output)
-                write_text(record, json.dumps(read_json(record) | {"params": FAILED}))
+                _mark(record_of(output))
+        STARTED.unlink()
+
+
+def settle_after_a_kill() -> None:
+    """The same for the last workflow in this folder, unless it is still at work, or the folder is read-only.
+
+    Raises:
+        AuditError: the list is cut short.
+    """
+    if STARTED.exists():
+        with contextlib.suppress(OSError), exclusive(FOLDER_LOCK, wait=False):
+            settle()
+
+
+def _mark(record: Path) -> None:
+    """Written in place, as Snakemake does: a record keeps its owner and its mode."""
+    with contextlib.suppress(FileNotFoundError, AuditError):  # no record, or half of one, which Snakemake passes over
+        record.write_text(json.dumps(read_json(record) | {"params": FAILED}), encoding="utf-8")
 
 
 def record_of(output: str) -> Path:
     """The record of a file: its name is the file's in base64, cut into folders where it is too long for one."""
-    name, longest = base64.urlsafe_b64encode(output.encode()).decode(), os.pathconf(RECORDS, "PC_NAME_MAX") - 1
+    name, longest = base64.urlsafe_b64encode(output.encode()).decode(), (os.pathconf(".", "PC_NAME_MAX") or 255) - 1
     parts = [name[start : start + longest] for start in range(0, len(name), longest)]
     return RECORDS.joinpath(*(f"@{part}" for part in parts[:-1]), parts[-1])
 

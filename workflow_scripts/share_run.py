@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING
 from _workflow import logged
 
 from fa_audit.files import write_bytes
+from fa_audit.sidecar import check_run, check_spec, read_sidecar
+from fa_audit.spec import RunSpec
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
+    files = snakemake.input
+    sidecar = read_sidecar(files.sidecar)
+    check_run(sidecar, files.sidecar, checkpoint=files.checkpoint, trajectory=files.trajectory)
+    check_spec(RunSpec.from_dict(sidecar["spec"]), RunSpec.from_dict(snakemake.params.spec), files.sidecar)
     for name in ("checkpoint", "sidecar", "trajectory"):
-        write_bytes(snakemake.output[name], Path(snakemake.input[name]).read_bytes())
+        write_bytes(snakemake.output[name], Path(files[name]).read_bytes())

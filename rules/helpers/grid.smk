@@ -91,7 +91,9 @@ def baselines_of(wildcards):
 
 def baseline_inputs(wildcards):
     runs = baselines_of(wildcards).values()
-    return run_files("baselines", "json", [(wildcards.setting, run, wildcards.seed) for run in runs])
+    return run_files(
+        "baselines", "json", [(wildcards.setting, run, wildcards.seed) for run in runs]
+    )
 
 
 # ---- runs that several settings ask for
@@ -106,6 +108,11 @@ TWINS = {cell_path(cell): cell_path(original) for cell, original in GRID.twins.i
 
 def twin_pattern():
     return "|".join(map(re.escape, TWINS)) or "(?!)"
+
+
+def twin_spec(wildcards):
+    setting, run, seed = TWINS[wildcards.twin].split("/")
+    return spec(setting, run, int(seed.removeprefix("seed"))).to_dict()
 
 
 def twin_checkpoint(wildcards):

@@ -2,16 +2,18 @@
 
 from _cluster import check_requests, cluster_devices
 from _command import dry_run, targets
-from _folder import check_data, check_times, check_results
+from _folder import check_data, check_places, check_times, check_writable
 from _inventory import inventory
 from _lock import claim_folder
 from _machine import check_gpu_limit, most_cards
 from _messages import plan, results, way_on
-from _records import mark_failed, note_finished, note_started
+from _records import note_started, settle, settle_after_a_kill
 
 if workflow.is_main_process:
-    readable(check_results)(not dry_run())
-    readable(mark_failed)()
+    readable(check_places)()
+    readable(settle_after_a_kill)()
+    if not dry_run():  # which writes no result
+        readable(check_writable)()
 
 LARGE = 5_000  # runs: Snakemake takes about 6 ms to plan and print the jobs of each
 
@@ -54,12 +56,13 @@ def start_work():
     claim_folder()
     check_times(Path(workflow.basedir))
     check_data(data_sets())
+    banner = plan(GRID, devices(), COSTS, model_files("json"))
     note_started(str(path) for job in workflow.dag.needrun_jobs() for path in job.output)
-    print(plan(GRID, devices(), COSTS, model_files("json")), file=sys.stderr)
+    print(banner, file=sys.stderr)
 
 
 def say_results():
-    note_finished()
+    readable(settle)()
     print(
         results(
             GRID,
@@ -76,4 +79,5 @@ def say_results():
 
 
 def say_how_to_go_on(log_files):
+    readable(settle)()
     print(way_on(log_files[0]), file=sys.stderr)

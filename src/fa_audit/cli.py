@@ -109,7 +109,7 @@ def _audit(options: argparse.Namespace) -> int:
     there = {"trajectory": history} if history.exists() else {}
     check_run(facts, sidecar, checkpoint=options.checkpoint, **there)
     if facts:
-        check_spec(RunSpec.from_dict(facts["spec"]), learner.spec, sidecar)
+        check_spec(RunSpec.from_dict(facts["spec"]), learner.spec, sidecar, "Put the checkpoint's own beside it.")
     own = _baseline(options.frozen, f"{learner.spec.method}+frozen", learner.spec)
     bp = _baseline(options.bp_frozen, "bp+frozen", learner.spec)
     report = audit(
@@ -160,7 +160,7 @@ def _baseline(path: Path | None, name: str, audited: RunSpec) -> tuple[str, floa
     if path is None:
         return None
     facts = read_sidecar(path)
-    check_baseline(facts, name, audited, path)
+    check_baseline(facts, name, audited, path, "Give its file, or train it.")
     return name, facts["accuracy"]
 
 

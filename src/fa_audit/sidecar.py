@@ -19,6 +19,7 @@ def _is_number(value: object, largest: float) -> bool:
     return type(value) in (int, float) and 0 <= value <= largest
 
 
+REMAKE = "Delete it and run snakemake again."
 TEXTS = ("run", "digest", "fingerprint", "checkpoint_sha256", "trajectory_sha256")
 ENTRIES: dict[str, Callable[[Any], bool]] = {  # files of older versions lack some
     **dict.fromkeys(TEXTS, _is_text),
@@ -80,8 +81,11 @@ def check_run(facts: Mapping[str, Any], sidecar: str | Path, **files: str | Path
             )
 
 
-def check_spec(found: RunSpec, expected: RunSpec, path: str | Path) -> None:
+def check_spec(found: RunSpec, expected: RunSpec, path: str | Path, cure: str = REMAKE) -> None:
     """Compare the run that a file is of with the one that it should be of.
+
+    Args:
+        cure: what to do where they differ.
 
     Raises:
         AuditError: they differ, as when a killed workflow's training ends after an edit of the configuration.
@@ -90,13 +94,10 @@ def check_spec(found: RunSpec, expected: RunSpec, path: str | Path) -> None:
     differing = [name for name in ours if theirs[name] != ours[name]]
     if differing:
         told = "; ".join(f"{name} {shortened(theirs[name])}, not {shortened(ours[name])}" for name in differing)
-        raise AuditError(
-            f"{path}: of another run than expected: {told}. If it should be of that one, delete it and run snakemake"
-            " again."
-        )
+        raise AuditError(f"{path}: of another run than expected: {told}. {cure}")
 
 
-def check_baseline(facts: Mapping[str, Any], name: str, audited: RunSpec, path: str | Path) -> None:
+def check_baseline(facts: Mapping[str, Any], name: str, audited: RunSpec, path: str | Path, cure: str = REMAKE) -> None:
     """Compare a baseline with what the audited network is to be compared with.
 
     Args:
@@ -107,7 +108,5 @@ def check_baseline(facts: Mapping[str, Any], name: str, audited: RunSpec, path: 
     Raises:
         AuditError: it is another run, or of another cell; its accuracy then says nothing about the audited network.
     """
-    try:
-        check_spec(RunSpec.from_dict(facts["spec"]), audited.of_cell(parse_run(name)), path)
-    except AuditError as error:
-        raise AuditError(f"{error} Expected {name} in the cell of the audited network.") from None
+    expected = f"Expected {name} in the cell of the audited network. {cure}"
+    check_spec(RunSpec.from_dict(facts["spec"]), audited.of_cell(parse_run(name)), path, expected)

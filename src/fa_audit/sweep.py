@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from fa_audit.errors import AuditError
-from fa_audit.spec import parse_run
-from fa_audit.tidy import deep_credit
+from fa_audit.spec import Run
+from fa_audit.tidy import check_path, deep_credit
 
 KEY = ("setting", "method", "penalty", "seed")
 
@@ -44,24 +44,18 @@ def read_sweep(path: str | Path) -> pd.DataFrame:
     Raises:
         AuditError: its end is missing, which alone has a verdict, or it is of another run than its path says.
     """
+    texts = {"setting": str, "method": str, "penalty": str}  # which pandas may round
     try:
-        table = pd.read_csv(path)
+        table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
         whole = Path(path).read_bytes().endswith(b"\n") and table["four_check"].tail(1).notna().any()
     except (ValueError, KeyError):
         whole = False
     if not whole:
         raise AuditError(f"{path}: cut short (its last row has no verdict). Delete it and run snakemake again.")
-    setting, run, seed = Path(path).with_suffix("").parts[-3:]
-    asked, end = parse_run(run), table.iloc[-1]
-    if (end["setting"], end["method"], end["penalty"], f"seed{end['seed']}") != (
-        setting,
-        asked.method,
-        asked.penalty,
-        seed,
-    ):
-        raise AuditError(
-            f"{path}: the trajectory of another run than its path says. Delete it and run snakemake again."
-        )
+    table["penalty"] = table["penalty"].map(float)
+    end = table.iloc[-1]
+    run = Run(method=end["method"], penalty=end["penalty"])
+    check_path(path, f"{end['setting']}/{run}/seed{end['seed']}")
     return table
 
 

@@ -105,10 +105,20 @@ def _read(path: str | Path) -> dict[str, Any]:
             f"{path}: missing {', '.join(missing)}; expected an audit as the workflow writes it: delete the file, then"
             " run snakemake again."
         )
-    of = "{setting}/{run}/seed{seed}.json".format(**audit)
-    if of != (here := "/".join(Path(path).parts[-3:])):
-        raise AuditError(f"{path}: the audit of {of}; expected that of {here}. Delete it and run snakemake again.")
+    check_path(path, "{setting}/{run}/seed{seed}".format(**audit))
     return audit
+
+
+def check_path(path: str | Path, found: str) -> None:
+    """Compare the run that a file is of, written ``{setting}/{run}/seed{seed}``, with the one that its path names.
+
+    Raises:
+        AuditError: they differ.
+    """
+    if found != (expected := "/".join(Path(path).parent.parts[-2:]) + f"/{Path(path).stem}"):
+        raise AuditError(
+            f"{path}: of {found}; expected the run of its path, {expected}. Delete it and run snakemake again."
+        )
 
 
 def runs_table(audits: list[dict[str, Any]]) -> pd.DataFrame:

@@ -226,7 +226,7 @@ def test_the_results_of_another_run_are_not_audited(complete, finished, recovere
     for path in (complete / "results").rglob("dfa+frozen/seed1.*"):
         if path.parts[-4] in ("checkpoints", "trajectories"):
             shutil.copyfile(path, path.parents[1] / "dfa" / path.name)
-    refused(complete, f"{SIDECAR}: of another run than expected: frozen_blocks 2, not 0", "delete it")
+    refused(complete, f"{SIDECAR}: of another run than expected: frozen_blocks 2, not 0", "Delete it")
     (complete / SIDECAR).unlink()
     ends_with_the_same_bits(complete, finished)
     recovered(CLEAR_ERROR)
@@ -244,14 +244,17 @@ def test_the_results_of_another_run_are_not_audited(complete, finished, recovere
 def test_a_baseline_of_another_run_is_compared_with_nothing(complete, finished, recovered, name, of):
     shutil.copyfile(complete / of, complete / name)
     for _ in range(2):
-        refused(complete, f"{name}: of another run than expected: method", "delete it")
+        refused(complete, f"{name}: of another run than expected: method", "Delete it")
     (complete / name).unlink()
     rerun_to_the_same_bits(complete, finished)
     recovered(CLEAR_ERROR)
 
 
 @pytest.mark.faults("results of another run under a run's name")
-@pytest.mark.parametrize(("there", "words"), [("bp", "expected that of tiny/dfa/seed1.json"), ("", "an empty file")])
+@pytest.mark.parametrize(
+    ("there", "words"),
+    [("bp", "of tiny/bp/seed1; expected the run of its path, tiny/dfa/seed1"), ("", "an empty file")],
+)
 def test_the_audit_of_another_run_is_in_no_table(complete, finished, recovered, there, words):
     table = "results/tidy/tiny/runs.csv"
     assert snakemake(complete, table, "--cores", "2").returncode == 0
