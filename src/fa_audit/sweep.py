@@ -47,15 +47,15 @@ def read_sweep(path: str | Path) -> pd.DataFrame:
     texts = {"setting": str, "method": str, "penalty": str}  # which pandas may round
     try:
         table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
-        whole = Path(path).read_bytes().endswith(b"\n") and table["four_check"].tail(1).notna().any()
-    except (ValueError, KeyError):
+        table["penalty"] = table["penalty"].map(float)
+        end = table.iloc[-1]
+        found = f"{end['setting']}/{Run(method=str(end['method']), penalty=end['penalty'])}/seed{end['seed']}"
+        whole = Path(path).read_bytes().endswith(b"\n") and pd.notna(end["four_check"])
+    except (ValueError, KeyError, IndexError):
         whole = False
     if not whole:
         raise AuditError(f"{path}: cut short (its last row has no verdict). Delete it and run snakemake again.")
-    table["penalty"] = table["penalty"].map(float)
-    end = table.iloc[-1]
-    run = Run(method=end["method"], penalty=end["penalty"])
-    check_path(path, f"{end['setting']}/{run}/seed{end['seed']}")
+    check_path(path, found)
     return table
 
 
