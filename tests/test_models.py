@@ -152,7 +152,7 @@ def test_a_pickle_is_no_weights_file(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"model": "nowhere:small"}, "model 'nowhere:small': No module named 'nowhere'"),
+        ({"model": "nowhere:small"}, "model 'nowhere:small': ModuleNotFoundError No module named 'nowhere'"),
         ({"model": "test_models:smal"}, "has no attribute 'smal'"),
         ({"arguments": {"clases": 3}}, "test_models:small with arguments {'clases': 3} failed: TypeError"),
         ({"model": "test_models:no_model", "arguments": {}}, "returned str; expected a torch.nn.Module"),

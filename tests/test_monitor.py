@@ -100,7 +100,11 @@ def test_the_sidecar_records_it_and_the_audit_compares_with_no_baseline(dataset,
     names["trajectory"].write_text(trajectory_csv(rows))
     names["sidecar"].write_text(json.dumps(facts | {"trajectory_sha256": sha256_of([names["trajectory"]])}))
     save_dataset(dataset, tmp_path / "data.safetensors")
-    frozen = facts | {"spec": facts["spec"] | {"frozen_blocks": 3}, "accuracy": 0.1, "stopped_after": None}
+    frozen = facts | {
+        "spec": facts["spec"] | {"frozen_blocks": 3, "monitor": {}},
+        "accuracy": 0.1,
+        "stopped_after": None,
+    }
     (tmp_path / "frozen.json").write_text(json.dumps(frozen))
     arguments = ["--data", tmp_path / "data.safetensors", "--frozen", tmp_path / "frozen.json", "--format", "json"]
     assert main(["audit", str(tmp_path / "run.safetensors"), *map(str, arguments)]) == 0

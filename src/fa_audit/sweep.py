@@ -49,7 +49,8 @@ def read_sweep(path: str | Path) -> pd.DataFrame:
         table = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
         table["penalty"] = table["penalty"].map(float)
         end = table.iloc[-1]
-        found = f"{end['setting']}/{Run(method=str(end['method']), penalty=end['penalty'])}/seed{end['seed']}"
+        run = Run(method=str(end["method"]), penalty=float(end["penalty"]))
+        found = f"{end['setting']}/{run}/seed{end['seed']}"
         whole = Path(path).read_bytes().endswith(b"\n") and pd.notna(end["four_check"])
     except (ValueError, KeyError, IndexError):
         whole = False
