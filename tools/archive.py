@@ -24,6 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "workflow_scripts"))
 sys.path.append(os.getcwd())  # methods and models of the user's own
 
 from _code import code_files
+from _folder import link_to_nothing
 from _lock import claim_folder
 from _records import RECORDS, recorded_path, settle
 
@@ -146,9 +147,7 @@ def files_below(folder: Path, above: Sequence[Path] = ()) -> Iterator[Path]:
         elif path.is_file():
             yield path
         elif path.is_symlink():
-            raise AuditError(
-                f"{path}: found a link to {os.readlink(path)}, where nothing is; mount it, or delete the link."
-            )
+            raise link_to_nothing(path)
 
 
 def check_records(files: Sequence[Path], configfile: Path) -> None:

@@ -29,13 +29,16 @@ def check_places() -> None:
     """
     for path in (*WRITTEN, *(f"results/{name}" for name in KINDS)):
         if os.path.islink(path) and not os.path.exists(path):
-            raise AuditError(
-                f"{path}: found a link to {os.readlink(path)}, where nothing is; mount it, or delete the link."
-            )
+            raise link_to_nothing(path)
         if os.path.exists(path) and not os.path.isdir(path):
             raise AuditError(f"{path}: found a file; expected a folder. Move it away.")
         if os.path.exists(path) and not os.access(path, os.R_OK | os.X_OK):
             raise AuditError(f"{path}: cannot be read. Make it readable (who owns it?).")
+
+
+def link_to_nothing(path: str | Path) -> AuditError:
+    """What to tell about a link whose target is not there."""
+    return AuditError(f"{path}: found a link to {os.readlink(path)}, where nothing is; mount it, or delete the link.")
 
 
 def check_writable() -> None:

@@ -21,6 +21,7 @@ class _Loader(yaml.SafeLoader):
     """YAML of plain values, in which no key stands twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """As in YAML's own loader; a key that stands twice is a `yaml.MarkedYAMLError` at its place."""
         seen: set[Hashable] = set()
         for name, _ in node.value:
             if isinstance(name, yaml.ScalarNode) and name.tag != "tag:yaml.org,2002:merge":
