@@ -57,6 +57,14 @@ def snakemake(folder, *arguments, config="tiny.yaml", **environment):
     )  # fmt: skip
 
 
+def make_all(folder, config):
+    """Everything of a configuration, in a folder without results, on two cores; what Snakemake said."""
+    write_config(folder, config)
+    done = snakemake(folder, "--cores", "2")
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
 def planned(folder, *arguments, **options):
     """Jobs that a dry run would do, as ``{rule: sorted wildcards}``: Snakemake's own order is not always the same."""
     done = snakemake(folder, "-n", *arguments, **options)

@@ -13,7 +13,7 @@ import tarfile
 
 import pytest
 import torch
-from projects import ROOT, copy_sources, planned, snakemake, write_config
+from projects import ROOT, copy_sources, make_all, planned, snakemake, write_config
 from safetensors.torch import save_file
 
 from fa_audit.files import exclusive
@@ -76,9 +76,7 @@ def refused(done):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = clone(tmp_path_factory.mktemp("archive") / "project")
-    write_config(folder, CONFIG)
-    done = snakemake(folder, "--cores", "2")
-    assert done.returncode == 0, done.stdout
+    make_all(folder, CONFIG)
     (folder / "results/tables/.inventory.md.killed.part.md").touch()
     (folder / "results/resume/tiny").mkdir(parents=True, exist_ok=True)
     (folder / "results/resume/tiny/seed1.safetensors").touch()

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from projects import ROOT, copy_sources, planned, snakemake, write_config
+from projects import ROOT, copy_sources, make_all, planned, snakemake
 from snakemake.persistence import MetadataRecord
 from snakemake.persistence.file import FilePersistence
 
@@ -36,9 +36,7 @@ AUDIT, CHECKPOINT = "results/audits/tiny/dfa/seed1.json", "results/checkpoints/t
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = copy_sources(tmp_path_factory.mktemp("failed") / "project")
-    write_config(folder, CONFIG)
-    done = snakemake(folder, "--cores", "2")
-    assert done.returncode == 0, done.stdout
+    make_all(folder, CONFIG)
     return folder
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, DRIVER, browser
-from projects import ROOT, copy_sources, planned, snakemake, write_config
+from projects import ROOT, copy_sources, make_all, planned, snakemake, write_config
 
 SETTING = {
     "dataset": "digits",
@@ -36,9 +36,7 @@ ARTEFACTS = [
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = copy_sources(tmp_path_factory.mktemp("artefacts") / "project")
-    write_config(folder, CONFIG)
-    done = snakemake(folder, "--cores", "2")
-    assert done.returncode == 0, done.stdout
+    make_all(folder, CONFIG)
     return folder
 
 
