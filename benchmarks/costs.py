@@ -28,18 +28,17 @@ from typing import Any
 import torch
 import yaml
 
-from fa_audit.costs import NETWORK, network_of
-from fa_audit.credit_metrics import measure_credits
-from fa_audit.data import Dataset, evaluation_batches, pad, training_batches
-from fa_audit.files import write_json
-from fa_audit.grid import Grid, read_grid
-from fa_audit.learner import Learner, build, learn
-from fa_audit.numerics import set_numerics
-from fa_audit.protocol import diagnose
-from fa_audit.protocol.doors import BATCH_SIZE, BATCHES
-from fa_audit.randomness import generator
-from fa_audit.spec import RunSpec
-from fa_audit.training import observe
+from fa_audit.audit.credit_metrics import measure_credits
+from fa_audit.audit.diagnose import BATCH_SIZE, BATCHES, diagnose
+from fa_audit.core.files import write_json
+from fa_audit.core.numerics import set_numerics
+from fa_audit.core.randomness import generator
+from fa_audit.data.dataset import Dataset, evaluation_batches, pad, training_batches
+from fa_audit.experiments.costs import NETWORK, network_of
+from fa_audit.experiments.grid import Grid, read_grid
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.training.learner import Learner, build, learn
+from fa_audit.training.loop import observe
 
 ROOT = Path(__file__).resolve().parents[1]
 STORED = ROOT / "benchmarks/costs.json"

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import torch
 
-from fa_audit.files import write_json
-from fa_audit.learner import Learner, build, learn
+from fa_audit.core.files import write_json
+from fa_audit.core.numerics import set_numerics
+from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
-from fa_audit.numerics import set_numerics
-from fa_audit.spec import RunSpec
+from fa_audit.training.learner import Learner, build, learn
 
 OUTPUT = Path(__file__).with_suffix(".json")
 BATCH, SHAPE, CLASSES = 128, (3, 32, 32), 10

@@ -2,7 +2,8 @@
 
 Both sides do the same arithmetic on the same machine in the same run; the script checks that first. The textbook
 side uses a DataLoader with two workers and torchvision's transforms, one backward pass and one AdamW per part of
-the network that has a loss of its own, and all cores. The engine is `fa_audit.training.train` with one thread per run.
+the network that has a loss of its own, and all cores. The engine is `fa_audit.training.loop.train`
+with one thread per run.
 
     python benchmarks/throughput.py [--quick] [--samples N] [--repeats N]
 
@@ -30,12 +31,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from torchvision import transforms
 
-from fa_audit.data import Dataset
-from fa_audit.learner import Learner, build
-from fa_audit.numerics import set_numerics
-from fa_audit.randomness import generator
-from fa_audit.spec import RunSpec
-from fa_audit.training import train
+from fa_audit.core.numerics import set_numerics
+from fa_audit.core.randomness import generator
+from fa_audit.data.dataset import Dataset
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.training.learner import Learner, build
+from fa_audit.training.loop import train
 
 METHODS = ("bp", "fa", "dfa")
 BARS = {"dfa": 4.0, "bp": 3.0}  # engine over textbook

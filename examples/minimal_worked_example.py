@@ -19,13 +19,13 @@ from pathlib import Path
 if importlib.util.find_spec("fa_audit") is None:  # run from a clone that is not installed
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from fa_audit.data import Dataset, evaluation_batches
-from fa_audit.datasets.cifar import cifar10
-from fa_audit.datasets.digits import digits
-from fa_audit.numerics import set_numerics
-from fa_audit.protocol import DiagnosticReport, diagnose
-from fa_audit.spec import RunSpec
-from fa_audit.training import Trained, train
+from fa_audit import DiagnosticReport, diagnose
+from fa_audit.core.numerics import set_numerics
+from fa_audit.data.cifar import cifar10
+from fa_audit.data.dataset import Dataset, evaluation_batches
+from fa_audit.data.digits import digits
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.training.loop import Trained, train
 
 METHOD = "dfa"
 DEPTH = 4

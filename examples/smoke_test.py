@@ -17,11 +17,11 @@ from pathlib import Path
 if importlib.util.find_spec("fa_audit") is None:  # run from a clone that is not installed
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from fa_audit.checkpoint import load_checkpoint
-from fa_audit.data import evaluation_batches, load_dataset
-from fa_audit.errors import AuditError
-from fa_audit.numerics import set_numerics
-from fa_audit.protocol import DiagnosticReport, diagnose
+from fa_audit import DiagnosticReport, diagnose
+from fa_audit.core.errors import AuditError
+from fa_audit.core.numerics import set_numerics
+from fa_audit.data.dataset import evaluation_batches, load_dataset
+from fa_audit.training.checkpoint import load_checkpoint
 
 RUNS = ("bp", "dfa")
 SEED = "seed42"

@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import settings
 
-from fa_audit.data import Dataset
-from fa_audit.spec import RunSpec
+from fa_audit.data.dataset import Dataset
+from fa_audit.experiments.spec import RunSpec
 
 CLASSES, SIDE = 3, 8
 LONGEST = ("test_matrix", "test_workflow", "test_extending")

@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
-from fa_audit.figures import style
-from fa_audit.spec import parse_run
-from fa_audit.tidy import Tidy
+from fa_audit.experiments.spec import parse_run
+from fa_audit.results.figures import style
+from fa_audit.results.tidy import Tidy
 
 SEEDS = (42, 123, 456)
 LONG = "credit_bridge+penalty1e-2+random_targets"

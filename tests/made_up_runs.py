@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from fa_audit.spec import parse_run
-from fa_audit.tables.formats import to_markdown
-from fa_audit.tidy import Tidy
+from fa_audit.experiments.spec import parse_run
+from fa_audit.results.tables.formats import to_markdown
+from fa_audit.results.tidy import Tidy
 
 WORK = ["seconds", "device", "commit"]
 SEEDS = (42, 123, 456)

@@ -8,9 +8,9 @@ import math
 import torch
 import torch.nn.functional as F
 
-from fa_audit.architectures import ARCHITECTURE_OPTIONS
-from fa_audit.learner import build
-from fa_audit.spec import RunSpec
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.networks import ARCHITECTURE_OPTIONS
+from fa_audit.training.learner import build
 
 SHAPE, CLASSES = (3, 6, 10), 3  # sides, width and batch differ: a mean over the wrong one shows
 SHAPES = [(1, 8, 8), (3, 8, 8), (2, 5, 7), (3, 32, 32)]

@@ -5,7 +5,7 @@ import itertools
 import pandas as pd
 from drawing import _overlap, texts
 
-from fa_audit.tidy import Tidy
+from fa_audit.results.tidy import Tidy
 
 LONG = "credit_bridge+penalty1e-2+random_targets"
 WALK_BACK = "needs walk-back ({})".format

@@ -5,8 +5,8 @@ import io
 import json
 
 from fa_audit.cli import main
-from fa_audit.data import save_dataset
-from fa_audit.datasets.digits import digits
+from fa_audit.data.dataset import save_dataset
+from fa_audit.data.digits import digits
 
 SMALL = ["--width", "16", "--depth", "2", "--epochs", "1", "--batch-size", "64"]
 

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fa_audit.errors import AuditError
-from fa_audit.protocol import FAProtocol, diagnose
+from fa_audit import FAProtocol, diagnose
+from fa_audit.core.errors import AuditError
 
 CLASSES, WIDTH, DEPTH, BATCH = 3, 8, 3, 11
 

@@ -27,15 +27,15 @@ from networks import (
 )
 from torch import nn
 
-from fa_audit.architectures import ARCHITECTURES
-from fa_audit.architectures.bn_cnn import halved
-from fa_audit.checkpoint import learner_tensors
-from fa_audit.learner import build, learn
 from fa_audit.methods import METHODS
 from fa_audit.methods.ep import EP
 from fa_audit.methods.transport import block_weights, transported_credits
-from fa_audit.trace import keeping_statistics, reference, trace
-from fa_audit.training import block_credits, train
+from fa_audit.networks import ARCHITECTURES
+from fa_audit.networks.bn_cnn import halved
+from fa_audit.networks.trace import keeping_statistics, reference, trace
+from fa_audit.training.checkpoint import learner_tensors
+from fa_audit.training.learner import build, learn
+from fa_audit.training.loop import block_credits, train
 
 SKIPS = {"resmlp": "outside", "student_mlp": "outside", "vit_mini": "inside", "small_resnet": "inside"}
 NOT_VECTORS = ("vit_mini", "small_resnet", "bn_cnn")

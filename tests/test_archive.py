@@ -16,7 +16,7 @@ import torch
 from projects import ROOT, copy_sources, make_all, planned, snakemake, write_config
 from safetensors.torch import save_file
 
-from fa_audit.files import exclusive
+from fa_audit.core.files import exclusive
 
 CONFIG = {
     "settings": {
@@ -113,7 +113,7 @@ def test_unpacked_in_a_clone_elsewhere_there_is_nothing_to_do_and_everything_ver
         count = len(tar.getnames()) - 1  # without the list itself
     lists = "results/MANIFEST.json and results/ARCHIVE.json"
     assert done.stdout == f"{lists}: 4 artefacts, 4 inputs, {count} archived files; all as recorded\n"
-    with (folder / "src/fa_audit/protocol/verdicts.py").open("a") as stream:
+    with (folder / "src/fa_audit/audit/verdicts.py").open("a") as stream:
         stream.write("# edited\n")
     jobs = planned(folder)
     assert "audit_network" in jobs and "train_network" not in jobs

@@ -8,19 +8,19 @@ import pandas as pd
 import pytest
 import torch
 
-from fa_audit.audit import audit
-from fa_audit.credit_metrics import credit_alignment
-from fa_audit.data import evaluation_batches
-from fa_audit.datasets.digits import digits
-from fa_audit.errors import AuditError
-from fa_audit.learner import build
+from fa_audit import DiagnosticThresholds, diagnose
+from fa_audit.audit.credit_metrics import credit_alignment
+from fa_audit.audit.run_audit import audit
+from fa_audit.core.errors import AuditError
+from fa_audit.data.dataset import evaluation_batches
+from fa_audit.data.digits import digits
+from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
 from fa_audit.methods.dfa import DFA
-from fa_audit.monitor import first_flags
-from fa_audit.protocol import Thresholds, diagnose
-from fa_audit.spec import RunSpec
-from fa_audit.tidy import layers_table, runs_table
-from fa_audit.training import read_trajectory, train, trajectory_csv
+from fa_audit.results.tidy import layers_table, runs_table
+from fa_audit.training.learner import build
+from fa_audit.training.loop import read_trajectory, train, trajectory_csv
+from fa_audit.training.monitor import first_flags
 
 OPTIONS = (("depth", 3), ("residual", True), ("terminal_norm", True), ("width", 16))
 
@@ -129,8 +129,8 @@ def test_first_flags_are_the_first_epochs_at_which_the_checks_fire():
         *(row(3, 0, 10.0, 1e-9), row(3, 1, None, 0.9e-7)),
         *(row(4, 0, 99.0, 1e-9), row(4, 1, None, 1e-9)),
     ]
-    assert first_flags(history, Thresholds()) == {"first_scale_flag": 2, "first_reference_flag": 3}
-    assert first_flags(history[:2], Thresholds()) == {"first_scale_flag": None, "first_reference_flag": None}
+    assert first_flags(history, DiagnosticThresholds()) == {"first_scale_flag": 2, "first_reference_flag": 3}
+    assert first_flags(history[:2], DiagnosticThresholds()) == {"first_scale_flag": None, "first_reference_flag": None}
 
 
 def test_a_trajectory_survives_its_csv(data, tmp_path):
@@ -174,7 +174,7 @@ def test_tidy_tables_have_one_row_per_run_and_per_state(data):
     }
     runs, layers = runs_table([entry]), layers_table([entry])
     assert runs.loc[0, ["accuracy", "own_frozen_acc", "bp_frozen_acc"]].tolist() == [run.accuracy, 0.4, 0.6]
-    assert entry["first_flags"] == first_flags(run.history, Thresholds())
+    assert entry["first_flags"] == first_flags(run.history, DiagnosticThresholds())
     assert runs.loc[0, "max_growth"] == max(layer.growth for layer in report.evidence.layers[:-1])
     assert layers["layer"].tolist() == [0, 1, 2, 3]
     assert layers["cosine"].tolist()[:3] == [block["cosine"].value for block in report.credit]

@@ -7,15 +7,15 @@ import torch
 from networks import CLASSES, SHAPE, assert_same, batch_of, by_hand, rough_learner, spec_of, vector
 from torch import nn
 
-from fa_audit.architectures import ARCHITECTURES
-from fa_audit.audit import audit
-from fa_audit.checkpoint import Resume, learner_tensors, load_checkpoint, save_checkpoint
-from fa_audit.data import pad, training_batches
-from fa_audit.learner import build, learn
+from fa_audit.audit.run_audit import audit
+from fa_audit.core.randomness import generator
+from fa_audit.data.dataset import pad, training_batches
 from fa_audit.methods import METHODS
-from fa_audit.randomness import generator
-from fa_audit.trace import keeping_statistics, reference, trace
-from fa_audit.training import train
+from fa_audit.networks import ARCHITECTURES
+from fa_audit.networks.trace import keeping_statistics, reference, trace
+from fa_audit.training.checkpoint import Resume, learner_tensors, load_checkpoint, save_checkpoint
+from fa_audit.training.learner import build, learn
+from fa_audit.training.loop import train
 
 STEPS = 4  # 50 samples in batches of 16
 normalised_by_batch = pytest.mark.parametrize("name", ["small_resnet", "bn_cnn"])

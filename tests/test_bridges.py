@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fa_audit.architectures.network import Network
-from fa_audit.learner import build, learn
 from fa_audit.methods.bridge import BridgeNet
 from fa_audit.methods.credit_bridge import CreditBridge, soft_minimum
 from fa_audit.methods.kolen_pollack import KolenPollack
 from fa_audit.methods.state_bridge import StateBridge
-from fa_audit.trace import trace
-from fa_audit.training import train
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import trace
+from fa_audit.training.learner import build, learn
+from fa_audit.training.loop import train
 
 SHAPE, CLASSES, BATCH, WIDTH, HIDDEN = (1, 4, 4), 3, 5, 8, 16
 STATE = StateBridge(hidden=HIDDEN)

@@ -17,16 +17,16 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import fa_audit
-from fa_audit.checkpoint import FORMAT, Resume, learner_tensors, load_checkpoint, save_checkpoint
-from fa_audit.data import save_dataset
-from fa_audit.errors import AuditError
-from fa_audit.learner import build, load_method
+from fa_audit.core.errors import AuditError
+from fa_audit.data.dataset import save_dataset
 from fa_audit.methods.credit_bridge import CreditBridge
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.ep import EP
 from fa_audit.methods.fa import FA
 from fa_audit.methods.state_bridge import StateBridge
-from fa_audit.training import train
+from fa_audit.training.checkpoint import FORMAT, Resume, learner_tensors, load_checkpoint, save_checkpoint
+from fa_audit.training.learner import build, load_method
+from fa_audit.training.loop import train
 
 SHAPE, CLASSES = (1, 4, 4), 3
 METHODS = [("bp", 0.0), ("fa", 0.0), ("dfa", 0.0), ("dfa", 0.01)]
@@ -338,7 +338,7 @@ def test_a_run_interrupted_again_and_again_is_uninterrupted(make_spec, dataset, 
 def test_a_resumed_run_does_not_repeat_epochs(make_spec, dataset, tmp_path, monkeypatch):
     spec, resume = make_spec("bp", epochs=3), Resume(tmp_path / "resume", "same")
     done = train(spec, dataset, resume=resume)
-    monkeypatch.setattr("fa_audit.training._run_epoch", lambda *_: 1 / 0)
+    monkeypatch.setattr("fa_audit.training.loop._run_epoch", lambda *_: 1 / 0)
     assert_same_run(train(spec, dataset, resume=resume), done, tmp_path)
     resume.clear()
     resume.clear()
@@ -375,10 +375,10 @@ CHILD = """
 import json, sys
 from pathlib import Path
 import torch
-from fa_audit.checkpoint import Resume
-from fa_audit.data import load_dataset
-from fa_audit.spec import RunSpec
-from fa_audit.training import train
+from fa_audit.training.checkpoint import Resume
+from fa_audit.data.dataset import load_dataset
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.training.loop import train
 torch.set_num_threads(1)
 spec = RunSpec.from_dict(json.loads(sys.argv[1]))
 train(spec, load_dataset(sys.argv[2]), resume=Resume(Path(sys.argv[3]), "same"))

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from fa_audit.cli import main
-from fa_audit.data import save_dataset
-from fa_audit.datasets.digits import digits
+from fa_audit.data.dataset import save_dataset
+from fa_audit.data.digits import digits
 from fa_audit.methods import METHODS
 
 

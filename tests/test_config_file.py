@@ -5,8 +5,8 @@ import re
 import pytest
 from projects import copy_sources, snakemake, write_config
 
-from fa_audit.config_file import check_config_file
-from fa_audit.errors import AuditError
+from fa_audit.core.errors import AuditError
+from fa_audit.experiments.config_file import check_config_file
 
 REFUSED = {  # content -> what the message says behind the name of the file
     b"settings: [1\n": r", line 2, column 1: expected ',' or '\]'",

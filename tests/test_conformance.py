@@ -9,10 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fa_audit import architectures as registry
-from fa_audit.architectures.network import Network
-from fa_audit.errors import AuditError
-from fa_audit.learner import load_method
+from fa_audit import networks as registry
+from fa_audit.core.errors import AuditError
 from fa_audit.methods import METHODS
 from fa_audit.methods.bp import BP
 from fa_audit.methods.dfa import DFA
@@ -23,8 +21,10 @@ from fa_audit.methods.kolen_pollack import KolenPollack
 from fa_audit.methods.method import Credits, Method
 from fa_audit.methods.state_bridge import StateBridge
 from fa_audit.methods.usf import USF
+from fa_audit.networks.network import Network
 from fa_audit.testing import CHECKS, ConformanceError, Finding, Subject, aligned, check_method
-from fa_audit.training import train
+from fa_audit.training.learner import load_method
+from fa_audit.training.loop import train
 
 
 def failures(method):

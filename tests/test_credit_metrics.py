@@ -9,9 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fa_audit.architectures.network import Network
-from fa_audit.checkpoint import learner_tensors
-from fa_audit.credit_metrics import (
+from fa_audit.audit.credit_metrics import (
     Draws,
     bridge_residuals,
     deep_mean,
@@ -24,13 +22,15 @@ from fa_audit.credit_metrics import (
     perturbation_correlation,
     unit_directions,
 )
-from fa_audit.learner import build, learn
+from fa_audit.core.metrics import Measured
+from fa_audit.core.randomness import generator
 from fa_audit.methods import METHODS
 from fa_audit.methods.dfa import DFA
-from fa_audit.metrics import Measured
-from fa_audit.randomness import generator
-from fa_audit.trace import reference, trace
-from fa_audit.training import block_credits
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import reference, trace
+from fa_audit.training.checkpoint import learner_tensors
+from fa_audit.training.learner import build, learn
+from fa_audit.training.loop import block_credits
 
 SHAPE, CLASSES, BATCH, WIDTH = (1, 4, 4), 3, 24, 8
 PER_BLOCK = {
@@ -280,7 +280,7 @@ def test_the_null_is_the_mean_and_spread_of_the_deep_cosine_over_draws_of_the_st
 
     fixed = build(learner.spec, SHAPE, CLASSES).network
     monkeypatch.setattr(DFA, "init_state", negate_one)
-    monkeypatch.setattr("fa_audit.credit_metrics.build", lambda *_: replace(learner, network=fixed))
+    monkeypatch.setattr("fa_audit.audit.credit_metrics.build", lambda *_: replace(learner, network=fixed))
     report = measure_credits(learner, *batch)
     assert len(set(drawn)) == 20
     null, std = report.deep["fresh_b_null"], np.std([1.0, 0.0] * 10, ddof=1)  # block 0, always wrong, is not deep

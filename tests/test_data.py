@@ -16,7 +16,10 @@ from safetensors.torch import save_file
 from torchvision.datasets import CIFAR10
 from torchvision.transforms import Compose, Normalize, ToTensor
 
-from fa_audit.data import (
+from fa_audit.core.errors import AuditError
+from fa_audit.data import cifar
+from fa_audit.data.data_file import ARRAYS, checksum
+from fa_audit.data.dataset import (
     Dataset,
     crop_and_flip,
     evaluation_batches,
@@ -25,10 +28,7 @@ from fa_audit.data import (
     save_dataset,
     training_batches,
 )
-from fa_audit.data_file import ARRAYS, checksum
-from fa_audit.datasets import cifar
-from fa_audit.datasets.digits import digits
-from fa_audit.errors import AuditError
+from fa_audit.data.digits import digits
 
 
 def distinct_images(count, channels=1, height=5, width=6):

@@ -4,9 +4,9 @@ import pytest
 import torch
 from networks import SHAPE, batch_of, rough_learner
 
-from fa_audit.learner import learn
+from fa_audit.core.randomness import generator
 from fa_audit.methods import METHODS
-from fa_audit.randomness import generator
+from fa_audit.training.learner import learn
 
 
 @torch.no_grad()

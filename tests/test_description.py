@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from torch import nn
 from torchvision import models as zoo
 
-from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
-from fa_audit.description import DescribedNetwork, describe
-from fa_audit.errors import AuditError
-from fa_audit.protocol import FAProtocol, diagnose
-from fa_audit.registry import load
-from fa_audit.trace import Description, reference, untouched
+from fa_audit import FAProtocol, diagnose
+from fa_audit.core.errors import AuditError
+from fa_audit.core.registry import load
+from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
+from fa_audit.networks.description import DescribedNetwork, describe
+from fa_audit.networks.trace import Description, reference, untouched
 
 CLASSES, BATCH, SIDE = 4, 5, 32
 READ = {  # a state's vector and the gradient by it, from their definitions

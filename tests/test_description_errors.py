@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from torchvision import models as zoo
 
-from fa_audit.description import FITS, READS, describe
-from fa_audit.errors import AuditError
-from fa_audit.protocol import diagnose
-from fa_audit.trace import Description
+from fa_audit import diagnose
+from fa_audit.core.errors import AuditError
+from fa_audit.networks.description import FITS, READS, describe
+from fa_audit.networks.trace import Description
 
 CLASSES = 4
 

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fa_audit.description import describe
-from fa_audit.errors import AuditError
-from fa_audit.trace import Description, reference
+from fa_audit.core.errors import AuditError
+from fa_audit.networks.description import describe
+from fa_audit.networks.trace import Description, reference
 
 WIDTH, CLASSES, BATCH = 6, 4, 5
 HALVES = {  # ways to the first half of (B, 2, d), where torch lets nobody write in place into some of them

@@ -14,9 +14,9 @@ from forks import snakemake_calls
 from printed_audits import printed_audits
 from projects import ROOT, copy_sources, write_config
 
-from fa_audit.data import save_dataset
-from fa_audit.datasets.digits import digits
-from fa_audit.runfiles import fingerprint
+from fa_audit.data.dataset import save_dataset
+from fa_audit.data.digits import digits
+from fa_audit.training.run_files import fingerprint
 
 # A torch with cards that need no driver: NVIDIA's names of those that CARDS lists.
 TORCH = """
@@ -235,7 +235,7 @@ def test_the_driver_s_program_alone_is_no_gpu(tmp_path, monkeypatch, said):
 def test_a_training_that_was_begun_on_another_model_of_gpu_starts_over(make_spec, monkeypatch):
     models = iter(("H100", "H100", "A100"))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda device: next(models))
-    monkeypatch.setattr("fa_audit.runfiles.cuda_versions", lambda device: {"runtime": "13.0", "cudnn": 91900})
+    monkeypatch.setattr("fa_audit.training.run_files.cuda_versions", lambda device: {"runtime": "13.0", "cudnn": 91900})
     first, same, other = (fingerprint(make_spec(), [], "cuda:0") for _ in range(3))
     assert first == same != other
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from fa_audit.checkpoint import Resume, save_checkpoint
 from fa_audit.methods.dfa import DFA
-from fa_audit.training import train
+from fa_audit.training.checkpoint import Resume, save_checkpoint
+from fa_audit.training.loop import train
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,16 @@ import pytest
 import yaml
 from projects import ROOT
 
-from fa_audit.audit import audit
-from fa_audit.audit_json import CREDITS, DEEP, STATES
-from fa_audit.checks import LETTERS
-from fa_audit.grid import read_grid
-from fa_audit.learner import load_method
+from fa_audit.audit.audit_file import CREDITS, DEEP, STATES
+from fa_audit.audit.run_audit import audit
+from fa_audit.core.thresholds import LETTERS, DiagnosticThresholds
+from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.published import FILE, read_published
 from fa_audit.methods import METHODS
-from fa_audit.published import FILE, read_published
-from fa_audit.scorecard import NOT_REPRODUCED, NOT_RUN, REPRODUCED
-from fa_audit.thresholds import Thresholds
-from fa_audit.tidy import layers_table, runs_table
-from fa_audit.training import train
+from fa_audit.results.scorecard import NOT_REPRODUCED, NOT_RUN, REPRODUCED
+from fa_audit.results.tidy import layers_table, runs_table
+from fa_audit.training.learner import load_method
+from fa_audit.training.loop import train
 
 CHECK = [sys.executable, str(ROOT / "tools/methods_table.py"), "--check"]
 PUBLISHED = (FILE, "schemas/published.schema.yaml", "schemas/config.schema.yaml")
@@ -95,8 +94,8 @@ def test_what_the_cards_name_is_in_a_real_audit_and_its_tables(make_spec, datase
 
 def test_the_limits_are_the_defaults_of_the_code():
     stated = re.findall(r"`(growth|reference|stability|depth_margin|saturation)` = ([\d.e-]+\d)", PROTOCOL)
-    assert {name for name, _ in stated} == set(Thresholds.__dataclass_fields__)
-    assert all(float(value) == getattr(Thresholds(), name) for name, value in stated)
+    assert {name for name, _ in stated} == set(DiagnosticThresholds.__dataclass_fields__)
+    assert all(float(value) == getattr(DiagnosticThresholds(), name) for name, value in stated)
 
 
 def test_the_reproduction_counts_as_the_scorecard_beside_it():

@@ -9,16 +9,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fa_audit.architectures.network import Network
-from fa_audit.data import pad, training_batches
-from fa_audit.learner import Learner, build, learn, normalised, residual_energy, teaching_signal
+from fa_audit.core.randomness import generator
+from fa_audit.data.dataset import pad, training_batches
 from fa_audit.methods import METHODS
 from fa_audit.methods.bp import BP
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.fa import FA
-from fa_audit.randomness import generator
-from fa_audit.trace import trace
-from fa_audit.training import TRAJECTORY_COLUMNS, block_credits, train, trajectory_csv
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import trace
+from fa_audit.training.learner import Learner, build, learn, normalised, residual_energy, teaching_signal
+from fa_audit.training.loop import TRAJECTORY_COLUMNS, block_credits, train, trajectory_csv
 
 SHAPE, CLASSES, BATCH = (1, 4, 4), 3, 7
 LOCAL = ("fa", "dfa")

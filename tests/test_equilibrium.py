@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fa_audit.learner import build, learn
 from fa_audit.methods.ep import EP, energy
-from fa_audit.trace import trace
+from fa_audit.networks.trace import trace
+from fa_audit.training.learner import build, learn
 
 SHAPE, CLASSES, BATCH, WIDTH, DEPTH = (1, 4, 4), 3, 4, 8, 2
 NETWORKS = [(residual, norm) for residual in (True, False) for norm in (True, False)]

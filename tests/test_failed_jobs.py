@@ -10,7 +10,7 @@ from projects import ROOT, copy_sources, make_all, planned, snakemake
 from snakemake.persistence import MetadataRecord
 from snakemake.persistence.file import FilePersistence
 
-from fa_audit.files import exclusive
+from fa_audit.core.files import exclusive
 
 sys.path.insert(0, str(ROOT / "workflow_scripts"))
 
@@ -29,7 +29,7 @@ CONFIG = {
     },
     "tables": {"main_audit": {"settings": ["tiny"], "title": "tiny"}},
 }
-TABLE, PROTOCOL = "results/tables/main_audit.csv", "src/fa_audit/protocol/verdicts.py"
+TABLE, PROTOCOL = "results/tables/main_audit.csv", "src/fa_audit/audit/verdicts.py"
 AUDIT, CHECKPOINT = "results/audits/tiny/dfa/seed1.json", "results/checkpoints/tiny/dfa/seed1.safetensors"
 
 

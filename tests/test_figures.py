@@ -23,11 +23,11 @@ from drawing import (
 )
 from matplotlib.figure import Figure
 
-from fa_audit.errors import AuditError
-from fa_audit.figures import FIGURES, audit_overview, style, trajectories
+from fa_audit.core.errors import AuditError
+from fa_audit.core.registry import load
+from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.methods import METHODS
-from fa_audit.registry import load
-from fa_audit.thresholds import Thresholds
+from fa_audit.results.figures import FIGURES, audit_overview, style, trajectories
 
 ORIGIN = "commit abc1234; spec 5678"
 
@@ -43,7 +43,10 @@ def curves(runs, history, **options):
 def test_registry_leads_to_the_figures_without_importing_them():
     assert load("figure", FIGURES, "audit_overview") is audit_overview.draw
     assert load("figure", FIGURES, "trajectories") is trajectories.draw
-    code = "import sys, fa_audit.figures, fa_audit.tables; sys.exit(bool({'matplotlib', 'pandas'} & set(sys.modules)))"
+    code = (
+        "import sys, fa_audit.results.figures, fa_audit.results.tables;"
+        " sys.exit(bool({'matplotlib', 'pandas'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -96,7 +99,7 @@ def test_both_frozen_baselines_stand_beside_their_run():
 
 def test_the_accuracy_that_the_depth_check_asks_for_is_marked_at_every_seed():
     runs, history = tables(FOUR)
-    accuracy = overview(runs, history, thresholds=Thresholds(depth_margin=0.05)).axes[3]
+    accuracy = overview(runs, history, thresholds=DiagnosticThresholds(depth_margin=0.05)).axes[3]
     for position, run in enumerate(["bp", "dfa+penalty1e-2", "fa", "dfa"]):
         asked, seeds = lines(accuracy, "asked")[position], lines(accuracy, run)[0]
         expected = runs.loc[runs["run"] == run, "own_frozen_acc"] + 0.05
@@ -115,8 +118,8 @@ def test_a_text_that_is_no_formula_is_named(text):
 
 def test_limits_are_drawn_shaded_and_named():
     runs, history = tables(FOUR)
-    given = Thresholds(growth=20, reference=3e-6, stability=0.2)
-    for limits, options in ((Thresholds(), {}), (given, {"thresholds": given})):
+    given = DiagnosticThresholds(growth=20, reference=3e-6, stability=0.2)
+    for limits, options in ((DiagnosticThresholds(), {}), (given, {"thresholds": given})):
         growth, gradient, stability, accuracy = overview(runs, history, **options).axes
         expected = {growth: limits.growth, gradient: limits.reference, stability: limits.stability}
         for ax, limit in expected.items():

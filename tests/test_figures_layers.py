@@ -22,9 +22,9 @@ from drawing import (
     tidy_of,
 )
 
-from fa_audit.errors import AuditError
-from fa_audit.figures import credit_layers, depth_sweep
-from fa_audit.thresholds import Thresholds
+from fa_audit.core.errors import AuditError
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.results.figures import credit_layers, depth_sweep
 
 DEPTHS = (2, 4, 12)
 COLUMNS = ("accuracy", "max_growth", "grad_norm_last", "margin")
@@ -104,7 +104,7 @@ def test_markers_are_hollow_where_the_reference_is_below_its_limit():
     tidy = network(FOUR)
     tidy.layers.loc[(tidy.layers["run"] == "dfa") & (tidy.layers["layer"] == 2), "grad_norm"] = np.nan
     for limit in (1e-7, 1e-5):
-        aggregate, cosine, gradient = credit(tidy, thresholds=Thresholds(reference=limit)).axes
+        aggregate, cosine, gradient = credit(tidy, thresholds=DiagnosticThresholds(reference=limit)).axes
         assert set(lines(gradient, "limit")[0][:, 1]) == {limit}
         for run in FOUR:
             table = tidy.layers[tidy.layers["run"] == run]
@@ -177,8 +177,8 @@ def test_every_depth_has_its_seeds_and_the_line_of_their_means():
 
 
 def test_limits_of_depth_are_those_of_the_checks():
-    given = Thresholds(growth=20, reference=3e-6, depth_margin=0.05)
-    for limits, options in ((Thresholds(), {}), (given, {"thresholds": given})):
+    given = DiagnosticThresholds(growth=20, reference=3e-6, depth_margin=0.05)
+    for limits, options in ((DiagnosticThresholds(), {}), (given, {"thresholds": given})):
         accuracy, growth, gradient, margin = depths(networks(FOUR), **options).axes
         for ax, limit in ((growth, limits.growth), (gradient, limits.reference), (margin, 100 * limits.depth_margin)):
             assert set(lines(ax, "limit")[0][:, 1]) == {limit}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from drawing import EXPLODED, HEALTHY, TITLE, assert_readable, everything, legend_of, lines, tables, tidy_of
 
-from fa_audit.figures import penalty_rescue
+from fa_audit.results.figures import penalty_rescue
 
 PENALTIES = ("", "+penalty1e-3", "+penalty1e-1")
 

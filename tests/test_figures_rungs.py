@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from networks_of_tables import LONG, assert_panels_readable, crowd, network, tidy_of
 
-from fa_audit.errors import AuditError
-from fa_audit.figures import (
+from fa_audit.core.errors import AuditError
+from fa_audit.results.figures import (
     decision_utility,
     depth_ladder,
     style,
@@ -16,8 +16,8 @@ from fa_audit.figures import (
     triangulation,
     verdict_matrix,
 )
-from fa_audit.figures.cells import wrap
-from fa_audit.figures.triangulation import MEASURES, rank, seed_values
+from fa_audit.results.figures.cells import wrap
+from fa_audit.results.figures.triangulation import MEASURES, rank, seed_values
 
 TITLE = "Residual MLP on CIFAR-10"
 NAN = math.nan

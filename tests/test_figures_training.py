@@ -22,9 +22,9 @@ from drawing import (
     tidy_of,
 )
 
-from fa_audit.figures import FIGURES, FIGURES_OF_ONE, trajectories
-from fa_audit.registry import load
-from fa_audit.thresholds import Thresholds
+from fa_audit.core.registry import load
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.results.figures import FIGURES, FIGURES_OF_ONE, trajectories
 
 DEPTHS = {"deep": 4, "shallower": 2}
 ODD = {"dfa": r"α–β & 50 % #1 ~^\x{}", "shallower": "Ünïcödé_setting: 100 % $\\lambda$"}  # noqa: RUF001
@@ -90,7 +90,7 @@ def test_rows_are_named_by_the_labels_of_their_settings_under_one_legend(two):
 
 def test_the_norms_have_one_scale_and_every_setting_its_accuracies(two):
     two.trajectories.loc[two.trajectories["setting"] == "deep", "test_accuracy"] /= 10
-    (hidden, gradient, accuracy), below = rows_of(curves(two, thresholds=Thresholds(reference=1e-6)))
+    (hidden, gradient, accuracy), below = rows_of(curves(two, thresholds=DiagnosticThresholds(reference=1e-6)))
     assert hidden.get_ylim() == below[0].get_ylim() and gradient.get_ylim() == below[1].get_ylim()
     assert accuracy.get_ylim()[1] < 0.1 < below[2].get_ylim()[1]
     assert all(ax.get_yscale() == "log" for ax in (hidden, gradient, *below[:2]))

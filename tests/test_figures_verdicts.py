@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 from networks_of_tables import EXPLODED, LONG, WALK_BACK, assert_panels_readable, crowd, network, tidy_of
 
-from fa_audit.checks import depth_margin, fires
-from fa_audit.figures import (
+from fa_audit.core.registry import load
+from fa_audit.core.thresholds import DiagnosticThresholds, depth_margin, fires
+from fa_audit.results.figures import (
     FIGURES,
     FIGURES_OF_ONE,
     decision_utility,
@@ -21,10 +22,8 @@ from fa_audit.figures import (
     triangulation,
     verdict_matrix,
 )
-from fa_audit.figures.threshold_sensitivity import Calibration, calibrate
-from fa_audit.figures.verdicts import deciding_values, named
-from fa_audit.registry import load
-from fa_audit.thresholds import Thresholds
+from fa_audit.results.figures.threshold_sensitivity import Calibration, calibrate
+from fa_audit.results.figures.verdicts import deciding_values, named
 
 SEVERAL = (verdict_matrix, decision_utility, threshold_sensitivity)
 ALL = (*SEVERAL, depth_ladder, triangulation)
@@ -69,7 +68,7 @@ def test_the_registry_leads_to_every_figure_and_no_torch():
      ("stability", 0.31, 0.3, 0.29), ("depth_margin", 0.019, 0.02, 0.021)],
 )  # fmt: skip
 def test_a_check_fires_strictly_beyond_its_limit(check, fired, on_the_limit, spared):
-    limit = getattr(Thresholds(), check)
+    limit = getattr(DiagnosticThresholds(), check)
     assert [fires(check, value, limit) for value in (fired, on_the_limit, spared, NAN)] == [True, False, False, False]
     assert fires(check, np.array([fired, spared]), limit).tolist() == [True, False]
 
@@ -219,7 +218,7 @@ def test_the_darker_the_cell_the_more_is_withdrawn():
 
 
 def curve(figure, panel, run, label=None):
-    """Thresholds and fractions of one run's curve, that of its check or the one with that label."""
+    """DiagnosticThresholds and fractions of one run's curve, that of its check or the one with that label."""
     ax = figure.axes[panel]
     row = [label.get_text().replace("\n", "") for label in figure.axes[0].get_yticklabels()].index(run)
     (line,) = (line for line in ax.lines if line.get_label() == (label or run.partition(" ")[0]))
@@ -270,8 +269,8 @@ def test_a_run_without_values_says_so():
 
 
 def test_the_protocols_thresholds_are_lines():
-    given = Thresholds(growth=20, reference=3e-6, stability=0.2, depth_margin=0.05)
-    for limits, options in ((Thresholds(), {}), (given, {"thresholds": given})):
+    given = DiagnosticThresholds(growth=20, reference=3e-6, stability=0.2, depth_margin=0.05)
+    for limits, options in ((DiagnosticThresholds(), {}), (given, {"thresholds": given})):
         axes = drawn(threshold_sensitivity, crowd(1), **options).axes
         lines = [next(line for line in ax.lines if line.get_label() == "limit").get_xdata() for ax in axes]
         assert [set(x) for x in lines] == [

@@ -10,8 +10,16 @@ import threading
 
 import pytest
 
-from fa_audit.errors import AuditError
-from fa_audit.files import exclusive, read_json, remove_leftovers, sha256_of, write_atomically, write_json, write_text
+from fa_audit.core.errors import AuditError
+from fa_audit.core.files import (
+    exclusive,
+    read_json,
+    remove_leftovers,
+    sha256_of,
+    write_atomically,
+    write_json,
+    write_text,
+)
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -32,7 +40,7 @@ def test_a_killed_writer_leaves_the_old_file_and_a_leftover_that_can_be_removed(
     path = tmp_path / "table.csv"
     write_text(path, "old")
     program = (
-        "import os, signal; from fa_audit.files import write_atomically;"
+        "import os, signal; from fa_audit.core.files import write_atomically;"
         f"write_atomically({str(path)!r}, lambda part: (part.write_text('half'), os.kill(os.getpid(), signal.SIGKILL)))"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == -9
@@ -75,7 +83,7 @@ def test_the_digest_depends_on_contents_and_order_only(tmp_path):
 def test_a_lock_is_refused_while_held_and_free_after_its_holder_was_killed(tmp_path):
     lock = tmp_path / "lock"
     program = (
-        "import time; from fa_audit.files import exclusive;\n"
+        "import time; from fa_audit.core.files import exclusive;\n"
         f"with exclusive({str(lock)!r}): print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as holder:

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "workflow_scripts"))
 
 from _folder import check_places, check_writable
 
-from fa_audit.errors import AuditError
+from fa_audit.core.errors import AuditError
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def test_linked_results_are_looked_at_too(folder):
 AS_NOBODY = """import os, sys
 sys.path[:0] = sys.argv[1:3]
 import _folder
-from fa_audit.errors import AuditError
+from fa_audit.core.errors import AuditError
 if os.geteuid() == 0:
     os.setuid(65534)
 try:

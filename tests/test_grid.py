@@ -10,13 +10,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
-from fa_audit.errors import AuditError
-from fa_audit.grid import read_grid
+from fa_audit import DiagnosticThresholds
+from fa_audit.core.errors import AuditError
+from fa_audit.core.registry import load
+from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
-from fa_audit.protocol import Thresholds
-from fa_audit.registry import load
-from fa_audit.spec import RunSpec
+from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = yaml.safe_load((ROOT / "schemas/config.schema.yaml").read_text())
@@ -201,8 +201,8 @@ def test_defaults_are_the_same_in_the_schema_and_in_the_code():
     for name in ("epochs", "batch_size", "lr", "weight_decay"):
         assert described[name]["default"] == code[name]
     limits = {name: entry["default"] for name, entry in SCHEMA["properties"]["thresholds"]["properties"].items()}
-    assert Thresholds(**limits) == Thresholds()
-    assert set(limits) == {field.name for field in fields(Thresholds)}
+    assert DiagnosticThresholds(**limits) == DiagnosticThresholds()
+    assert set(limits) == {field.name for field in fields(DiagnosticThresholds)}
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

@@ -9,11 +9,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fa_audit.costs import network_of, read_costs, relative_time
-from fa_audit.errors import AuditError
-from fa_audit.grid import read_grid
+from fa_audit.core.errors import AuditError
+from fa_audit.experiments.costs import network_of, read_costs, relative_time
+from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
-from fa_audit.spec import RunSpec
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = yaml.safe_load((ROOT / "schemas/config.schema.yaml").read_text())

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from projects import ROOT, copy_sources, planned, snakemake
 
-from fa_audit.architectures import ARCHITECTURES
 from fa_audit.methods import METHODS
+from fa_audit.networks import ARCHITECTURES
 
 OPTIONS = ("", "+penalty1e-2+frozen1+random_targets", "+frozen", "+shallow")
 NO_BLOCKS = "without blocks there is nothing to transport: it is fa+shallow bit for bit (tests/test_transport.py)"

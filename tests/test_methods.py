@@ -8,15 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fa_audit.architectures.network import Network
-from fa_audit.checkpoint import learner_tensors
-from fa_audit.learner import Learner, build, learn, load_method
+from fa_audit.core.randomness import seeded
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Credits
 from fa_audit.methods.transport import fan_in
-from fa_audit.randomness import seeded
-from fa_audit.trace import trace
-from fa_audit.training import train
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import trace
+from fa_audit.training.checkpoint import learner_tensors
+from fa_audit.training.learner import Learner, build, learn, load_method
+from fa_audit.training.loop import train
 
 SHAPE, CLASSES, BATCH = (1, 4, 4), 3, 7
 SIGNS = ("usf", "frsf", "brsf")

@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fa_audit.metrics import Measured, clamped_cosine, cosine, growth, mean_pairwise_cosine, median_norm, unit
+from fa_audit.core.metrics import Measured, clamped_cosine, cosine, growth, mean_pairwise_cosine, median_norm, unit
 
 SCALES = [10.0**power for power in range(-30, 31, 6)]
 

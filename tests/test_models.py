@@ -9,13 +9,13 @@ import yaml
 from safetensors.torch import save_file
 from torch import nn
 
-from fa_audit.description import READS, describe
-from fa_audit.errors import AuditError
-from fa_audit.grid import read_grid
-from fa_audit.model_audit import accuracy_of, audit_model, build_model, fitted, inputs
-from fa_audit.models import DEFAULTS, model_entry
-from fa_audit.protocol import Thresholds
-from fa_audit.trace import Description
+from fa_audit import DiagnosticThresholds
+from fa_audit.audit.model_audit import accuracy_of, audit_model, build_model, fitted, inputs
+from fa_audit.core.errors import AuditError
+from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.models import DEFAULTS, model_entry
+from fa_audit.networks.description import READS, describe
+from fa_audit.networks.trace import Description
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = yaml.safe_load((ROOT / "schemas/config.schema.yaml").read_text())
@@ -45,7 +45,7 @@ def entry(**changes):
 
 
 def audited(dataset, **changes):
-    return audit_model("mine", entry(image_shape=[3, 10, 12], **changes), dataset, "cpu", Thresholds())
+    return audit_model("mine", entry(image_shape=[3, 10, 12], **changes), dataset, "cpu", DiagnosticThresholds())
 
 
 # --- the configuration ---------------------------------------------------------------------------------------------
@@ -217,6 +217,6 @@ def test_accuracy_is_measured_in_evaluation_mode(dataset):
 
 
 def test_a_wrong_description_is_told_with_its_place_before_the_test_set_is_run(dataset, monkeypatch):
-    monkeypatch.setattr("fa_audit.model_audit.accuracy_of", None)
+    monkeypatch.setattr("fa_audit.audit.model_audit.accuracy_of", None)
     with pytest.raises(AuditError, match=r"^models.mine: Sequential: blocks: '7' is no module; the model has: 0, 1, 2"):
         audited(dataset, blocks=["0", "7"])

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fa_audit.audit import audit
-from fa_audit.checkpoint import Resume
+from fa_audit.audit.run_audit import audit
 from fa_audit.cli import main
-from fa_audit.data import save_dataset
-from fa_audit.files import sha256_of
-from fa_audit.monitor import MONITORS, first_flags, hopeless, reference_fires, scale_fires
-from fa_audit.runfiles import train_run
-from fa_audit.thresholds import Thresholds
-from fa_audit.training import read_trajectory, train, trajectory_csv
+from fa_audit.core.files import sha256_of
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.data.dataset import save_dataset
+from fa_audit.training.checkpoint import Resume
+from fa_audit.training.loop import read_trajectory, train, trajectory_csv
+from fa_audit.training.monitor import MONITORS, first_flags, hopeless, reference_fires, scale_fires
+from fa_audit.training.run_files import train_run
 
 LIMITS = (("D1", 50.0), ("D2", 1e-7))
 EAGER = (("D1", 1e-9), ("D2", 1e9))  # fires at once
@@ -59,7 +59,7 @@ def test_first_flags_are_the_first_epochs_that_fire(history):
     rows = [row for number, (growths, norm) in enumerate(history, 1) for row in epoch(number, growths, norm)]
     scale = [number for number, (growths, _) in enumerate(history, 1) if max(growths) > 50]
     collapse = [number for number, (_, norm) in enumerate(history, 1) if norm < 1e-7]
-    found = first_flags(rows[::-1], Thresholds())
+    found = first_flags(rows[::-1], DiagnosticThresholds())
     assert found == {
         "first_scale_flag": min(scale, default=None),
         "first_reference_flag": min(collapse, default=None),
@@ -116,7 +116,7 @@ def test_the_sidecar_records_it_and_the_audit_compares_with_no_baseline(dataset,
 
 def test_an_audit_of_a_stopped_run_keeps_what_else_fired(dataset, make_spec):
     run = train(make_spec("dfa", epochs=3, monitor=EAGER), dataset)
-    limits = Thresholds(growth=1e-9, reference=1e9)
+    limits = DiagnosticThresholds(growth=1e-9, reference=1e9)
     options = {"own_frozen": ("dfa+frozen", 0.9), "bp_frozen_acc": 0.9, "thresholds": limits}
     stopped = audit(run.learner, dataset, run.accuracy, **options, stopped_after=1).to_dict()
     assert stopped["verdict"]["three_check"] == "FAIL(D1+D2)"

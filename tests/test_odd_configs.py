@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fa_audit.errors import AuditError, unknown
-from fa_audit.grid import read_grid
-from fa_audit.registry import find_module
+from fa_audit.core.errors import AuditError, unknown
+from fa_audit.core.registry import find_module
+from fa_audit.experiments.grid import read_grid
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = yaml.safe_load((ROOT / "schemas/config.schema.yaml").read_text())

@@ -6,12 +6,12 @@ import sys
 
 import torch
 
-from fa_audit.optimiser import AdamW
+from fa_audit.training.optimiser import AdamW
 
 PROGRAM = """
 import sys
 import torch
-from fa_audit.optimiser import AdamW
+from fa_audit.training.optimiser import AdamW
 weight = torch.ones(3, requires_grad=True)
 optimiser = AdamW([weight], fused=True)
 weight.sum().backward()

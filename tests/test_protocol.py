@@ -10,12 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fa_audit.architectures.resmlp import ResMLP
-from fa_audit.errors import AuditError
-from fa_audit.metrics import Measured
-from fa_audit.protocol import DiagnosticReport, FAProtocol, Thresholds, diagnose
-from fa_audit.protocol.diagnostics import Diagnostics, Layer, measure
-from fa_audit.protocol.verdicts import Baselines, check
+from fa_audit import DiagnosticReport, DiagnosticThresholds, FAProtocol, diagnose
+from fa_audit.audit.diagnostics import Diagnostics, Layer, measure
+from fa_audit.audit.verdicts import Baselines, check
+from fa_audit.core.errors import AuditError
+from fa_audit.core.metrics import Measured
+from fa_audit.networks.resmlp import ResMLP
 
 ABSENT = Measured(None, 8, 0, "absent")
 VALUES = (True, False, None)
@@ -35,7 +35,7 @@ def evidence(growth=2.0, gradient=1e-3, stability=0.1, scale_free=1.0, finite=Tr
 
 def report_of(accuracy=0.5, own=0.1, thresholds=None, bp=None, **measured):
     baselines = Baselines(own, bp=bp)
-    return DiagnosticReport("dfa", evidence(**measured), accuracy, baselines, thresholds or Thresholds())
+    return DiagnosticReport("dfa", evidence(**measured), accuracy, baselines, thresholds or DiagnosticThresholds())
 
 
 def fired(report):
@@ -104,7 +104,7 @@ def test_without_an_accuracy_depth_is_not_evaluated():
 
 def test_networks_without_blocks_have_no_scale_check():
     only = replace(evidence(), layers=evidence().layers[1:])
-    assert check(only, 0.5, Baselines(0.1), Thresholds()).scale.fires is None
+    assert check(only, 0.5, Baselines(0.1), DiagnosticThresholds()).scale.fires is None
 
 
 def test_the_margin_over_bp_frozen_is_a_flag_of_its_own():
@@ -128,7 +128,7 @@ def test_thresholds_are_strict(name, threshold, index, fires_above):
 
 
 def test_the_depth_margin_is_strict():
-    limits = Thresholds(depth_margin=0.25)
+    limits = DiagnosticThresholds(depth_margin=0.25)
     outcomes = [report_of(accuracy=a, own=0.5, thresholds=limits).checks.depth.fires for a in (0.7499, 0.75, 0.7501)]
     assert outcomes == [True, False, False]
 
@@ -142,7 +142,7 @@ def test_a_margin_of_exactly_two_points_does_not_fire():
 
 
 def test_saturated_and_collapsed_references_are_told_apart():
-    limit = Thresholds().saturation
+    limit = DiagnosticThresholds().saturation
     causes = {
         scale_free: report_of(gradient=1e-9, scale_free=scale_free).checks.reference.note
         for scale_free in (1e-4, math.nextafter(limit, 0), limit, 10.0)
@@ -152,7 +152,7 @@ def test_saturated_and_collapsed_references_are_told_apart():
 
 
 def test_default_thresholds_are_the_papers():
-    limits = Thresholds()
+    limits = DiagnosticThresholds()
     assert (limits.growth, limits.reference, limits.stability, limits.depth_margin) == (50.0, 1e-7, 0.30, 0.02)
 
 

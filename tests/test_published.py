@@ -9,11 +9,11 @@ import pytest
 import yaml
 from projects import ROOT
 
-from fa_audit.audit import audit
-from fa_audit.errors import AuditError
-from fa_audit.grid import read_grid
-from fa_audit.published import QUANTITIES, VERDICTS, quantity_of, read_published
-from fa_audit.training import train
+from fa_audit.audit.run_audit import audit
+from fa_audit.core.errors import AuditError
+from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.published import QUANTITIES, VERDICTS, quantity_of, read_published
+from fa_audit.training.loop import train
 
 SCHEMA, CONFIG_SCHEMA, SHIPPED = (
     yaml.safe_load((ROOT / name).read_text())
@@ -178,5 +178,5 @@ def test_first_flags_and_absent_quantities(audited):
 
 
 def test_planning_with_published_numbers_imports_neither_torch_nor_pandas():
-    code = "import sys, fa_audit.published; sys.exit(bool({'torch', 'pandas', 'scipy'} & set(sys.modules)))"
+    code = "import sys, fa_audit.experiments.published; sys.exit(bool({'torch', 'pandas', 'scipy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

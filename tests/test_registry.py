@@ -6,12 +6,12 @@ import textwrap
 
 import pytest
 
-from fa_audit.errors import AuditError
-from fa_audit.learner import load_method
+from fa_audit.core.errors import AuditError
+from fa_audit.core.registry import class_literals, find_module, load
 from fa_audit.methods import METHODS
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.method import Method
-from fa_audit.registry import class_literals, find_module, load
+from fa_audit.training.learner import load_method
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -25,7 +25,7 @@ def test_the_costs_that_the_workflow_reads_are_those_of_the_class(name, declared
 def test_reading_literals_imports_nothing(tmp_path):
     (tmp_path / "poison.py").write_text("raise SystemExit('imported')\nclass Mine:\n    relative_time: float = 3.5\n")
     program = (
-        "import sys; from fa_audit.registry import class_literals;"
+        "import sys; from fa_audit.core.registry import class_literals;"
         "print(class_literals('poison:Mine'), 'torch' in sys.modules)"
     )
     done = subprocess.run(

@@ -7,9 +7,9 @@ import re
 import pytest
 from printed_audits import printed_audits
 
-from fa_audit.audit_json import read_cell
-from fa_audit.errors import AuditError
-from fa_audit.reporting import report, to_markdown
+from fa_audit.audit.audit_file import read_cell
+from fa_audit.core.errors import AuditError
+from fa_audit.results.reporting import report, to_markdown
 
 SEEDS = (3, 7)
 

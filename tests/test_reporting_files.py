@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from printed_audits import printed_audits
 
-from fa_audit.audit_json import read_cell
+from fa_audit.audit.audit_file import read_cell
 from fa_audit.cli import main
-from fa_audit.errors import AuditError
-from fa_audit.reporting import report, to_latex, to_markdown
+from fa_audit.core.errors import AuditError
+from fa_audit.results.reporting import report, to_latex, to_markdown
 
 STRANGE = r"50%_&#1 ^~{a}\b $ <x>|y ü"
 

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 from projects import ROOT
 
-from fa_audit import runfiles
-from fa_audit.checkpoint import Resume
 from fa_audit.cli import main
-from fa_audit.data import save_dataset
-from fa_audit.errors import AuditError
-from fa_audit.runfiles import train_run
-from fa_audit.sidecar import check_run, check_spec, read_sidecar
+from fa_audit.core.errors import AuditError
+from fa_audit.data.dataset import save_dataset
+from fa_audit.training import run_files as runfiles
+from fa_audit.training.checkpoint import Resume
+from fa_audit.training.run_files import train_run
+from fa_audit.training.sidecar import check_run, check_spec, read_sidecar
 
 sys.path.insert(0, str(ROOT / "workflow_scripts"))
 

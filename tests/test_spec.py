@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fa_audit.errors import AuditError
-from fa_audit.spec import Run, RunSpec, parse_run, short_number
+from fa_audit.core.errors import AuditError
+from fa_audit.experiments.spec import Run, RunSpec, parse_run, short_number
 
 methods = st.from_regex(r"[a-z][a-z_]{0,11}", fullmatch=True)
 penalties = st.one_of(st.just(0.0), st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False))

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fa_audit.errors import AuditError
-from fa_audit.statistics import rank_runs, summarise
+from fa_audit.core.errors import AuditError
+from fa_audit.results.statistics import rank_runs, summarise
 
 
 def test_three_values_by_hand():

@@ -5,14 +5,14 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from fa_audit.audit import audit
-from fa_audit.data import crop_and_flip, evaluation_batches, load_dataset, pad, save_dataset, training_batches
-from fa_audit.datasets.synthetic_teacher import SEED, synthetic_teacher
-from fa_audit.monitor import first_flags
-from fa_audit.randomness import generator
-from fa_audit.spec import RunSpec
-from fa_audit.thresholds import Thresholds
-from fa_audit.training import train
+from fa_audit.audit.run_audit import audit
+from fa_audit.core.randomness import generator
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.data.dataset import crop_and_flip, evaluation_batches, load_dataset, pad, save_dataset, training_batches
+from fa_audit.data.synthetic_teacher import SEED, synthetic_teacher
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.training.loop import train
+from fa_audit.training.monitor import first_flags
 
 OPTIONS = (("depth", 4), ("width", 128))
 
@@ -76,5 +76,5 @@ def test_nothing_fires_on_the_control(data, method):
     run = train(RunSpec(**common, method=method, epochs=20), data)
     report = audit(run.learner, data, run.accuracy, own_frozen=("own", frozen), bp_frozen_acc=frozen).to_dict()
     assert report["verdict"]["three_check"] == "PASS" and report["verdict"]["four_check"] == "trustworthy"
-    assert report["flags"] == [] and set(first_flags(run.history, Thresholds()).values()) == {None}
+    assert report["flags"] == [] and set(first_flags(run.history, DiagnosticThresholds()).values()) == {None}
     assert frozen < 0.2 < run.accuracy

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from made_up_runs import run, tidy_of
 
-from fa_audit.registry import load
-from fa_audit.tables import TABLES
-from fa_audit.tables.formats import (
+from fa_audit.core.registry import load
+from fa_audit.results.tables import TABLES
+from fa_audit.results.tables.formats import (
     LATEX_FIT,
     Number,
     Table,

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from made_up_runs import cells, run, statistics, tidy_of
 
-from fa_audit.tables import comparison, inventory, null_calibration, penalty, variation
+from fa_audit.results.tables import comparison, inventory, null_calibration, penalty, variation
 
 MISSING = "–"  # noqa: RUF001 the en dash is meant
 LABELS = {"bp": "BP", "dfa": "DFA", "vit": "ViT-Mini"}

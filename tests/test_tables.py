@@ -8,11 +8,11 @@ import pytest
 from made_up_runs import SEEDS, cells, run, statistics, tidy_of
 from projects import ROOT
 
-from fa_audit.registry import load
-from fa_audit.tables import TABLES, TABLES_OF_ONE
-from fa_audit.tables.formats import to_csv, to_latex
-from fa_audit.tables.main_audit import build as build_from
-from fa_audit.tables.rows import STATISTICS, summary_of
+from fa_audit.core.registry import load
+from fa_audit.results.tables import TABLES, TABLES_OF_ONE
+from fa_audit.results.tables.formats import to_csv, to_latex
+from fa_audit.results.tables.main_audit import build as build_from
+from fa_audit.results.tables.rows import STATISTICS, summary_of
 
 LABELS = {"bp": "BP"}
 MISSING = "–"  # noqa: RUF001 the en dash is meant

@@ -5,9 +5,9 @@ import re
 import pandas as pd
 import pytest
 
-from fa_audit.errors import AuditError
-from fa_audit.sweep import read_sweep
-from fa_audit.tidy import DIGESTS, TABLES, read_table, read_tidy, write_tables
+from fa_audit.core.errors import AuditError
+from fa_audit.results.sweep import read_sweep
+from fa_audit.results.tidy import DIGESTS, TABLES, read_table, read_tidy, write_tables
 
 KEYS = pd.DataFrame({"setting": "s", "run": ["bp", "bp", "dfa", "dfa"], "seed": [1, 2, 1, 2]})
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from fa_audit.architectures.resmlp import ResMLP
-from fa_audit.trace import reference, trace, untouched
+from fa_audit.networks.resmlp import ResMLP
+from fa_audit.networks.trace import reference, trace, untouched
 
 OPTIONS = [(residual, norm) for residual in (True, False) for norm in (True, False)]
 

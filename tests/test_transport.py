@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from fa_audit.architectures.network import Network
-from fa_audit.errors import AuditError
-from fa_audit.learner import load_method
-from fa_audit.trace import trace
-from fa_audit.training import train
+from fa_audit.core.errors import AuditError
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import trace
+from fa_audit.training.learner import load_method
+from fa_audit.training.loop import train
 
 TRANSPORTED = ("usf", "brsf", "frsf", "kolen_pollack")
 SMALL = (("depth", 2), ("width", 8))

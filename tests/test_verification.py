@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from fa_audit.cli import main
-from fa_audit.origin import content_digest
+from fa_audit.results.origin import content_digest
 
 TABLE, INPUT, OTHER = "results/tables/t.md", "results/tidy/s/runs.csv", "results/checkpoints/s/dfa/seed1.safetensors"
 NONE = 64 * "0"

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from projects import ROOT, checkpoints, command, copy_sources, make_all, planned, snakemake, write_config
 
-from fa_audit.architectures import ARCHITECTURES
-from fa_audit.files import exclusive
+from fa_audit.core.files import exclusive
 from fa_audit.methods import METHODS
+from fa_audit.networks import ARCHITECTURES
 
 CONFIG = {
     "settings": {
@@ -108,7 +108,7 @@ def test_an_edit_to_one_method_reruns_that_method_only(project):
 
 
 def test_an_edit_to_the_protocol_audits_again_and_trains_nothing(project):
-    with (project / "src/fa_audit/protocol/verdicts.py").open("a") as stream:
+    with (project / "src/fa_audit/audit/verdicts.py").open("a") as stream:
         stream.write("# edited\n")
     jobs = planned(project)
     assert len(jobs["audit_network"]) == 2 and "train_network" not in jobs
@@ -316,7 +316,7 @@ def test_a_script_s_declared_code_is_all_project_code_that_it_loads(script):
         from _code import code_files
     finally:
         sys.path.pop(0)
-    used = ["fa_audit.methods.dfa", "fa_audit.architectures.resmlp"] if script in ("train.py", "audit.py") else []
+    used = ["fa_audit.methods.dfa", "fa_audit.networks.resmlp"] if script in ("train.py", "audit.py") else []
     loaded = project_files_loaded_by(script, used)
     declared = set(code_files(f"workflow_scripts/{script}", *used))
     assert declared >= {name for name in loaded if not name.endswith("__init__.py")}
@@ -343,11 +343,11 @@ def project_files_loaded_by(script, modules):
 
 def test_scripts_find_the_library_in_an_environment_without_it():
     program = (
-        f"import sys; sys.path.append({str(ROOT / 'workflow_scripts')!r}); import _workflow, fa_audit.spec;"
-        "print(fa_audit.spec.__file__)"
+        f"import sys; sys.path.append({str(ROOT / 'workflow_scripts')!r}); import _workflow, fa_audit.experiments.spec;"
+        "print(fa_audit.experiments.spec.__file__)"
     )
     done = subprocess.run([sys.executable, "-S", "-E", "-c", program], capture_output=True, text=True)
-    assert done.stdout.strip() == str(ROOT / "src/fa_audit/spec.py"), done.stderr
+    assert done.stdout.strip() == str(ROOT / "src/fa_audit/experiments/spec.py"), done.stderr
 
 
 def test_every_registered_method_is_a_file_of_its_name():

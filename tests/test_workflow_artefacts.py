@@ -90,7 +90,7 @@ def test_two_builds_give_the_same_bytes_although_the_second_training_took_longer
 
 
 def test_a_changed_style_redraws_figures_and_trains_nothing(project):
-    with (project / "src/fa_audit/figures/style.py").open("a") as stream:
+    with (project / "src/fa_audit/results/figures/style.py").open("a") as stream:
         stream.write("# edited\n")
     jobs = planned(project)
     assert jobs.pop("manifest")

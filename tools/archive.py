@@ -28,14 +28,14 @@ from _folder import link_to_nothing
 from _lock import claim_folder
 from _records import RECORDS, recorded_path, settle
 
-from fa_audit.errors import AuditError, printable
-from fa_audit.files import write_atomically
-from fa_audit.grid import read_grid
+from fa_audit.core.errors import AuditError, printable
+from fa_audit.core.files import write_atomically
+from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.spec import parse_run
 from fa_audit.methods import METHODS
-from fa_audit.origin import content_digest
-from fa_audit.sidecar import check_run, read_sidecar
-from fa_audit.spec import parse_run
-from fa_audit.verification import ARCHIVED, MANIFEST, verified
+from fa_audit.results.origin import content_digest
+from fa_audit.results.verification import ARCHIVED, MANIFEST, verified
+from fa_audit.training.sidecar import check_run, read_sidecar
 
 RESULTS, SCHEMA = Path("results"), Path("schemas/config.schema.yaml")
 # The clone has its README.md; resume/ is unfinished work; another archive's list was unpacked with it.

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from fa_audit.learner import load_method
 from fa_audit.methods import METHODS
+from fa_audit.training.learner import load_method
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs/methods.md"

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from fa_audit.errors import AuditError
+from fa_audit.core.errors import AuditError
 
 SHARING = "FA_AUDIT_JOBS_PER_GPU"
 log = logging.getLogger("workflow")

@@ -8,7 +8,7 @@ from typing import Any
 from _card import asks_for_gpu
 from _command import again_with
 
-from fa_audit.errors import AuditError
+from fa_audit.core.errors import AuditError
 
 GRES_CAP = "cards"  # the resource that counts GPUs which come by gres, where `gpu` is 0
 USUAL = 4  # the cap in profiles/slurm

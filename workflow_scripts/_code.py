@@ -8,9 +8,9 @@ import os
 from functools import cache
 from pathlib import Path
 
-from fa_audit.errors import AuditError
-from fa_audit.origin import content_digest
-from fa_audit.registry import find_module
+from fa_audit.core.errors import AuditError
+from fa_audit.core.registry import find_module
+from fa_audit.results.origin import content_digest
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = (ROOT / "workflow_scripts", ROOT / "src")

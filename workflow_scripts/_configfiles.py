@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from _command import config_files, config_values
 
-from fa_audit.config_file import check_config_file
-from fa_audit.errors import AuditError, first_line
+from fa_audit.core.errors import AuditError, first_line
+from fa_audit.experiments.config_file import check_config_file
 
 _checked: set[Path] = set()
 

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from fa_audit.data_file import read_data_file
-from fa_audit.errors import AuditError
-from fa_audit.files import not_written
+from fa_audit.core.errors import AuditError
+from fa_audit.core.files import not_written
+from fa_audit.data.data_file import read_data_file
 
 WRITTEN = ("results", ".snakemake")
 BLOCK = 4096  # bytes: what file systems hand out

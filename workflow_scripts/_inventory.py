@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fa_audit.costs import DEVICES, Costs
-from fa_audit.grid import Cell, Grid, Setting
+from fa_audit.experiments.costs import DEVICES, Costs
+from fa_audit.experiments.grid import Cell, Grid, Setting
 
 HEADER = ("setting", "nets", "runs", "baselines", "seeds", "trainings", "shared", "done", "CPU h", "GPU h")
 NOTE = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from fa_audit.errors import AuditError
-from fa_audit.files import exclusive, not_written
+from fa_audit.core.errors import AuditError
+from fa_audit.core.files import exclusive, not_written
 
 FOLDER_LOCK = Path(".snakemake/fa-audit.lock")
 _held = contextlib.ExitStack()  # until the process ends, however it ends

@@ -13,7 +13,7 @@ from pathlib import Path
 from _card import SHARING, jobs_per_card
 from _command import again_with
 
-from fa_audit.errors import AuditError
+from fa_audit.core.errors import AuditError
 
 DEVICES = Path("/dev")
 ENTRY = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from _inventory import inventory
 
-from fa_audit.costs import Costs
-from fa_audit.grid import Grid
+from fa_audit.experiments.costs import Costs
+from fa_audit.experiments.grid import Grid
 
 
 def plan(grid: Grid, device: str, costs: Costs, models: Sequence[str] = ()) -> str:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from _lock import FOLDER_LOCK
 
-from fa_audit.errors import AuditError
-from fa_audit.files import exclusive, read_json, write_json
+from fa_audit.core.errors import AuditError
+from fa_audit.core.files import exclusive, read_json, write_json
 
 RECORDS, STARTED = Path(".snakemake/metadata"), Path(".snakemake/fa-audit.started.json")
 FAILED = ["the job failed"]  # in place of the parameters of a job, which then have changed

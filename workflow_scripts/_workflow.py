@@ -17,8 +17,8 @@ sys.path.append(os.getcwd())  # methods of the user's own
 
 from _card import asks_for_gpu, card_of_its_own, visible_cards
 
-from fa_audit.errors import AuditError
-from fa_audit.files import not_written, remove_leftovers
+from fa_audit.core.errors import AuditError
+from fa_audit.core.files import not_written, remove_leftovers
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake

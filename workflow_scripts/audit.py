@@ -4,18 +4,18 @@ from typing import TYPE_CHECKING
 
 from _workflow import device, logged
 
-from fa_audit.audit import audit
-from fa_audit.checkpoint import load_checkpoint
-from fa_audit.data import load_dataset
-from fa_audit.files import write_json
-from fa_audit.learner import load_method
+from fa_audit.audit.run_audit import audit
+from fa_audit.core.files import write_json
+from fa_audit.core.numerics import set_numerics
+from fa_audit.core.provenance import provenance
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.data.dataset import load_dataset
+from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.methods import METHODS
-from fa_audit.numerics import set_numerics
-from fa_audit.protocol import Thresholds
-from fa_audit.provenance import provenance
-from fa_audit.sidecar import check_baseline, check_run, check_spec, read_sidecar
-from fa_audit.spec import RunSpec, parse_run
-from fa_audit.training import read_trajectory
+from fa_audit.training.checkpoint import load_checkpoint
+from fa_audit.training.learner import load_method
+from fa_audit.training.loop import read_trajectory
+from fa_audit.training.sidecar import check_baseline, check_run, check_spec, read_sidecar
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -40,7 +40,7 @@ with logged(snakemake), device(snakemake) as where:
         sidecar["accuracy"],
         own_frozen=(own["run"], own["accuracy"]) if (own := compared.get("own")) else None,
         bp_frozen_acc=bp["accuracy"] if (bp := compared.get("bp")) else None,
-        thresholds=Thresholds(**snakemake.params.thresholds),
+        thresholds=DiagnosticThresholds(**snakemake.params.thresholds),
         name=snakemake.wildcards.run,
         trajectory=read_trajectory(files.trajectory),
         stopped_after=sidecar.get("stopped_after"),

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 import torch
 from _workflow import device, logged
 
-from fa_audit.data import load_dataset
-from fa_audit.files import sha256_of, write_json, write_text
-from fa_audit.model_audit import audit_model
-from fa_audit.numerics import set_numerics
-from fa_audit.protocol import Thresholds
-from fa_audit.provenance import provenance
+from fa_audit.audit.model_audit import audit_model
+from fa_audit.core.files import sha256_of, write_json, write_text
+from fa_audit.core.numerics import set_numerics
+from fa_audit.core.provenance import provenance
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.data.dataset import load_dataset
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -19,7 +19,7 @@ with logged(snakemake), device(snakemake) as where:
     set_numerics(snakemake.params.torch_threads)
     torch.set_deterministic_debug_mode("warn")  # a foreign model may need kernels that have no such form
     entry, name = snakemake.params.model, snakemake.wildcards.model
-    limits = Thresholds(**snakemake.params.thresholds)
+    limits = DiagnosticThresholds(**snakemake.params.thresholds)
     report = audit_model(name, entry, load_dataset(snakemake.input.data), where, limits)
     weights = sha256_of([entry["weights"]]) if entry["weights"] else None
     about = {"entry": entry, "weights_sha256": weights, "provenance": provenance(where)}

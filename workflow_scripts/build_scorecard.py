@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import yaml
 from _workflow import logged
 
-from fa_audit.files import write_json, write_text
-from fa_audit.origin import origin_of
-from fa_audit.published import read_published
-from fa_audit.scorecard import made_by, scorecard
-from fa_audit.tables.scorecard import to_html, to_markdown
-from fa_audit.tidy import read_audits, write_tables
+from fa_audit.core.files import write_json, write_text
+from fa_audit.experiments.published import read_published
+from fa_audit.results.origin import origin_of
+from fa_audit.results.scorecard import made_by, scorecard
+from fa_audit.results.tables.scorecard import to_html, to_markdown
+from fa_audit.results.tidy import read_audits, write_tables
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake

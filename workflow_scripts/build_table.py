@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 from _workflow import logged
 
-from fa_audit.files import write_json, write_text
-from fa_audit.origin import origin_of
-from fa_audit.registry import load
-from fa_audit.tables import TABLES
-from fa_audit.tables.formats import to_csv, to_html, to_latex, to_markdown
-from fa_audit.thresholds import Thresholds
-from fa_audit.tidy import read_tidy
+from fa_audit.core.files import write_json, write_text
+from fa_audit.core.registry import load
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.results.origin import origin_of
+from fa_audit.results.tables import TABLES
+from fa_audit.results.tables.formats import to_csv, to_html, to_latex, to_markdown
+from fa_audit.results.tidy import read_tidy
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -20,7 +20,7 @@ with logged(snakemake):
     tidy = read_tidy(snakemake.input.tidy)
     origin = origin_of(entry, tidy.runs["digest"], snakemake.input.tidy)
     build = load("table", TABLES, entry["kind"])
-    limits = Thresholds(**entry["thresholds"])
+    limits = DiagnosticThresholds(**entry["thresholds"])
     table = build(tidy, title=entry["title"], labels=entry["labels"], thresholds=limits)
     write_text(snakemake.output.csv, to_csv(table))
     write_text(snakemake.output.markdown, to_markdown(table))

@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 from _workflow import logged
 
-from fa_audit.figures import FIGURES
-from fa_audit.figures.style import check_texts, save
-from fa_audit.files import write_json
-from fa_audit.origin import origin_of
-from fa_audit.registry import load
-from fa_audit.thresholds import Thresholds
-from fa_audit.tidy import read_tidy
+from fa_audit.core.files import write_json
+from fa_audit.core.registry import load
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.results.figures import FIGURES
+from fa_audit.results.figures.style import check_texts, save
+from fa_audit.results.origin import origin_of
+from fa_audit.results.tidy import read_tidy
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -21,7 +21,7 @@ with logged(snakemake):
     origin = origin_of(entry, tidy.runs["digest"], snakemake.input.tidy)
     check_texts([entry["title"], *entry["labels"].values()])
     draw = load("figure", FIGURES, entry["kind"])
-    limits = Thresholds(**entry["thresholds"])
+    limits = DiagnosticThresholds(**entry["thresholds"])
     figure = draw(tidy, title=entry["title"], labels=entry["labels"], thresholds=limits)
     for path in (snakemake.output.pdf, snakemake.output.png):
         save(figure, path, str(origin))

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 from _workflow import logged
 
-from fa_audit.figures.scorecard import draw
-from fa_audit.figures.style import save
-from fa_audit.files import write_json
-from fa_audit.origin import origin_of
-from fa_audit.tidy import read_table
+from fa_audit.core.files import write_json
+from fa_audit.results.figures.scorecard import draw
+from fa_audit.results.figures.style import save
+from fa_audit.results.origin import origin_of
+from fa_audit.results.tidy import read_table
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake

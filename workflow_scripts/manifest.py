@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from _workflow import logged
 
-from fa_audit.files import write_json
-from fa_audit.origin import manifest
+from fa_audit.core.files import write_json
+from fa_audit.results.origin import manifest
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake

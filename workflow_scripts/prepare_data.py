@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from _workflow import logged
 
-from fa_audit.data import save_dataset
-from fa_audit.datasets import DATASETS
-from fa_audit.registry import load
+from fa_audit.core.registry import load
+from fa_audit.data import DATASETS
+from fa_audit.data.dataset import save_dataset
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake

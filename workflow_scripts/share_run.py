@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from _workflow import logged
 
-from fa_audit.files import write_bytes
-from fa_audit.sidecar import check_run, check_spec, read_sidecar
-from fa_audit.spec import RunSpec
+from fa_audit.core.files import write_bytes
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.training.sidecar import check_run, check_spec, read_sidecar
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from _workflow import logged
 
-from fa_audit.files import write_text
-from fa_audit.sweep import read_sweep, sweep_table
+from fa_audit.core.files import write_text
+from fa_audit.results.sweep import read_sweep, sweep_table
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from _workflow import logged
 
-from fa_audit.files import write_text
-from fa_audit.sweep import sweep_trajectory
-from fa_audit.tidy import read_audits
+from fa_audit.core.files import write_text
+from fa_audit.results.sweep import sweep_trajectory
+from fa_audit.results.tidy import read_audits
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake

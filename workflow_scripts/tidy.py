@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from _workflow import logged
 
-from fa_audit.files import write_text
-from fa_audit.tidy import read_table
+from fa_audit.core.files import write_text
+from fa_audit.results.tidy import read_table
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from _workflow import logged
 
-from fa_audit.tidy import layers_table, read_audits, runs_table, trajectories_table, work_table, write_tables
+from fa_audit.results.tidy import layers_table, read_audits, runs_table, trajectories_table, work_table, write_tables
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake

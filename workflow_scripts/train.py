@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 from _workflow import device, logged
 
-from fa_audit.checkpoint import Resume
-from fa_audit.data import load_dataset
-from fa_audit.numerics import set_numerics
-from fa_audit.runfiles import fingerprint, train_run
-from fa_audit.spec import RunSpec
+from fa_audit.core.numerics import set_numerics
+from fa_audit.data.dataset import load_dataset
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.training.checkpoint import Resume
+from fa_audit.training.run_files import fingerprint, train_run
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake

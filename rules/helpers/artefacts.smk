@@ -2,9 +2,9 @@
 
 from _code import code_files
 from _command import targets
-from fa_audit.figures import FIGURES
-from fa_audit.published import FILE, read_published
-from fa_audit.tables import TABLES, TABLES_OF_WORK
+from fa_audit.results.figures import FIGURES
+from fa_audit.experiments.published import FILE, read_published
+from fa_audit.results.tables import TABLES, TABLES_OF_WORK
 
 
 @readable

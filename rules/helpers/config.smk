@@ -8,7 +8,7 @@ sys.path[:0] = [str(Path(workflow.basedir) / folder) for folder in ("src", "work
 sys.path.append(os.getcwd())  # methods of the user's own
 
 from _configfiles import check
-from fa_audit.errors import AuditError
+from fa_audit.core.errors import AuditError
 
 
 def readable(function):

@@ -6,12 +6,12 @@ from functools import cache
 import yaml
 
 from _code import code_digest, code_files
-from fa_audit.architectures import ARCHITECTURES
-from fa_audit.datasets import DATASETS
-from fa_audit.errors import unknown
-from fa_audit.grid import read_grid
+from fa_audit.networks import ARCHITECTURES
+from fa_audit.data import DATASETS
+from fa_audit.core.errors import unknown
+from fa_audit.experiments.grid import read_grid
 from fa_audit.methods import METHODS
-from fa_audit.registry import entry_of
+from fa_audit.core.registry import entry_of
 
 MEASURED = ("runs", "layers", "trajectories")
 TIDY = (*MEASURED, "work")

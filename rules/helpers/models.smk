@@ -1,6 +1,6 @@
 # Models of somebody else: their entries and files.
 
-from fa_audit.models import model_entry
+from fa_audit.experiments.models import model_entry
 
 
 def model_files(*kinds):

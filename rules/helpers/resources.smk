@@ -2,8 +2,8 @@
 
 from _card import asks_for_gpu
 from _machine import most_cards
-from fa_audit.costs import read_costs
-from fa_audit.registry import class_literals
+from fa_audit.experiments.costs import read_costs
+from fa_audit.core.registry import class_literals
 
 # Per run: the count decides the bits, and one-thread runs side by side are fastest on a CPU.
 THREADS = 1

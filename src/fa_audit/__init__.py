@@ -1,3 +1,28 @@
-"""Honest evaluation of feedback alignment and other local-credit learning."""
+"""Honest evaluation of feedback alignment and other local-credit learning.
+
+The names below are the doors of the library; they are imported on first use, so that planning a grid needs no torch.
+"""
+
+from importlib import import_module
+from typing import Any
 
 __version__ = "0.1.0"
+
+_DOORS = {
+    "diagnose": "fa_audit.audit.diagnose",
+    "FAProtocol": "fa_audit.audit.diagnose",
+    "DiagnosticReport": "fa_audit.audit.report",
+    "DiagnosticThresholds": "fa_audit.core.thresholds",
+    "Description": "fa_audit.networks.trace",
+}
+__all__ = ["Description", "DiagnosticReport", "DiagnosticThresholds", "FAProtocol", "diagnose"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _DOORS:
+        raise AttributeError(f"module 'fa_audit' has no attribute '{name}'")
+    return getattr(import_module(_DOORS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_DOORS])

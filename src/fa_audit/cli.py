@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fa_audit import __version__
-from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
-from fa_audit.datasets import DATASETS
-from fa_audit.errors import AuditError, printable, shortened, unknown
+from fa_audit.core.errors import AuditError, printable, shortened, unknown
+from fa_audit.core.registry import entry_of, load
+from fa_audit.data import DATASETS
+from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.methods import METHODS
-from fa_audit.registry import entry_of, load
-from fa_audit.spec import RunSpec, parse_run
+from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
 
 if TYPE_CHECKING:
-    from fa_audit.data import Dataset
+    from fa_audit.data.dataset import Dataset
 
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
 
@@ -93,13 +93,13 @@ def _verify_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def _audit(options: argparse.Namespace) -> int:
-    from fa_audit.audit import audit
-    from fa_audit.checkpoint import load_checkpoint
-    from fa_audit.data import load_dataset
-    from fa_audit.learner import load_method
-    from fa_audit.numerics import set_numerics
-    from fa_audit.sidecar import check_run, check_spec, read_sidecar
-    from fa_audit.training import read_trajectory
+    from fa_audit.audit.run_audit import audit
+    from fa_audit.core.numerics import set_numerics
+    from fa_audit.data.dataset import load_dataset
+    from fa_audit.training.checkpoint import load_checkpoint
+    from fa_audit.training.learner import load_method
+    from fa_audit.training.loop import read_trajectory
+    from fa_audit.training.sidecar import check_run, check_spec, read_sidecar
 
     set_numerics(threads=1)
     learner = load_checkpoint(options.checkpoint, method=load_method(options.method) if options.method else None)
@@ -142,7 +142,7 @@ def _same_data(dataset: Dataset, spec: RunSpec, path: Path) -> Dataset:
 
 def _about(spec: RunSpec, facts: Mapping[str, Any]) -> dict[str, Any]:
     """What was audited, as the workflow's audits say it; what no sidecar tells is left out."""
-    from fa_audit.provenance import provenance
+    from fa_audit.core.provenance import provenance
 
     told = facts | {key: facts.get("provenance", {}).get(key) for key in ("device", "commit")}
     known = {key: told[key] for key in ("stopped_after", "seconds", "device", "commit") if told.get(key) is not None}
@@ -155,7 +155,7 @@ def _baseline(path: Path | None, name: str, audited: RunSpec) -> tuple[str, floa
     Raises:
         AuditError: it is another run, or of another cell than the audited network.
     """
-    from fa_audit.sidecar import check_baseline, read_sidecar
+    from fa_audit.training.sidecar import check_baseline, read_sidecar
 
     if path is None:
         return None
@@ -165,9 +165,9 @@ def _baseline(path: Path | None, name: str, audited: RunSpec) -> tuple[str, floa
 
 
 def _report(options: argparse.Namespace) -> int:
-    from fa_audit.audit_json import read_cell
-    from fa_audit.files import write_text
-    from fa_audit.reporting import report, to_latex, to_markdown
+    from fa_audit.audit.audit_file import read_cell
+    from fa_audit.core.files import write_text
+    from fa_audit.results.reporting import report, to_latex, to_markdown
 
     text = {"markdown": to_markdown, "latex": to_latex}[options.format](report(read_cell(options.audits)))
     if options.output:
@@ -178,11 +178,11 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from fa_audit.checkpoint import Resume
-    from fa_audit.data import load_dataset
-    from fa_audit.learner import load_method
-    from fa_audit.numerics import set_numerics
-    from fa_audit.runfiles import fingerprint, train_run
+    from fa_audit.core.numerics import set_numerics
+    from fa_audit.data.dataset import load_dataset
+    from fa_audit.training.checkpoint import Resume
+    from fa_audit.training.learner import load_method
+    from fa_audit.training.run_files import fingerprint, train_run
 
     output: Path = options.output
     if output.suffix != ".safetensors":
@@ -212,7 +212,7 @@ def _check_device(name: str) -> None:
 
 def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
     """The specification that the command line describes; options that it does not name keep their defaults."""
-    from fa_audit.grid import LARGEST_OPTION
+    from fa_audit.experiments.grid import LARGEST_OPTION
 
     if options.architecture not in ARCHITECTURES:
         raise unknown("architecture", options.architecture, ARCHITECTURES)
@@ -234,7 +234,7 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from fa_audit.verification import ARCHIVED, MANIFEST, verified
+    from fa_audit.results.verification import ARCHIVED, MANIFEST, verified
 
     there = [path for path in (MANIFEST, ARCHIVED) if path.exists()]
     paths = [options.manifest] if options.manifest else there or [MANIFEST]

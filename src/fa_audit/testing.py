@@ -40,19 +40,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.architectures import ARCHITECTURE_OPTIONS, ARCHITECTURES
-from fa_audit.checkpoint import Resume, learner_tensors, load_checkpoint, load_learner_tensors, save_checkpoint
-from fa_audit.data import Dataset, evaluation_batches
-from fa_audit.errors import AuditError
-from fa_audit.learner import Learner, build, learn, load_method, residual_energy
+from fa_audit.core.errors import AuditError
+from fa_audit.core.metrics import cosine
+from fa_audit.core.randomness import generator, seeded
+from fa_audit.core.registry import class_literals
+from fa_audit.data.dataset import Dataset, evaluation_batches
+from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Credits, Method
-from fa_audit.metrics import cosine
-from fa_audit.randomness import generator, seeded
-from fa_audit.registry import class_literals
-from fa_audit.spec import RunSpec
-from fa_audit.trace import Trace, keeping_statistics, reference, trace
-from fa_audit.training import Trained, train
+from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
+from fa_audit.networks.trace import Trace, keeping_statistics, reference, trace
+from fa_audit.training.checkpoint import Resume, learner_tensors, load_checkpoint, load_learner_tensors, save_checkpoint
+from fa_audit.training.learner import Learner, build, learn, load_method, residual_energy
+from fa_audit.training.loop import Trained, train
 
 WIDTH, DEPTH, CLASSES = 13, 3, 6  # no two alike, and no hidden layer of a bridge: shapes tell feedback from the rest
 OPTIONS = {"depth": DEPTH, "residual": True, "terminal_norm": True, "width": WIDTH}

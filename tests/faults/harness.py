@@ -11,8 +11,8 @@ from pathlib import Path
 
 from projects import copy_sources
 
-from fa_audit.data import save_dataset
-from fa_audit.datasets.digits import digits
+from fa_audit.data.dataset import save_dataset
+from fa_audit.data.digits import digits
 
 SAME_BITS, CLEAR_ERROR = "same bits", "clear error"
 SEED = 20260621  # of all moments and places that are drawn at random
@@ -20,16 +20,20 @@ HERE = Path(__file__).parent
 # What --break does to the copy of the project: file, a piece of its text, what is put in its place.
 BREAKS = {
     "resume": (
-        "src/fa_audit/checkpoint.py",
+        "src/fa_audit/training/checkpoint.py",
         "moments.setdefault(int(index), {})[key] = value",
         "moments.setdefault(int(index), {})[key] = value if key == 'step' else torch.zeros_like(value)",
     ),
     "write": (
-        "src/fa_audit/files.py",
+        "src/fa_audit/core/files.py",
         "            write(part)\n",
         "            write(path)\n            write(part)\n",
     ),
-    "checksum": ("src/fa_audit/checkpoint.py", "whole = recorded in (None, _checksum(tensors, about))", "whole = True"),
+    "checksum": (
+        "src/fa_audit/training/checkpoint.py",
+        "whole = recorded in (None, _checksum(tensors, about))",
+        "whole = True",
+    ),
 }
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from fa_audit.architectures import ARCHITECTURE_OPTIONS
-from fa_audit.figures import FIGURES
 from fa_audit.methods import METHODS
-from fa_audit.tables import TABLES
+from fa_audit.networks import ARCHITECTURE_OPTIONS
+from fa_audit.results.figures import FIGURES
+from fa_audit.results.tables import TABLES
 
 CALL = "!!python/object/apply:os.system"
 KINDS = ("valid", "mutated", "hostile name", "huge grid", "odd YAML")

@@ -22,11 +22,11 @@ from fa_audit import cli
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.chmod", "tempfile.mkstemp"}
 # What a training or an audit imports, torch's compiler included, which an optimiser asks for.
 PRELOADED = (
-    "fa_audit.runfiles",
-    "fa_audit.audit",
+    "fa_audit.training.run_files",
+    "fa_audit.audit.run_audit",
     "torch._dynamo",
     "fa_audit.methods.dfa",
-    "fa_audit.architectures.resmlp",
+    "fa_audit.networks.resmlp",
 )
 
 

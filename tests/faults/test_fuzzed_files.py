@@ -11,10 +11,10 @@ import pytest
 from hostile_files import hostile_checkpoint, hostile_csv, hostile_json
 
 from fa_audit.cli import main
-from fa_audit.data import save_dataset
-from fa_audit.datasets.digits import digits
-from fa_audit.files import write_json
-from fa_audit.origin import content_digest
+from fa_audit.core.files import write_json
+from fa_audit.data.dataset import save_dataset
+from fa_audit.data.digits import digits
+from fa_audit.results.origin import content_digest
 
 AUDITS, CHECKPOINTS, SIDECARS, MANIFESTS = 300, 300, 120, 100
 SAMPLE = 60  # of each kind in the ordinary suite

@@ -296,7 +296,7 @@ def test_read_only_folders_are_told_of_before_any_job(project, finished, recover
 
 @pytest.mark.faults("times of inputs and results in a workflow")
 @pytest.mark.parametrize("days", [-20000, -1])
-@pytest.mark.parametrize("name", ["results/data/digits.safetensors", "src/fa_audit/training.py", TARGET])
+@pytest.mark.parametrize("name", ["results/data/digits.safetensors", "src/fa_audit/training/loop.py", TARGET])
 def test_files_of_yesterday_rerun_nothing(complete, finished, recovered, name, days):
     moment = time.time() + 86400 * days
     os.utime(complete / name, (moment, moment))
@@ -306,7 +306,7 @@ def test_files_of_yesterday_rerun_nothing(complete, finished, recovered, name, d
 
 
 @pytest.mark.faults("times of inputs and results in a workflow")
-@pytest.mark.parametrize("name", ["results/data/digits.safetensors", "src/fa_audit/training.py"])
+@pytest.mark.parametrize("name", ["results/data/digits.safetensors", "src/fa_audit/training/loop.py"])
 def test_files_of_tomorrow_are_told_of_before_any_job(project, finished, recovered, name):
     moment = time.time() + 86400
     os.utime(project / name, (moment, moment))

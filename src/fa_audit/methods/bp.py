@@ -12,9 +12,9 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from fa_audit.architectures.network import Network
 from fa_audit.methods.method import Credits, Method, loss_gradients
-from fa_audit.trace import Trace
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.architectures.network import Network
-from fa_audit.randomness import seeded
-from fa_audit.trace import Trace
+from fa_audit.core.randomness import seeded
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import Trace
 
 
 class BridgeNet(nn.Module):

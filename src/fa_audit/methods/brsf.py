@@ -15,8 +15,8 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from fa_audit.architectures.network import Network
 from fa_audit.methods.frsf import FRSF
+from fa_audit.networks.network import Network
 
 
 @dataclass(frozen=True)

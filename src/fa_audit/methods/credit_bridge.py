@@ -25,11 +25,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.architectures.network import Network
 from fa_audit.methods.bridge import BridgeNet, rms, stacked_states
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.method import Credits, Method, loss_gradients, output_error
-from fa_audit.trace import Trace
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import Trace
 
 
 class CreditBridgeState(nn.Module):

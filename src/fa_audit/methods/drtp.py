@@ -18,10 +18,10 @@ from typing import ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.architectures.network import Network
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.method import Credits
-from fa_audit.trace import Trace
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fa_audit.architectures.network import Network
 from fa_audit.methods.method import Credits, Method
 from fa_audit.methods.transport import block_weights, fan_in, transported_credits
-from fa_audit.trace import Trace
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.architectures.network import Network
 from fa_audit.methods.bridge import BridgeNet, rms, stacked_states
 from fa_audit.methods.method import Credits, Method, output_error
-from fa_audit.trace import Trace
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import Trace
 
 SMALLEST_RMS = 1e-6
 

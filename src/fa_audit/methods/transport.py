@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fa_audit.architectures.network import Network
-from fa_audit.errors import AuditError
+from fa_audit.core.errors import AuditError
 from fa_audit.methods.method import Credits, top_gradient
-from fa_audit.trace import Trace
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import Trace
 
 LAYERS = (F.linear, F.conv2d)
 

@@ -1,0 +1,131 @@
+"""What the protocol measures on a network: norms, gradients and how far they can be trusted. No verdicts here.
+
+Shapes: B batch, d width, L blocks. Medians are over the samples of the first batch.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fa_audit.core.metrics import Measured, growth, mean_pairwise_cosine, median_norm, unit
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import Reference, reference, untouched
+
+Batch = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Evidence at one state ``h_l``.
+
+    Attributes:
+        layer: ``l``, 0 for the embedding's output, L for the last state.
+        hidden_norm: median ``||h_l||``.
+        grad_norm: median ``||g_l||``, gradient of the batch-mean cross-entropy.
+        grad_norm_per_sample: the same for the per-sample loss, ``B`` times as large.
+        growth: ``median||h_{l+1}|| / median||h_l||`` of the block that reads this state; None for the last.
+        scale_free: ``B * median||h_l|| * median||g_l||``, which an inflated state leaves unchanged.
+        float32_error: median over samples of ``||g_l - g_l^64|| / ||g_l^64||``.
+        float32_cosine: 1st percentile over samples of ``cos(g_l, g_l^64)``.
+    """
+
+    layer: int
+    hidden_norm: float
+    grad_norm: float
+    grad_norm_per_sample: float
+    growth: float | None
+    scale_free: float
+    float32_error: Measured
+    float32_cosine: Measured
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form, measured quantities with their counts and reasons."""
+        measured = {"float32_error": self.float32_error.to_dict(), "float32_cosine": self.float32_cosine.to_dict()}
+        return asdict(self) | measured
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """All evidence about one network.
+
+    Attributes:
+        layers: one entry per state, ``h_0`` first.
+        stability: cross-batch cosine of mean gradients at `stability_layer`.
+        stability_layer: the state at which it was taken.
+        samples: samples of the first batch.
+        batches: batches used for the stability.
+        finite: False where any state, gradient or logit of any batch is NaN or infinite.
+    """
+
+    layers: tuple[Layer, ...]
+    stability: Measured
+    stability_layer: int
+    samples: int
+    batches: int
+    finite: bool
+
+
+def measure(network: Network, batches: list[Batch], layer_for_stability: int | None = None) -> Diagnostics:
+    """Audit `network` on evaluation batches and leave it as it was found.
+
+    Args:
+        batches: disjoint ``(x, labels)``; per-layer evidence comes from the first one.
+        layer_for_stability: a state 0..L; default ``max(1, (L + 1) // 2)``.
+    """
+    depth = len(network.blocks)
+    middle = min(depth, max(1, (depth + 1) // 2)) if layer_for_stability is None else layer_for_stability
+    means, finite = [], True
+    with untouched(network):
+        for index, batch in enumerate(batches):
+            truth = reference(network, *batch)  # one batch at a time is kept: states can be large
+            means.append(truth.gradients[middle].double().mean(dim=0))
+            finite = finite and truth.finite
+            if index == 0:
+                layers = tuple(_layers(truth, _in_double(network, *batch)))
+    return Diagnostics(layers, mean_pairwise_cosine(means), middle, len(batches[0][1]), len(batches), finite)
+
+
+def _layers(truth: Reference, double: Reference | str) -> list[Layer]:
+    """One entry per state; `double` is the float64 recomputation or the reason why there is none."""
+    norms = [median_norm(h) for h in truth.states]
+    gradients = [median_norm(g) for g in truth.gradients]
+    growths, samples = [*growth(norms), None], len(truth.logits)
+    entries = []
+    for layer, (norm, gradient) in enumerate(zip(norms, gradients)):
+        agreement = (
+            (Measured(None, samples, 0, double),) * 2
+            if isinstance(double, str)
+            else float32_agreement(truth.gradients[layer], double.gradients[layer])
+        )
+        entries.append(
+            Layer(layer, norm, gradient, samples * gradient, growths[layer], samples * norm * gradient, *agreement)
+        )
+    return entries
+
+
+def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measured]:
+    """Median relative error and 1st-percentile cosine of float32 gradients against float64 ones, both ``(B, d)``."""
+    (unit_single, valid_single), (unit_double, valid_double) = unit(single), unit(double)
+    valid = valid_single & valid_double
+    n, n_valid = len(valid), int(valid.sum())
+    if not n_valid:
+        absent = Measured(None, n, 0, "no sample with finite, non-zero gradients in both precisions")
+        return absent, absent
+    difference = torch.linalg.vector_norm(single[valid].double() - double[valid], dim=-1)
+    error = (difference / torch.linalg.vector_norm(double[valid], dim=-1)).median().item()
+    cosine = (unit_single * unit_double)[valid].sum(dim=-1).quantile(0.01).item()
+    return Measured(error, n, n_valid), Measured(cosine, n, n_valid)
+
+
+def _in_double(network: Network, x: Tensor, labels: Tensor) -> Reference | str:
+    """The same reference computed in float64 on a copy, or why that is impossible."""
+    try:
+        twin = copy.deepcopy(network).double()
+        return reference(twin, x.double() if x.is_floating_point() else x, labels)
+    except Exception as error:  # a foreign network may fail in any way; the audit goes on without this evidence
+        return f"float64 recomputation failed: {type(error).__name__} {error}".splitlines()[0]

@@ -1,0 +1,161 @@
+"""The audit of a model of somebody else, from its entry in a configuration (see `fa_audit.experiments.models`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from fa_audit.audit.diagnose import BATCH_SIZE, diagnose
+from fa_audit.audit.report import DiagnosticReport
+from fa_audit.core.errors import AuditError, first_line
+from fa_audit.core.randomness import seeded
+from fa_audit.core.registry import load
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.data.dataset import Dataset, evaluation_batches
+from fa_audit.networks.trace import Description, untouched
+
+SHOWN = 3  # names of a kind in one message
+
+
+def audit_model(
+    name: str, entry: Mapping[str, Any], dataset: Dataset, device: str, thresholds: DiagnosticThresholds
+) -> DiagnosticReport:
+    """Build a model and audit it.
+
+    Args:
+        name: how configuration and report call it.
+        entry: with every key, as `model_entry` gives it.
+        dataset: on the CPU.
+
+    Raises:
+        AuditError: the model cannot be built, or its description, weights or inputs do not fit it.
+    """
+    try:
+        return _audit(name, entry, dataset, device, thresholds)
+    except AuditError as error:
+        raise AuditError(f"models.{name}: {error}") from error
+
+
+def _audit(
+    name: str, entry: Mapping[str, Any], dataset: Dataset, device: str, thresholds: DiagnosticThresholds
+) -> DiagnosticReport:
+    model = build_model(entry).to(device)
+    report = diagnose(
+        model,
+        list(inputs(dataset, entry["image_shape"], device, entry["batches"])),
+        None,
+        entry["frozen_accuracy"],
+        method_name=name,
+        notes=_remarks(entry),
+        thresholds=thresholds,
+        bp_frozen_acc=entry["bp_frozen_accuracy"],
+        frozen_baseline_name="frozen baseline",
+        description=Description(entry["blocks"], entry["reads"]),
+    )
+    accuracy = entry["accuracy"]
+    if accuracy is None:  # only now: a wrong description is told before a pass over the whole test set
+        accuracy = accuracy_of(model, inputs(dataset, entry["image_shape"], device))
+    return replace(report, headline_acc=accuracy)
+
+
+def accuracy_of(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """Fraction of correctly classified samples over all batches, the model left as it was."""
+    with untouched(model), torch.no_grad():
+        hits = torch.cat([model(x).argmax(dim=1) == labels for x, labels in batches])
+    return hits.double().mean().item()
+
+
+def _remarks(entry: Mapping[str, Any]) -> str:
+    """How the model came about, for the report."""
+    weights = f"weights from {entry['weights']}" if entry["weights"] else f"random weights of seed {entry['seed']}"
+    source = "computed on the whole test set" if entry["accuracy"] is None else "given by the configuration"
+    return f"{entry['model']} with {weights} on {entry['dataset']}; accuracy {source}."
+
+
+def build_model(entry: Mapping[str, Any]) -> nn.Module:
+    """The model: random weights of the entry's seed, or those of its safetensors file.
+
+    Raises:
+        AuditError: there is no such callable, it fails, it makes no module, or the weights do not fit.
+    """
+    call = f"{entry['model']} with arguments {dict(entry['arguments'])}"
+    try:
+        make = load("model", {}, entry["model"])
+        with seeded(entry["seed"]):
+            model = make(**entry["arguments"])
+    except AuditError:
+        raise
+    except Exception as error:  # somebody else's code may fail in any way
+        raise AuditError(f"{call} failed: {first_line(error)}. Change arguments.") from error
+    if not isinstance(model, nn.Module):
+        raise AuditError(f"{call} returned {type(model).__name__}; expected a torch.nn.Module.")
+    if entry["weights"] is not None:
+        load_weights(model, entry["weights"])
+    return model
+
+
+def load_weights(model: nn.Module, path: str) -> None:
+    """Fill a model from a state dict in a safetensors file, which cannot execute anything.
+
+    Raises:
+        AuditError: the file is no such file, or its names or shapes are not the model's.
+    """
+    try:
+        found = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise AuditError(
+            f"{path}: no safetensors file ({error}); write one with safetensors.torch.save_file."
+        ) from error
+    own = model.state_dict()
+    reshaped = [key for key in own if key in found and own[key].shape != found[key].shape]
+    wrong = {
+        "missing": sorted(own.keys() - found.keys()),
+        "not the model's": sorted(found.keys() - own.keys()),
+        "of another shape": [f"{key} {tuple(found[key].shape)}, not {tuple(own[key].shape)}" for key in reshaped],
+    }
+    if problems := [f"{kind}: {_some(names)}" for kind, names in wrong.items() if names]:
+        raise AuditError(
+            f"{path}: {'; '.join(problems)}. Expected the state dict of {type(model).__name__} as the entry makes it."
+        )
+    model.load_state_dict(found)
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def inputs(
+    dataset: Dataset, image_shape: Iterable[int] | None, device: str, limit: int | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The first `limit` test batches (all without a limit) as the model takes them, one after the other.
+
+    Args:
+        image_shape: ``(C, H, W)`` of the model's images; None for those of the data set.
+    """
+    for images, labels in evaluation_batches(dataset, BATCH_SIZE, limit):
+        yield fitted(images, tuple(image_shape or images.shape[1:])).to(device), labels.to(device)
+
+
+def fitted(images: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Normalised images ``(B, C, H, W)`` in another shape: grey repeated over channels, sides resized bilinearly.
+
+    Raises:
+        AuditError: images of several channels, and another number of them wanted.
+    """
+    channels, *sides = shape
+    if images.shape[1] not in (1, channels):
+        raise AuditError(
+            f"image_shape: found {list(shape)} for images of {images.shape[1]} channels; expected"
+            f" {images.shape[1]} channels, because only grey images can be given others."
+        )
+    if list(images.shape[2:]) != sides:
+        images = F.interpolate(images, sides, mode="bilinear", align_corners=False, antialias=True)
+    return images.expand(-1, channels, -1, -1).contiguous()

@@ -1,0 +1,240 @@
+"""One audited network: evidence, checks and verdicts, as an object, JSON, text or markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+from fa_audit.audit.diagnostics import Diagnostics
+from fa_audit.audit.verdicts import (
+    Baselines,
+    Check,
+    Checks,
+    check,
+    flags,
+    four_check_verdict,
+    three_check_verdict,
+)
+from fa_audit.core.metrics import Measured
+from fa_audit.core.thresholds import LETTERS, DiagnosticThresholds, sign_of
+
+CREDIT_COLUMNS = ("cosine", "rho", "nudging")
+
+
+@dataclass(frozen=True)
+class DiagnosticReport:
+    """The result of an audit.
+
+    Attributes:
+        method_name: what was audited.
+        evidence: everything measured.
+        headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if unknown.
+        baselines: frozen accuracies of the same cell.
+        thresholds: limits of the checks.
+        notes: the author's remarks.
+        credit: per block, what the method's credits are worth; empty where only a network was audited.
+        deep: the same over the blocks l >= 1.
+        feature_drift: relative change of every parameter since initialisation, by name.
+        first_flags: the first epoch at which the scale and the reference check fired, None where they never did; empty
+            where the training was not followed.
+    """
+
+    method_name: str
+    evidence: Diagnostics
+    headline_acc: float | None
+    baselines: Baselines
+    thresholds: DiagnosticThresholds
+    notes: str = ""
+    credit: tuple[dict[str, Measured], ...] = field(default=())
+    deep: dict[str, Measured] = field(default_factory=dict)
+    feature_drift: dict[str, Measured] = field(default_factory=dict)
+    first_flags: dict[str, int | None] = field(default_factory=dict)
+
+    @property
+    def residual_norms(self) -> list[float]:
+        """Median ``||h_l||`` for l = 0..L."""
+        return [layer.hidden_norm for layer in self.evidence.layers]
+
+    @property
+    def bp_grad_norms(self) -> list[float]:
+        """Median ``||g_l||`` of the batch-mean loss for l = 0..L."""
+        return [layer.grad_norm for layer in self.evidence.layers]
+
+    @property
+    def stability_layer(self) -> int:
+        """The state at which the cross-batch stability was taken."""
+        return self.evidence.stability_layer
+
+    @property
+    def cross_batch_stability(self) -> float | None:
+        """Mean pairwise cosine of the batches' mean gradients; None where it cannot be measured."""
+        return self.evidence.stability.value
+
+    @property
+    def frozen_baseline_acc(self) -> float | None:
+        """Accuracy of the frozen baseline that D3 / (d) uses."""
+        return self.baselines.own
+
+    @cached_property
+    def checks(self) -> Checks:
+        """Every check with its value, threshold and outcome."""
+        return check(self.evidence, self.headline_acc, self.baselines, self.thresholds)
+
+    @property
+    def verdict(self) -> str:
+        """The four-check verdict."""
+        return four_check_verdict(self.checks)
+
+    @property
+    def three_check_verdict(self) -> str:
+        """The three-check verdict."""
+        return three_check_verdict(self.checks)
+
+    @property
+    def flags(self) -> list[str]:
+        """Everything that fired, with its cause."""
+        return flags(self.checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON types; numbers that are NaN or infinite become the strings 'nan', 'inf', '-inf'."""
+        checks = {name: asdict(getattr(self.checks, name)) for name in LETTERS}
+        return _jsonable(
+            {
+                "method": self.method_name,
+                "verdict": {
+                    "three_check": self.three_check_verdict,
+                    "four_check": self.verdict,
+                    "baseline": self.baselines.own_name,
+                },
+                "flags": self.flags,
+                "first_flags": self.first_flags,
+                "headline_acc": self.headline_acc,
+                "baselines": asdict(self.baselines),
+                "checks": checks,
+                "finite": self.evidence.finite,
+                "layers": [layer.to_dict() for layer in self.evidence.layers],
+                "credit": [_entries(block) for block in self.credit],
+                "deep": _entries(self.deep),
+                "feature_drift": _entries(self.feature_drift),
+                "stability": {"layer": self.stability_layer} | self.evidence.stability.to_dict(),
+                "samples": self.evidence.samples,
+                "batches": self.evidence.batches,
+                "thresholds": asdict(self.thresholds),
+                "notes": self.notes,
+            }
+        )
+
+    def __str__(self) -> str:
+        lines = [
+            f"Audit of {self.method_name}",
+            f"  three-check verdict: {self.three_check_verdict}",
+            f"  four-check verdict:  {self.verdict}",
+            f"  frozen baseline:     {self.baselines.own_name}",
+            f"  flags: {', '.join(self.flags) or 'none'}",
+            *(f"  {line}" for line in self._first_lines()),
+            "",
+            *_columns(["check", "value", "fires when", "outcome"], self._check_rows()),
+            "",
+            *_columns(["layer", "||h||", "growth", "||g||", "B ||h|| ||g||", "float32 error"], self._layer_rows()),
+        ]
+        if self.credit:
+            lines += ["", *_columns(["block", *CREDIT_COLUMNS], self._credit_rows())]
+        return "\n".join(lines + ([f"\n  notes: {self.notes}"] if self.notes else []))
+
+    def to_markdown(self) -> str:
+        """The report as a markdown section."""
+        parts = [
+            f"## Audit of {self.method_name}",
+            f"Three-check verdict: **{self.three_check_verdict}**. Four-check verdict: **{self.verdict}**. "
+            f"Frozen baseline: {self.baselines.own_name}. Flags: {', '.join(self.flags) or 'none'}.",
+            *(f"{line[0].upper()}{line[1:]}." for line in self._first_lines()),
+            _markdown(["check", "value", "fires when", "outcome"], self._check_rows()),
+            _markdown(["layer", "‖h‖", "growth", "‖g‖", "B ‖h‖ ‖g‖", "float32 error"], self._layer_rows()),
+        ]
+        if self.credit:
+            parts.append(_markdown(["block", *CREDIT_COLUMNS], self._credit_rows()))
+        return "\n\n".join(parts + ([self.notes] if self.notes else [])) + "\n"
+
+    def _first_lines(self) -> Iterator[str]:
+        if self.first_flags:
+            epochs = {name: "never" if n is None else f"epoch {n}" for name, n in self.first_flags.items()}
+            yield f"first fired: D1 {epochs['first_scale_flag']}, D2 {epochs['first_reference_flag']}"
+
+    def _check_rows(self) -> Iterator[list[str]]:
+        for name, letter in LETTERS.items():
+            entry: Check = getattr(self.checks, name)
+            outcome = {True: "FIRES", False: "ok", None: "not evaluated"}[entry.fires]
+            sign = sign_of(name)
+            note = f" ({entry.note})" if entry.note else ""
+            yield [f"{letter} {entry.name}", _number(entry.value), f"{sign} {entry.threshold:g}", outcome + note]
+
+    def _layer_rows(self) -> Iterator[list[str]]:
+        for layer in self.evidence.layers:
+            values = (layer.hidden_norm, layer.growth, layer.grad_norm, layer.scale_free, layer.float32_error.value)
+            yield [str(layer.layer), *map(_number, values)]
+
+    def _credit_rows(self) -> Iterator[list[str]]:
+        for index, block in enumerate(self.credit):
+            yield [str(index), *(_number(block[name].value) for name in CREDIT_COLUMNS)]
+
+
+def summary(report: DiagnosticReport) -> dict[str, Any]:
+    """The dictionary of the paper's submitted package: verdict, accuracy and the three checks."""
+    checks, limits = report.checks, report.thresholds
+    growths = [layer.growth for layer in report.evidence.layers if layer.growth is not None]
+    return {
+        "verdict": report.three_check_verdict,
+        "test_acc": report.headline_acc,
+        "diagnostics": {
+            "D1_scale_growth": {
+                "max_growth": checks.scale.value,
+                "per_block_growth": growths,
+                "hidden_norms": report.residual_norms,
+                "threshold": limits.growth,
+                "fires": checks.scale.fires,
+            },
+            "D2_ref_validity": {
+                "g_L": report.bp_grad_norms[-1],
+                "bp_grad_norms": report.bp_grad_norms,
+                "floor": limits.reference,
+                "fires": checks.reference.fires,
+            },
+            "D3_depth_utility": {
+                "test_acc": report.headline_acc,
+                "frozen_baseline_acc": report.frozen_baseline_acc,
+                "margin": checks.depth.value,
+                "margin_threshold": limits.depth_margin,
+                "fires": checks.depth.fires,
+            },
+        },
+    }
+
+
+def _entries(measured: dict[str, Measured]) -> dict[str, Any]:
+    return {name: entry.to_dict() for name, entry in measured.items()}
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _jsonable(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_jsonable(entry) for entry in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _columns(header: list[str], rows: Iterator[list[str]]) -> list[str]:
+    table = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*table)]
+    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in table]
+
+
+def _markdown(header: list[str], rows: Iterator[list[str]]) -> str:
+    table = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in table)

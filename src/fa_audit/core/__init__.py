@@ -1,0 +1,1 @@
+"""Errors, files, registries, random streams, numerics, provenance, metrics, thresholds: what every room uses."""

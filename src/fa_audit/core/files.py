@@ -1,0 +1,184 @@
+"""Files appear whole or not at all, and one process at a time works on a run."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fa_audit.core.errors import AuditError
+
+# What reading JSON, or using it, raises where somebody else wrote it.
+FOREIGN = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
+WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+log = logging.getLogger(__name__)
+
+
+def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, then rename it into place.
+
+    The content is flushed to the disk before the rename, so that neither a kill nor a power cut
+    leaves half a file under the final name.
+
+    Raises:
+        AuditError: the disk is full, read-only or broken; `path` is as it was before.
+    """
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _part_of(path) as part:
+            write(part)
+            _flush(part)
+            part.chmod(0o666 & ~_umask())
+            part.replace(path)
+            _flush(path.parent)
+    except OSError as error:
+        raise not_written(path, error) from error
+
+
+def not_written(path: Path, error: OSError) -> AuditError:
+    """What to tell about a file that the system refused to write."""
+    folder = next(parent for parent in path.absolute().parents if parent.is_dir())
+    free = shutil.disk_usage(folder).free / 1e6
+    return AuditError(
+        f"{path}: not written ({error.strerror or error}; {free:.1f} MB are free on its disk). Free some space, or make"
+        f" '{folder}' writable, and run the same command again: what was written before is whole and kept."
+    )
+
+
+@contextlib.contextmanager
+def _part_of(path: Path) -> Iterator[Path]:
+    """An empty file beside `path`, which is gone in the end."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=f".part{path.suffix}")
+    os.close(handle)
+    try:
+        yield Path(name)
+    finally:
+        Path(name).unlink(missing_ok=True)
+
+
+def remove_leftovers(*paths: str | Path) -> None:
+    """Delete the temporary files that a killed process left beside `paths`; nobody may be writing them now."""
+    for path in map(Path, paths):
+        for part in path.parent.glob(f".{path.name}.*.part*"):
+            part.unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    write_atomically(path, lambda part: part.write_bytes(content))
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write UTF-8 text whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write indented JSON; NaN and infinities must have been turned into flags before.
+
+    Raises:
+        ValueError: a value is NaN or infinite.
+    """
+    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: str | Path, expected: str = "JSON") -> Any:
+    """What `write_json` wrote.
+
+    Args:
+        expected: what the file should be; ends the sentence "found ...; expected".
+
+    Raises:
+        AuditError: it is no whole JSON.
+    """
+    text = ""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return json.loads(text, parse_constant=_refuse)
+    except FOREIGN as error:
+        empty = isinstance(error, json.JSONDecodeError) and not text.strip()
+        found = "an empty file" if empty else f"no JSON ({error})"
+        raise AuditError(
+            f"{path}: found {found}; expected {expected}. If it should be that, delete it and run"
+            " snakemake again to make it."
+        ) from error
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant}, which JSON does not have")
+
+
+def sha256_of(paths: Iterable[str | Path]) -> str:
+    """One digest over the contents (not the names) of several files, in the given order."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def exclusive(path: str | Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the advisory lock `path`; the system releases it when the holder dies, however it dies.
+
+    Raises:
+        BlockingIOError: somebody else holds it and `wait` is false; says who.
+        AuditError: there are no locks where `path` lies.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as stream:
+        try:
+            _lock(stream.fileno(), path, wait)
+        except OSError as error:
+            if error.errno in WITHOUT_LOCKS:
+                raise _without_locks(path, error) from error
+            raise
+        with contextlib.suppress(OSError):  # on a full disk nobody learns who it is
+            os.ftruncate(stream.fileno(), 0)
+            os.write(stream.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+        yield
+
+
+def _lock(handle: int, path: Path, wait: bool) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = path.read_text(encoding="utf-8").strip() or "another process"
+        if not wait:
+            raise BlockingIOError(error.errno, holder) from error
+        log.info("waiting: %s has %s", holder, path)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+
+
+def _without_locks(path: Path, error: OSError) -> AuditError:
+    return AuditError(
+        f"{path}: not locked ({error.strerror}): the file system of '{path.parent.absolute()}' has no locks, which keep"
+        " two processes from the same files. Have them turned on (Lustre: mount option flock; NFS: lockd), or work in a"
+        " copy of the project elsewhere."
+    )

@@ -1,0 +1,96 @@
+"""Where a result comes from: code, packages, machine. Imports torch only where the machine is asked for."""
+
+from __future__ import annotations
+
+import platform
+import re
+import resource
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+PACKAGES = ("fa-audit", "torch", "torchvision", "numpy", "pandas", "matplotlib", "safetensors", "snakemake")
+DRIVER = Path("/proc/driver/nvidia/version")
+
+
+def provenance(device: torch.device | str) -> dict[str, Any]:
+    """Facts about this process, as JSON types: the same ones each time that the same code runs on the same machine.
+
+    Args:
+        device: what the result was computed on.
+    """
+    from fa_audit.core.numerics import describe_numerics
+
+    return {
+        "commit": commit(),
+        "python": python(),
+        "packages": packages(),
+        "platform": platform.platform(),
+        "device": device_name(device),
+        "cuda": cuda_versions(device),
+    } | describe_numerics()
+
+
+def device_name(device: torch.device | str) -> str:
+    """E.g. ``cpu (x86_64)`` or ``cuda (name of the card)``."""
+    import torch
+
+    kind = torch.device(device).type
+    return f"{kind} ({torch.cuda.get_device_name(device) if kind == 'cuda' else platform.machine()})"
+
+
+def cuda_versions(device: torch.device | str) -> dict[str, Any] | None:
+    """Versions of CUDA's libraries and of the driver, None where the system does not tell; None on a CPU."""
+    import torch
+
+    if torch.device(device).type != "cuda":
+        return None
+    driver = re.search(r"Module.*?([\d.]{3,})", DRIVER.read_text(encoding="utf-8")) if DRIVER.exists() else None
+    return {
+        "runtime": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "driver": driver[1] if driver else None,
+    }
+
+
+def peak_memory_mb(device: torch.device | str) -> dict[str, float]:
+    """Peak resident memory of the process and, on a GPU, peak allocated device memory, in MB (1e6 bytes)."""
+    import torch
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = {"resident": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6, 1)}
+    if torch.device(device).type == "cuda":
+        peak["device"] = round(torch.cuda.max_memory_allocated(device) / 1e6, 1)
+    return peak
+
+
+def commit() -> str:
+    """`git describe` of the code that runs, or 'unknown' outside a git checkout."""
+    command = ["git", "describe", "--always", "--dirty", "--tags"]
+    try:
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+def python() -> str:
+    """The version of Python."""
+    return platform.python_version()
+
+
+def packages() -> dict[str, str | None]:
+    """The installed version of each of `PACKAGES`; None for one that is not installed as a package."""
+    return {name: _version(name) for name in PACKAGES}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,11 @@
+"""Registry of data sets: name -> function ``(data_root) -> Dataset``.
+
+One new file and one line here add a data set. This file holds names only and imports no torch.
+"""
+
+DATASETS: dict[str, str] = {
+    "digits": "fa_audit.data.digits:digits",
+    "cifar10": "fa_audit.data.cifar:cifar10",
+    "cifar100": "fa_audit.data.cifar:cifar100",
+    "synthetic_teacher": "fa_audit.data.synthetic_teacher:synthetic_teacher",
+}

@@ -1,0 +1,87 @@
+"""CIFAR-10 and CIFAR-100 through torchvision: found in a local folder, or downloaded there; md5-checked either way.
+
+Source: Krizhevsky 2009. Normalisation constants and augmentation (random crop with padding 4, flip) as in the paper.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from http.client import HTTPException
+from pathlib import Path
+
+import torch
+from torchvision.datasets import CIFAR10, CIFAR100
+from torchvision.datasets.utils import check_integrity, download_and_extract_archive
+
+from fa_audit.core.errors import AuditError
+from fa_audit.data.dataset import Dataset
+
+log = logging.getLogger(__name__)
+ATTEMPTS = 3
+
+
+def cifar10(data_root: Path) -> Dataset:
+    """CIFAR-10: 50,000 training and 10,000 test images of 3 x 32 x 32, ten classes."""
+    return _dataset("cifar10", CIFAR10, data_root, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+
+
+def cifar100(data_root: Path) -> Dataset:
+    """CIFAR-100: as CIFAR-10 with one hundred classes."""
+    return _dataset("cifar100", CIFAR100, data_root, 100, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
+
+
+def _dataset(
+    name: str, source: type[CIFAR10], root: Path, classes: int, mean: tuple[float, ...], std: tuple[float, ...]
+) -> Dataset:
+    _fetch(source, root)
+    train, test = (source(root, train=part, download=False) for part in (True, False))
+    return Dataset(
+        name=name,
+        train_images=torch.from_numpy(train.data).permute(0, 3, 1, 2).contiguous(),
+        train_labels=torch.tensor(train.targets),
+        test_images=torch.from_numpy(test.data).permute(0, 3, 1, 2).contiguous(),
+        test_labels=torch.tensor(test.targets),
+        classes=classes,
+        scale=255,
+        mean=mean,
+        std=std,
+        padding=4,
+        flip=True,
+    )
+
+
+def _damaged(source: type[CIFAR10], root: Path) -> list[str]:
+    """Files of the data set that are missing or have the wrong md5, each with which of the two it is."""
+    listed = [*source.train_list, *source.test_list, [source.meta["filename"], source.meta["md5"]]]
+    paths = [(root / source.base_folder / name, md5) for name, md5 in listed]
+    return [
+        f"{path} ({'wrong md5' if path.exists() else 'missing'})"
+        for path, md5 in paths
+        if not check_integrity(str(path), md5)
+    ]
+
+
+def _fetch(source: type[CIFAR10], root: Path) -> None:
+    """Make sure that every file of the data set lies in `root` with the right md5.
+
+    Raises:
+        AuditError: it does not, and downloading failed `ATTEMPTS` times.
+    """
+    failure: Exception | None = None
+    for attempt in range(ATTEMPTS):
+        if not (damaged := _damaged(source, root)):
+            return
+        log.info("downloading %s into %s (attempt %d of %d)", source.__name__, root, attempt + 1, ATTEMPTS)
+        try:
+            download_and_extract_archive(source.url, root, filename=source.filename, md5=source.tgz_md5)
+        except (OSError, HTTPException, RuntimeError) as error:  # RuntimeError: md5 of the archive
+            failure = error
+            time.sleep(2**attempt)
+    if damaged := _damaged(source, root):
+        raise AuditError(
+            f"{source.__name__}: not available in data_root '{root}': {damaged[0]}"
+            f"{f' and {len(damaged) - 1} more' if damaged[1:] else ''}. Downloading failed {ATTEMPTS} times"
+            f" (last error: {failure}). Connect to the network and run again, or set data_root in the config to a"
+            f" folder that holds {source.base_folder}/ as published ({source.url})."
+        )

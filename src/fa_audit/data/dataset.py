@@ -1,0 +1,137 @@
+"""A data set as arrays in memory, and its minibatches.
+
+Shapes: N images, C channels, H x W pixels, p padding, B batch. Images stay as they are stored (uint8, or float32 for
+inputs that are no pictures) until a batch is made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save
+from torch import Tensor
+
+from fa_audit.core.errors import AuditError
+from fa_audit.core.files import write_bytes
+from fa_audit.data.data_file import ARRAYS, KEY, checksums, cure, read_data_file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Images, labels and how to present them.
+
+    Attributes:
+        name: the registered name.
+        train_images, test_images: ``(N, C, H, W)``, uint8 or float32.
+        train_labels, test_labels: ``(N,)`` int64.
+        classes: number of classes.
+        scale: the pixel value that means 1.0.
+        mean, std: per-channel normalisation of ``pixel / scale``.
+        padding: random crops come from images with this many zero pixels on each side; 0 turns them off.
+        flip: mirror half of the training images.
+    """
+
+    name: str
+    train_images: Tensor
+    train_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+    classes: int
+    scale: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    padding: int
+    flip: bool
+
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """``(C, H, W)``."""
+        return tuple(self.train_images.shape[1:])
+
+    def to(self, device: torch.device | str) -> Dataset:
+        """The same data set with its arrays on `device`."""
+        return replace(self, **{name: getattr(self, name).to(device) for name in ARRAYS})
+
+    def normalise(self, images: Tensor) -> Tensor:
+        """Images ``(B, C, H, W)`` to new ones in float32: ``(pixel / scale - mean) / std``."""
+        mean, std = (self.scale * torch.tensor(values).view(1, -1, 1, 1) for values in (self.mean, self.std))
+        return images.to(torch.float32, copy=True).sub_(mean.to(images.device)).div_(std.to(images.device))
+
+
+def save_dataset(dataset: Dataset, path: str | Path) -> None:
+    """Write the arrays, how to present them, and a SHA-256 of each array and of the description."""
+    arrays = {name: getattr(dataset, name).contiguous() for name in ARRAYS}
+    described = {field.name: getattr(dataset, field.name) for field in fields(dataset) if field.name not in ARRAYS}
+    described["sha256"] = checksums(described, arrays)
+    metadata = {KEY: json.dumps(described, sort_keys=True)}
+    write_bytes(path, save(arrays, metadata))
+
+
+def load_dataset(path: str | Path) -> Dataset:
+    """Read what `save_dataset` wrote, onto the CPU, and compare it with its SHA-256.
+
+    Raises:
+        AuditError: the file is missing, truncated, foreign or altered.
+    """
+    described, arrays = read_data_file(path, "pt")
+    try:
+        return Dataset(**described | {name: tuple(described[name]) for name in ("mean", "std")}, **arrays)
+    except (LookupError, TypeError) as error:
+        raise AuditError(f"{path}: of another version of fa-audit ({error}). Delete it and {cure(path)}.") from error
+
+
+def pad(images: Tensor, padding: int) -> Tensor:
+    """Zero padding of ``(N, C, H, W)`` to ``(N, C, H + 2p, W + 2p)``."""
+    return F.pad(images, (padding,) * 4)
+
+
+def crop_and_flip(
+    padded: Tensor, index: Tensor, rows: Tensor, columns: Tensor, flips: Tensor, size: tuple[int, int]
+) -> Tensor:
+    """The augmented images ``(B, C, H, W)`` of a minibatch, as torchvision's RandomCrop and flip make them.
+
+    Args:
+        padded: ``(N, C, H + 2p, W + 2p)``.
+        index: ``(B,)`` images to take.
+        rows, columns: ``(B,)`` top left corners of the crops, 0..2p.
+        flips: ``(B,)`` bool on the CPU, mirror after the crop.
+        size: ``(H, W)``.
+    """
+    windows = padded.unfold(2, size[0], 1).unfold(3, size[1], 1)  # a view: (N, C, 2p + 1, 2p + 1, H, W)
+    cropped = windows[index, :, rows, columns]
+    mirrored = flips.nonzero().squeeze(1).to(padded.device)
+    cropped[mirrored] = cropped[mirrored].flip(-1)
+    return cropped
+
+
+def training_batches(
+    dataset: Dataset, padded: Tensor, batch_size: int, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """One shuffled, augmented pass over the training set; the last batch may be smaller.
+
+    Everything random is drawn at once from the CPU `generator`, so that the device does not matter.
+
+    Args:
+        padded: ``pad(dataset.train_images, dataset.padding)``, made once per run.
+    """
+    count, size = len(dataset.train_labels), dataset.image_shape[-2:]
+    order = torch.randperm(count, generator=generator)
+    corners = torch.randint(0, 2 * dataset.padding + 1, (2, count), generator=generator)
+    flips = torch.rand(count, generator=generator) < (0.5 if dataset.flip else 0.0)
+    draws = [draw.to(padded.device).split(batch_size) for draw in (order, *corners)]
+    for index, rows, columns, flip in zip(*draws, flips.split(batch_size)):
+        images = crop_and_flip(padded, index, rows, columns, flip, size)
+        yield dataset.normalise(images), dataset.train_labels[index]
+
+
+def evaluation_batches(
+    dataset: Dataset, batch_size: int = 128, limit: int | None = None
+) -> list[tuple[Tensor, Tensor]]:
+    """The first `limit` unshuffled test batches (all of them without a limit), normalised."""
+    parts = zip(dataset.test_images.split(batch_size), dataset.test_labels.split(batch_size))
+    return [(dataset.normalise(images), labels) for images, labels in list(parts)[:limit]]

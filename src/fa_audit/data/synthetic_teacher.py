@@ -1,0 +1,52 @@
+"""Gaussian inputs labelled by a fixed random network: the control on which nothing should fire.
+
+    x ~ N(0, I), 16 entries, as images of 1 x 4 x 4;    label = argmax of standardised W2 |W1 x|,    16 hidden units
+    W1 ~ N(0, 1 / 16),    W2 ~ N(0, 1 / 16),    ten classes; each output has mean 0 and deviation 1 over all inputs
+
+The teacher is even, so that no linear function of x predicts its labels: a network with frozen blocks stays near
+chance, and only trained blocks help. Standardised outputs make the classes about equally frequent.
+
+Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126) train a student MLP on a synthetic teacher; everything above is ours, and
+so is the small number of samples, which bounds the number of steps: DFA's states grow with every step, here as
+anywhere, and three times the 20 epochs of config.yaml raise the scale flag (docs/architectures.md). The split is
+fixed, so that a run's seed changes the student only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from fa_audit.core.randomness import generator
+from fa_audit.data.dataset import Dataset
+
+SHAPE, HIDDEN, CLASSES = (1, 4, 4), 16, 10
+TRAIN, TEST = 2000, 2000
+SEED = 0
+
+
+def synthetic_teacher(data_root: Path) -> Dataset:
+    """Synthetic teacher: 2,000 training and 2,000 test inputs of 1 x 4 x 4, ten classes; `data_root` is not used."""
+    randomness = generator(SEED, "synthetic teacher")
+    images = torch.randn(TRAIN + TEST, *SHAPE, generator=randomness)
+    x = images.flatten(1).double()
+    outputs = (x @ _weights(x.shape[1], HIDDEN, randomness)).abs() @ _weights(HIDDEN, CLASSES, randomness)
+    labels = ((outputs - outputs.mean(dim=0)) / outputs.std(dim=0)).argmax(dim=1)
+    return Dataset(
+        name="synthetic_teacher",
+        train_images=images[:TRAIN],
+        train_labels=labels[:TRAIN],
+        test_images=images[TRAIN:],
+        test_labels=labels[TRAIN:],
+        classes=CLASSES,
+        scale=1,
+        mean=(0.0,),
+        std=(1.0,),
+        padding=0,
+        flip=False,
+    )
+
+
+def _weights(inputs: int, outputs: int, randomness: torch.Generator) -> torch.Tensor:
+    return torch.randn(inputs, outputs, generator=randomness, dtype=torch.float64) * inputs**-0.5

@@ -1,0 +1,75 @@
+"""What a run costs, from stored benchmarks: seconds per epoch of backpropagation times what the method declares.
+
+`benchmarks/costs.json` holds what `benchmarks/costs.py` measured, by device and network. What was never measured has no
+estimate. Imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fa_audit.core.files import read_json
+from fa_audit.core.registry import class_literals, entry_of
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.methods import METHODS
+
+DEVICES = ("cpu", "gpu")
+NETWORK = ("dataset", "architecture", "architecture_options", "batch_size")  # fields of a `RunSpec`
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Measured times.
+
+    Attributes:
+        networks: for every device, entries with the fields `NETWORK`, ``seconds_per_epoch`` of backpropagation
+            (training and the trajectory's row), ``seconds_per_audit``, the peak ``memory_mb`` of both and the
+            ``machine``.
+    """
+
+    networks: Mapping[str, list[dict[str, Any]]]
+
+    def machines(self, device: str) -> list[str]:
+        """What was used for the measurements on a device; nothing where there are none."""
+        return sorted({entry["machine"] for entry in self.networks[device]})
+
+    def training_hours(self, spec: RunSpec, device: str) -> float | None:
+        """Estimate for a training, None where its network was not measured; frozen blocks count like others."""
+        found = self._entry(spec, device)
+        return None if found is None else found["seconds_per_epoch"] * spec.epochs * relative_time(spec.method) / 3600
+
+    def audit_hours(self, spec: RunSpec, device: str) -> float | None:
+        """Estimate for the audit of a run; None where its network was not measured."""
+        found = self._entry(spec, device)
+        return None if found is None else found["seconds_per_audit"] / 3600
+
+    def memory_mb(self, spec: RunSpec, device: str) -> int | None:
+        """Peak of main memory of a training or an audit by backpropagation; None where it was not measured."""
+        found = self._entry(spec, device)
+        return None if found is None else found["memory_mb"]
+
+    def _entry(self, spec: RunSpec, device: str) -> dict[str, Any] | None:
+        wanted = network_of(spec)
+        return next((entry for entry in self.networks[device] if wanted.items() <= entry.items()), None)
+
+
+def network_of(spec: RunSpec) -> dict[str, Any]:
+    """The fields of a specification that decide the cost of a step."""
+    values = spec.to_dict()
+    return {name: values[name] for name in NETWORK}
+
+
+def relative_time(method: str) -> float:
+    """What a method's class declares: time of a step divided by backpropagation's."""
+    return (class_literals("fa_audit.methods.method:Method") | class_literals(entry_of("method", METHODS, method)))[
+        "relative_time"
+    ]
+
+
+def read_costs(path: str | Path) -> Costs:
+    """The stored benchmarks; none where there is no such file."""
+    stored = read_json(path) if Path(path).exists() else {}
+    return Costs({device: stored.get(device, []) for device in DEVICES})

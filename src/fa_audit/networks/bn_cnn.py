@@ -1,0 +1,61 @@
+"""BatchNorm CNN: three convolutions and a fully connected layer in a plain chain, without skips and LayerNorm.
+
+    h_0 = stage(x),    h_1 = stage(h_0),    h_2 = stage(h_1),    h_3 = relu(W h_2 + b),    linear head
+    stage: 3 x 3 convolution, BatchNorm, ReLU, 2 x 2 max pooling
+
+Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126) name the network (three convolutions with BatchNorm, one fully connected
+layer). Ours: its widths, one for all states, 128, so that a credit vector fits every state; what counts as a block (the
+stages after the first and the fully connected layer); pooling only while a side of at least 2 pixels remains.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import nn
+
+from fa_audit.networks.network import Network, Vector
+
+SMALLEST_SIDE = 2  # a map of one pixel would leave BatchNorm nothing to average over but the minibatch
+
+
+def halved(sides: tuple[int, int]) -> tuple[int, int]:
+    """The sides of a map after a stage: half, unless one of them would become shorter than `SMALLEST_SIDE`."""
+    return (sides[0] // 2, sides[1] // 2) if min(sides) // 2 >= SMALLEST_SIDE else sides
+
+
+class Stage(nn.Sequential):
+    """Convolution, BatchNorm, ReLU and pooling, ``(B, c, H, W) -> (B, d, *halved((H, W)))``."""
+
+    def __init__(self, channels: int, width: int, sides: tuple[int, int]) -> None:
+        conv = nn.Conv2d(channels, width, 3, padding=1, bias=False)  # BatchNorm would remove a bias
+        pooling = [nn.MaxPool2d(2)] if halved(sides) != sides else []
+        super().__init__(conv, nn.BatchNorm2d(width), nn.ReLU(), *pooling)
+
+
+class BatchNormCNN(Network):
+    """The network above for images of `image_shape` (channels, height, width).
+
+    Args:
+        image_shape: shape of one image.
+        classes: number of classes.
+        width: ``d``, channels of every map and units of the fully connected layer.
+        depth: number of blocks ``L``: ``L - 1`` stages and the fully connected layer. Without blocks the head reads
+            the spatial mean of the first stage.
+    """
+
+    skip = "none"
+
+    def __init__(self, *, image_shape: tuple[int, ...], classes: int, width: int, depth: int) -> None:
+        super().__init__()
+        self.width, self.classes = width, classes
+        channels, *sides = image_shape
+        shapes = [tuple(sides)]
+        for _ in range(max(depth, 1)):
+            shapes.append(halved(shapes[-1]))
+        self.embed = Stage(channels, width, shapes[0])
+        stages = [Stage(width, width, shape) for shape in shapes[1:depth]]
+        rows, columns = shapes[-1]
+        connected = nn.Sequential(nn.Flatten(), nn.Linear(width * rows * columns, width), nn.ReLU())
+        self.blocks = nn.ModuleList([*stages, connected] if depth else [])
+        self.head = nn.Sequential(OrderedDict([("vector", Vector()), ("linear", nn.Linear(width, classes))]))

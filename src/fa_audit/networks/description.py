@@ -1,0 +1,316 @@
+"""Any module seen as a `Network`, from an explicit description of its blocks and of what its head reads.
+
+The model's own forward pass runs unchanged: ``h_0`` is what the first block is given, ``h_{l+1}`` what block l returns.
+Where a block returns what the model then adds to that block's input, as the next block's input shows, ``h_{l+1}`` is
+the sum, whose gradient is that of the addend. Nothing is guessed beyond that; what does not fit is an error.
+
+Shapes: B batch, d features, T tokens, C classes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from fa_audit.core.errors import AuditError, first_line, unknown
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import Description, Observation, observe, untouched
+
+CHUNK_VALUES = 2**20  # input values at a time: six images of 3 x 224 x 224, so that a ViT-B/16 fits into a few GB
+PROBE = 3  # samples that a description is tried on
+# Numbers of dimensions of a state, and the dimensions that its vector is the mean over.
+READS: dict[str, dict[int, tuple[int, ...]]] = {
+    "all features": dict.fromkeys(range(2, 7), ()),
+    "cls token": {2: (), 3: ()},
+    "spatial mean": {2: (), 3: (1,), 4: (2, 3), 5: (2, 3, 4)},
+    "spatial mean, channels last": {2: (), 3: (1,), 4: (1, 2), 5: (1, 2, 3)},
+}
+FITS = {
+    "all features": "(B, ...)",
+    "cls token": "(B, T, d) or (B, d)",
+    "spatial mean": "(B, d, H, W), (B, T, d) or (B, d)",
+    "spatial mean, channels last": "(B, H, W, d), (B, T, d) or (B, d)",
+}
+
+
+def describe(model: nn.Module, description: Description, x: Tensor) -> DescribedNetwork:
+    """A view of `model` that shares its parameters and runs its own forward pass.
+
+    Args:
+        model: any module whose forward takes one batch and returns logits ``(B, C)``.
+        x: a batch of inputs on the model's device; the description is tried on a few of them.
+
+    Raises:
+        AuditError: the description does not fit; the message names what was found.
+    """
+    network = DescribedNetwork(model, description)
+    network.chunk = max(1, CHUNK_VALUES // x[0].numel())
+    with untouched(network):
+        network.probe(x[:PROBE])
+    return network
+
+
+class DescribedNetwork(Network):
+    """A model with a description. It has no `embed`, `head` or `split` of its own: only whole passes.
+
+    Attributes:
+        names: dotted names of the blocks.
+        added: for every block, whether the model adds what the block returns to the block's input.
+    """
+
+    skip = "none"
+
+    def __init__(self, model: nn.Module, description: Description) -> None:
+        super().__init__()
+        if isinstance(model, torch.jit.ScriptModule):
+            raise AuditError("found a model compiled by torch.jit; expected the Python module that it was made from.")
+        if description.reads not in READS:
+            raise unknown("vector of a state", description.reads, READS, where="reads")
+        self.model, self.reads = model, description.reads
+        self.names = _resolved(model, description.blocks)
+        self.blocks = nn.ModuleList(model.get_submodule(name) for name in self.names)
+        self.added = (False,) * len(self.names)
+
+    def read(self, h: Tensor) -> Tensor:
+        if positions := READS[self.reads][h.dim()]:
+            return h.mean(dim=positions)
+        return self._flat(h)
+
+    def read_gradient(self, g: Tensor) -> Tensor:
+        if positions := READS[self.reads][g.dim()]:
+            return g.sum(dim=positions)
+        return self._flat(g)
+
+    def _flat(self, h: Tensor) -> Tensor:
+        if self.reads == "cls token" and h.dim() == 3:
+            return h[:, 0].clone()  # a view would keep the state of every chunk in memory
+        return h.flatten(1)
+
+    def chain(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        seen = self._observe(x)
+        return [seen.start, *(returned for _, returned in seen.outputs)], seen.answer
+
+    def states_at(self, points: list[Tensor]) -> list[Tensor]:
+        states = [points[0].detach()]
+        for added, point in zip(self.added, points[1:]):
+            states.append(states[-1] + point.detach() if added else point.detach())
+        return states
+
+    def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
+        """Logits ``(B, C)`` of the model; with `return_hidden` also the states, detached."""
+        if not return_hidden:
+            return self.model(x.clone())  # a model may work on its input in place
+        points, logits = self.chain(x)
+        return logits, self.states_at(points)
+
+    def probe(self, x: Tensor) -> None:
+        """Try the description on a few inputs.
+
+        Raises:
+            AuditError: the blocks are no chain that ends in the logits, or the head reads another vector.
+        """
+        seen = self._observe(x)
+        points = [seen.start, *(returned for _, returned in seen.outputs)]
+        with torch.enable_grad():
+            self._check_chain([*points, seen.answer])
+        self._check_head(x, seen)
+        self.added = _added(list(pairwise(value for _, value in seen.inputs)), points[1:])
+        if self.added[0] and not seen.whole:
+            raise self._error(
+                f"the input of block '{self.names[0]}' is a parameter, or a part of another tensor that torch cannot"
+                " write to, and the model adds it to what the block returns: its gradient cannot be followed. Give the"
+                " block a copy of it (h = h.clone()), or choose modules that hold the addition as blocks."
+            )
+
+    def _observe(self, x: Tensor) -> Observation:
+        """One pass of the model.
+
+        Raises:
+            AuditError: the model cannot run on `x`, or does something else than described.
+        """
+        try:
+            seen = observe(self.model, self.blocks, x)
+        except Exception as error:  # somebody else's code may fail in any way
+            raise self._error(
+                f"its own forward fails on inputs {tuple(x.shape)} of {x.dtype}: {first_line(error)}."
+                " Expected inputs that the model takes; in a configuration image_shape changes them."
+            ) from error
+        self._check_order([index for index, _ in seen.outputs])
+        self._check_state(f"the input of block '{self.names[0]}'", seen.start, x, "as its first argument")
+        for index, returned in seen.outputs:
+            self._check_state(f"the output of block '{self.names[index]}'", returned, x)
+        self._check_logits(seen.answer, x)
+        return seen
+
+    def _check_order(self, ran: list[int]) -> None:
+        found = [self.names[index] for index in ran]
+        for name in self.names:
+            if found.count(name) != 1:
+                times = f"ran {found.count(name)} times" if name in found else "did not run"
+                raise self._error(f"block '{name}' {times} in a forward pass; expected once. Leave it out of blocks.")
+        if found != list(self.names):
+            raise self._error(
+                f"blocks: found that they run in the order {', '.join(found)}; the description has"
+                f" {', '.join(self.names)}. List them in the order in which they run."
+            )
+
+    def _check_state(self, what: str, h: object, x: Tensor, how: str = "") -> None:
+        """A state is one tensor of one row per input, of a kind that `reads` can read."""
+        if not isinstance(h, Tensor) or not h.is_floating_point():
+            raise self._error(
+                f"{what}: found {_shown(h)}; expected one tensor of floating-point numbers{how and ' ' + how}."
+                " Choose other modules as blocks."
+            )
+        if h.dim() == 0 or len(h) != len(x):
+            raise self._error(
+                f"{what}: found shape {tuple(h.shape)} for {len(x)} inputs; expected ({len(x)}, ...), the batch first."
+                " Choose other modules as blocks."
+            )
+        if h.dim() not in READS[self.reads]:
+            raise self._error(
+                f"{what}: found shape {tuple(h.shape)}; reads: {self.reads} expects {FITS[self.reads]}."
+                f" Change reads (one of: {'; '.join(READS)}) or blocks."
+            )
+
+    def _check_logits(self, logits: object, x: Tensor) -> None:
+        shaped = isinstance(logits, Tensor) and logits.dim() == 2 and len(logits) == len(x)
+        if not shaped or not logits.is_floating_point():
+            raise self._error(
+                f"the model returns {_shown(logits)} for {len(x)} inputs; expected logits ({len(x)}, C), one per class."
+            )
+
+    def _check_chain(self, points: list[Tensor]) -> None:
+        """Every block must act on the one after it, and the last one on the logits."""
+        ends = [*(f"block '{name}'" for name in self.names), "the logits"]
+        for index, (point, after) in enumerate(pairwise(points)):
+            options = {"retain_graph": True, "allow_unused": True}
+            if not after.requires_grad or torch.autograd.grad(after.sum(), point, **options)[0] is None:
+                start = f"the output of block '{self.names[index - 1]}'" if index else "the input of the first block"
+                raise self._error(
+                    f"{start} does not influence {ends[index]}; expected a chain of blocks that ends in the logits."
+                    " Leave blocks of side branches out."
+                )
+
+    def _check_head(self, x: Tensor, seen: Observation) -> None:
+        """Whether the head reads the tokens of the last state that `reads` says it does."""
+        top = seen.outputs[-1][1]
+        if top.dim() != 3 or top.shape[1] == 1 or self.reads == "all features" or not seen.answer.isfinite().all():
+            return
+        cls, others = self._is_read(x, slice(0, 1)), self._is_read(x, slice(1, None))
+        if self.reads == "cls token" and others:
+            raise self._error(
+                "reads: found cls token, but the logits depend on other tokens of the last state, too;"
+                " expected spatial mean (of the tokens) or all features."
+            )
+        if self.reads != "cls token" and cls and not others:
+            raise self._error(
+                f"reads: found {self.reads}, but the logits depend on the first token of the last state alone;"
+                " expected cls token."
+            )
+
+    def _is_read(self, x: Tensor, tokens: slice) -> bool:
+        """Whether NaN in some tokens of the last state reach the logits, even through weights that are zero."""
+
+        def spoil(module: nn.Module, given: tuple[object, ...], returned: Tensor) -> Tensor:
+            spoilt = returned.clone()
+            spoilt[:, tokens] = torch.nan
+            return spoilt
+
+        handle = self.blocks[-1].register_forward_hook(spoil)
+        try:
+            with torch.no_grad():
+                return not bool(self.model(x.clone()).isfinite().all())
+        finally:
+            handle.remove()
+
+    def _error(self, message: str) -> AuditError:
+        return AuditError(f"{type(self.model).__name__}: {message}")
+
+
+def _added(inputs: list[tuple[Tensor | None, Tensor | None]], returned: list[Tensor]) -> tuple[bool, ...]:
+    """For every block, whether the next block's input is its own input and what it returns, added.
+
+    Nothing shows it of the last block but the others. A block whose input vanishes beside what it returns says nothing.
+
+    Args:
+        inputs: of each block but the last, and of the one after it.
+        returned: what every block returned.
+    """
+    sums = [_equal(after, before, point) for (before, after), point in zip(inputs, returned)]
+    added = [total and not _equal(after, point) for total, (_, after), point in zip(sums, inputs, returned)]
+    return (*added, any(added) and all(sums))
+
+
+def _equal(total: Tensor | None, *parts: Tensor | None) -> bool:
+    """Whether `total` is the sum of `parts`, all of one shape, to the last bit."""
+    if total is None or any(part is None or part.shape != total.shape for part in parts):
+        return False
+    return torch.allclose(total, sum(part.detach() for part in parts), rtol=0, atol=0, equal_nan=True)
+
+
+def _resolved(model: nn.Module, blocks: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The names of the blocks, patterns replaced by what they match.
+
+    Raises:
+        AuditError: no blocks, names that no module has, the same module twice, or a module inside another.
+    """
+    entries = (blocks,) if isinstance(blocks, str) else tuple(blocks)
+    names = tuple(name for entry in entries for name in _matches(model, entry))
+    if not names:
+        raise AuditError(f"{type(model).__name__}: blocks: found no name; expected dotted names of modules.")
+    owners: dict[nn.Module, str] = {}
+    for name in names:
+        if (block := model.get_submodule(name)) in owners:
+            raise AuditError(
+                f"{type(model).__name__}: blocks '{owners[block]}' and '{name}' are the same module; keep one."
+            )
+        owners[block] = name
+    for name in names:
+        for part in model.get_submodule(name).modules():
+            if owners.get(part, name) != name:
+                raise AuditError(
+                    f"{type(model).__name__}: block '{owners[part]}' is inside block '{name}'; keep one of them."
+                )
+    return names
+
+
+def _matches(model: nn.Module, entry: str) -> list[str]:
+    """Names of modules that fit a name or pattern, in the order of ``named_modules()``."""
+    pattern = re.compile(r"[^.]+".join(map(re.escape, entry.split("*"))))
+    names = {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
+    found: dict[nn.Module, str] = {}
+    for name, module in names.items():
+        if pattern.fullmatch(name):
+            found.setdefault(module, name)  # a module with several names is one block
+    if found:
+        return list(found.values())
+    place, children = _deepest(model, entry)
+    near = difflib.get_close_matches(entry, names, n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    raise AuditError(
+        f"{type(model).__name__}: blocks: '{entry}' is no module; {place} has: {', '.join(children) or 'none'}.{hint}"
+    )
+
+
+def _deepest(model: nn.Module, entry: str) -> tuple[str, list[str]]:
+    """The innermost module that the beginning of a dotted name reaches, and the names of its children."""
+    module, path = model, []
+    for part in entry.split("."):
+        if part not in (children := dict(module.named_children())):
+            break
+        module = children[part]
+        path.append(part)
+    return f"'{'.'.join(path)}'" if path else "the model", [name for name, _ in module.named_children()]
+
+
+def _shown(value: object) -> str:
+    """A value in an error: what kind, and a tensor's shape."""
+    if isinstance(value, Tensor):
+        return f"a tensor {tuple(value.shape)} of {value.dtype}"
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__} ({', '.join(type(part).__name__ for part in value)})"
+    return "nothing" if value is None else type(value).__name__

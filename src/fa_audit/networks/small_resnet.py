@@ -1,0 +1,52 @@
+"""SmallResNet: a residual convolutional network with BatchNorm, at full resolution throughout, without LayerNorm.
+
+    h_0 = relu(BN(conv x)),    h_{l+1} = relu(h_l + BN(conv relu(BN(conv h_l)))),    linear head on the spatial mean
+
+Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), 64 channels, 4 blocks. Convolutions are 3 x 3 and have no bias, which
+BatchNorm would remove. The last ReLU belongs to the block: its residual is ``f_l = h_{l+1} - h_l``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from torch import Tensor, nn
+
+from fa_audit.networks.network import Network, Vector
+
+
+def normalised_conv(channels: int, width: int) -> list[nn.Module]:
+    """A 3 x 3 convolution that keeps the resolution, and BatchNorm."""
+    return [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)]
+
+
+class Block(nn.Module):
+    """Two convolutions, the skip and a ReLU, ``(B, d, H, W) -> (B, d, H, W)``."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(*normalised_conv(width, width), nn.ReLU(), *normalised_conv(width, width))
+        self.activation = nn.ReLU()
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.activation(h + self.residual(h))
+
+
+class SmallResNet(Network):
+    """The network above for images of `image_shape` (channels, height, width).
+
+    Args:
+        image_shape: shape of one image.
+        classes: number of classes.
+        width: ``d``, channels of every state.
+        depth: number of blocks ``L``.
+    """
+
+    skip = "inside"
+
+    def __init__(self, *, image_shape: tuple[int, ...], classes: int, width: int, depth: int) -> None:
+        super().__init__()
+        self.width, self.classes = width, classes
+        self.embed = nn.Sequential(*normalised_conv(image_shape[0], width), nn.ReLU())
+        self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
+        self.head = nn.Sequential(OrderedDict([("mean", Vector()), ("linear", nn.Linear(width, classes))]))

@@ -1,0 +1,24 @@
+"""Student MLP: the residual MLP without terminal LayerNorm, the control on synthetic data where nothing should fire.
+
+Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), d = 128; it learns the labels of the data set `synthetic_teacher`.
+"""
+
+from __future__ import annotations
+
+from fa_audit.networks.resmlp import ResMLP
+
+
+class StudentMLP(ResMLP):
+    """The network above for images of `image_shape` (channels, height, width).
+
+    Args:
+        image_shape: shape of one image.
+        classes: number of classes.
+        width: ``d``.
+        depth: number of blocks ``L``.
+    """
+
+    def __init__(self, *, image_shape: tuple[int, ...], classes: int, width: int, depth: int) -> None:
+        super().__init__(
+            image_shape=image_shape, classes=classes, width=width, depth=depth, terminal_norm=False, residual=True
+        )

@@ -1,0 +1,231 @@
+"""The one place that runs a network and yields its states, residuals and reference gradients.
+
+Shapes: B batch, d width, L blocks, C classes. A state is ``(B, d)``, ``(B, T, d)`` or ``(B, d, H, W)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fa_audit.networks.network import Network
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One forward pass.
+
+    Attributes:
+        states: ``h_0..h_L``, as the network makes them.
+        residuals: ``f_0..f_{L-1}``; ``f_l`` reaches only block l's parameters if the trace is local.
+        top: what the head read: ``h_L`` itself, or a leaf equal to it if the trace is local.
+        logits: ``(B, C)``.
+    """
+
+    states: tuple[Tensor, ...]
+    residuals: tuple[Tensor, ...]
+    top: Tensor
+    logits: Tensor
+
+
+def trace(network: Network, x: Tensor, *, local: bool) -> Trace:
+    """Run `network` once on `x`.
+
+    Args:
+        local: cut the graph before every block and before the head, so that one backward pass of a sum
+            of local losses gives each part its own gradient only. Otherwise the graph is the network's own.
+    """
+    states, residuals = [network.embed(x)], []
+    for layer in range(len(network.blocks)):
+        h = states[-1].detach() if local else states[-1]
+        residual, following = network.split(layer, h)
+        residuals.append(residual)
+        states.append(following)
+    top = states[-1].detach().requires_grad_() if local else states[-1]
+    return Trace(tuple(states), tuple(residuals), top, network.head(top))
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Backpropagation's view of a batch: what credits are compared with.
+
+    Attributes:
+        states: vectors of ``h_0..h_L``, each ``(B, d)``.
+        gradients: ``g_l = dCE/dh_l`` of the batch-mean cross-entropy, each ``(B, d)``.
+        logits: ``(B, C)``.
+        finite: whether every entry of every whole state and gradient and every logit is finite.
+    """
+
+    states: tuple[Tensor, ...]
+    gradients: tuple[Tensor, ...]
+    logits: Tensor
+    finite: bool
+
+
+def reference(network: Network, x: Tensor, labels: Tensor) -> Reference:
+    """States and true gradients at every state boundary, from the network's own forward pass.
+
+    Touches no ``.grad``. Works with frozen parameters and inside ``torch.no_grad()``.
+    """
+    size = network.chunk or len(x)
+    parts = [_part(network, *part, len(x)) for part in zip(x.split(size), labels.split(size))]
+    if len(parts) == 1:
+        return parts[0]
+    states, gradients = (
+        tuple(map(torch.cat, zip(*(getattr(part, name) for part in parts)))) for name in ("states", "gradients")
+    )
+    return Reference(states, gradients, torch.cat([part.logits for part in parts]), all(part.finite for part in parts))
+
+
+def _part(network: Network, x: Tensor, labels: Tensor, batch: int) -> Reference:
+    """`reference` of some samples of a batch of size `batch`; each gradient is that of the whole batch's mean loss."""
+    with torch.enable_grad():
+        points, logits = network.chain(x)
+        loss = F.cross_entropy(logits, labels) * (len(x) / batch)
+        gradients = torch.autograd.grad(loss, points)
+    states = network.states_at(points)
+    return Reference(
+        tuple(network.read(h) for h in states),
+        tuple(network.read_gradient(g) for g in gradients),
+        logits.detach(),
+        all(bool(tensor.isfinite().all()) for tensor in (*states, *gradients, logits)),
+    )
+
+
+@dataclass(frozen=True)
+class Description:
+    """Where the states of a model are, for a model that knows nothing of this package.
+
+    Attributes:
+        blocks: dotted names of modules in the order in which they run; in a name, ``*`` stands for one or more
+            characters other than dots and means every module that fits, in the order of ``named_modules()``.
+        reads: which vector of a state the head reads: ``"all features"``, ``"cls token"`` (the first one of
+            ``(B, T, d)``), ``"spatial mean"`` (of ``(B, d, H, W)``, or of the tokens) or
+            ``"spatial mean, channels last"`` (of ``(B, H, W, d)``).
+    """
+
+    blocks: str | tuple[str, ...]
+    reads: str
+
+
+@dataclass
+class Observation:
+    """One forward pass of a model as hooks on its blocks saw it.
+
+    Attributes:
+        start: ``h_0``, what the first block is given: a leaf on which everything after it depends.
+        inputs: ``(block, value)`` of every call, the value detached; None where it is not one tensor.
+        outputs: ``(block, what it returned)`` of every call, in order.
+        answer: what the model returned.
+        owned: where the model's parameters and buffers lie in memory.
+        whole: whether the model's own tensor starts at `start`, too, so that a skip outside the block does.
+    """
+
+    start: Tensor | None = None
+    inputs: list[tuple[int, Tensor | None]] = field(default_factory=list)
+    outputs: list[tuple[int, Any]] = field(default_factory=list)
+    answer: Any = None
+    owned: frozenset[int] = frozenset()
+    whole: bool = False
+
+    def enter(self, index: int, module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Hook before block `index`; what it returns takes the place of what the block is given."""
+        h = given[0] if given and isinstance(given[0], Tensor) else None
+        self.inputs.append((index, None if h is None else h.detach().clone()))
+        if index or self.start is not None or h is None or not h.is_floating_point():
+            return None
+        self.start = self.inputs[-1][1].requires_grad_()
+        self.whole = self._starts_at(h)
+        return None if self.whole else (self.start.clone(), *given[1:])
+
+    def _starts_at(self, h: Tensor) -> bool:
+        """Make the model's own tensor start at the leaf.
+
+        False where that cannot be: for what belongs to the model (a parameter as first state) and some kinds of view.
+        """
+        if h.untyped_storage().data_ptr() in self.owned:
+            return False
+        try:
+            h.copy_(self.start)
+        except RuntimeError:  # several views of one tensor, an expanded one, or one made in inference mode
+            return False
+        return True
+
+    def leave(self, index: int, module: nn.Module, given: tuple[Any, ...], returned: Any) -> Tensor | None:
+        """Hook after block `index`; hands a copy on, so that what works in place leaves the state as it was."""
+        self.outputs.append((index, returned))
+        return returned.clone() if isinstance(returned, Tensor) else None
+
+
+def observe(model: nn.Module, blocks: nn.ModuleList, x: Tensor) -> Observation:
+    """Run the model's own forward pass on `x` and leave nothing attached to it.
+
+    The graph starts at ``h_0`` and reaches no parameter, which saves the memory of their gradients.
+    """
+    owned = (*model.parameters(), *model.buffers())
+    seen, handles = Observation(owned=frozenset(t.untyped_storage().data_ptr() for t in owned)), []
+    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    try:
+        for index, block in enumerate(blocks):
+            handles.append(block.register_forward_pre_hook(partial(seen.enter, index)))
+            handles.append(block.register_forward_hook(partial(seen.leave, index)))
+        for parameter in learning:
+            parameter.requires_grad_(False)
+        with torch.enable_grad():
+            seen.answer = model(x.clone())  # a model may work on its input in place
+    finally:
+        for handle in handles:
+            handle.remove()
+        for parameter in learning:
+            parameter.requires_grad_()
+    return seen
+
+
+@contextmanager
+def keeping_statistics(model: nn.Module) -> Iterator[None]:
+    """Within it, forward passes of `model` leave the running statistics of its BatchNorm layers alone.
+
+    Layers in training mode go on normalising by the statistics of the batch.
+    """
+    recording = [m for m in model.modules() if m.training and getattr(m, "track_running_stats", False)]
+    for module in recording:
+        module.track_running_stats = False
+    try:
+        yield
+    finally:
+        for module in recording:
+            module.track_running_stats = True
+
+
+@contextmanager
+def untouched(model: nn.Module) -> Iterator[None]:
+    """Evaluate `model` (eval mode) and leave it exactly as it was found.
+
+    Restores every module's train/eval flag, its buffers, whether a forward pass changed, replaced or created
+    them, and the global random streams.
+    """
+    modes = {module: module.training for module in model.modules()}
+    buffers = {module: dict(module._buffers) for module in model.modules()}
+    contents = {buffer: buffer.detach().clone() for buffer in model.buffers()}
+    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    try:
+        with torch.random.fork_rng(devices=devices):
+            model.eval()
+            yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
+        for module, found in buffers.items():
+            module._buffers.clear()
+            module._buffers.update(found)
+        with torch.no_grad():
+            for buffer, content in contents.items():
+                if not torch.equal(buffer, content):
+                    buffer.resize_(content.shape).copy_(content)

@@ -1,0 +1,1 @@
+"""From many audits to tables, figures, scorecard and reports."""

@@ -1,0 +1,242 @@
+"""What a reader must know before believing the numbers of an audit, said from its JSON alone. No torch.
+
+A function of an audit gives one text about it, or an empty one where there is nothing to say. What makes a check lie
+stands in docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from scipy import stats
+
+from fa_audit.audit.audit_file import CREDITS, DEEP, PRECISION, Cell, number
+from fa_audit.core.thresholds import LETTERS, DiagnosticThresholds
+
+Audit = Mapping[str, Any]
+PAPER_SAMPLES, PAPER_BATCHES = 128, 10
+
+
+def disclosures(cell: Cell) -> tuple[tuple[str, str], ...]:
+    """Term and text of every disclosure that applies to the audits of a cell."""
+    said = (
+        ("Spread", _spread(cell)),
+        ("Verdicts", _verdicts(cell)),
+        ("Baseline of D3", by_seed(cell, _baseline)),
+        ("Baseline of D3-strict", by_seed(cell, _strict_baseline)),
+        ("Budget", by_seed(cell, _budget)),
+        ("Reference gradient", by_seed(cell, _reference)),
+        ("Gradient norms", by_seed(cell, _gradient_norms)),
+        ("float32 agreement", _float32(cell)),
+        ("Cross-batch stability", by_seed(cell, _stability)),
+        ("Cosines", _cosines(cell)),
+        ("Perturbation correlation", by_seed(cell, _correlation)),
+        ("Fresh feedback", by_seed(cell, _fresh_feedback)),
+        ("Over training", by_seed(cell, _over_training)),
+        ("Non-finite values", by_seed(cell, _finite)),
+        ("Missing values", _missing(cell)),
+        ("Limits", by_seed(cell, _limits)),
+        ("Code", by_seed(cell, _code)),
+        ("Remarks", by_seed(cell, lambda audit: audit["notes"])),
+    )
+    return tuple((term, f"{text.rstrip('.')}.") for term, text in said if text)
+
+
+def by_seed(cell: Cell, say: Callable[[Audit], str]) -> str:
+    """What `say` says of each audit, equal texts once, with the seeds that they are about where not all are."""
+    about: dict[str, list[str]] = defaultdict(list)
+    for label, audit in zip(cell.labels, cell.audits):
+        if text := say(audit):
+            about[text].append(str(label))
+    if [*about.values()] == [list(map(str, cell.labels))]:
+        return next(iter(about))
+    return "; ".join(f"{cell.unit} {', '.join(labels)}: {text}" for text, labels in about.items())
+
+
+def span(values: Iterable[float | None]) -> str:
+    """The smallest and the largest of several numbers, once where they print alike; 'n/a' where there is none."""
+    known = [value for value in values if value is not None and not math.isnan(value)]
+    ends = dict.fromkeys(f"{end:.3g}" for end in (min(known), max(known))) if known else ["n/a"]
+    return " to ".join(ends)
+
+
+# --- seeds and baselines -------------------------------------------------------------------------------------------
+
+
+def _spread(cell: Cell) -> str:
+    n = len(cell.labels)
+    if n == 1:
+        return f"one {cell.unit}: no deviation and no interval, nothing is known of the spread"
+    factor = float(stats.t.ppf(0.975, n - 1))
+    word = "" if cell.unit == "seed" else "; no specification was recorded: that they are of one cell is not proven"
+    return (
+        f"n = {n}; deviations have divisor n - 1; the 95 % t-interval reaches {factor / math.sqrt(n):.3g} deviations to"
+        f" either side of the mean (t = {factor:.3g} at n - 1 degrees of freedom){word}"
+    )
+
+
+def _verdicts(cell: Cell) -> str:
+    found = {(audit["verdict"]["three_check"], audit["verdict"]["four_check"]) for audit in cell.audits}
+    return f"they differ from {cell.unit} to {cell.unit}" if len(found) > 1 else ""
+
+
+def _baseline(audit: Audit) -> str:
+    check = audit["checks"]["depth"]
+    if check["fires"] is None:
+        return f"not evaluated ({check['note']}), and what was not asked is not passed"
+    return (
+        f"{audit['baselines']['own_name']}. An own frozen baseline (blocks at initialisation, embedding trained by the"
+        " method's own credit) asks whether training the blocks helped, not whether the network beats a shallow one"
+    )
+
+
+def _strict_baseline(audit: Audit) -> str:
+    check = audit["checks"]["depth_strict"]
+    if check["fires"] is None:
+        return f"not evaluated ({check['note']})"
+    return "bp+frozen (blocks at initialisation, embedding trained by backpropagation); it decides no verdict"
+
+
+def _budget(audit: Audit) -> str:
+    epochs = audit.get("stopped_after")
+    return "" if epochs is None else f"stopped early, by the monitor after epoch {epochs}, from which the accuracy is"
+
+
+# --- the reference -------------------------------------------------------------------------------------------------
+
+
+def _reference(audit: Audit) -> str:
+    check, product = audit["checks"]["reference"], number(audit["layers"][-1]["scale_free"])
+    size = f"B ||h_L|| ||g_L|| = {span([product])}"
+    if check["fires"] is None:
+        return f"not evaluated ({check['note']})"
+    if check["fires"]:
+        return f"{check['note']}: ||g_L|| is below {check['threshold']:g}, {size}; a cosine with it says little"
+    saturated = product is not None and product < audit["thresholds"]["saturation"]
+    near = f", but the loss is nearly saturated: {size}" if saturated else ""
+    return f"||g_L|| is not below {check['threshold']:g}{near}"
+
+
+def _gradient_norms(audit: Audit) -> str:
+    n, floor = audit["samples"], audit["checks"]["reference"]["threshold"]
+    usual = "" if n == PAPER_SAMPLES else f"; the paper's floor of 1e-07 is meant for N = {PAPER_SAMPLES}"
+    return (
+        f"of the mean loss over a batch of N = {n} samples, hence N times smaller than those of one sample's own loss."
+        f" The floor of D2, {floor:g}, depends on N{usual}"
+    )
+
+
+def _float32(cell: Cell) -> str:
+    states = [state for audit in cell.audits for state in audit["layers"]]
+    error, cosine = (
+        span([worst((value for state in states if (value := number(state[name]["value"])) is not None), default=None)])
+        for name, worst in (("float32_error", max), ("float32_cosine", min))
+    )
+    return (
+        "of gradients with a float64 recomputation, at the worst state: median relative error"
+        f" {error}, 1st percentile of cosines {cosine}"
+    )
+
+
+def _stability(audit: Audit) -> str:
+    few = "" if audit["batches"] >= PAPER_BATCHES else f" (the paper takes {PAPER_BATCHES})"
+    return f"at h_{audit['stability']['layer']} over {audit['batches']} batches{few}; no clean detector"
+
+
+# --- credits -------------------------------------------------------------------------------------------------------
+
+
+def _cosines(cell: Cell) -> str:
+    blocks = [block for audit in cell.audits for block in audit["credit"]]
+    if not blocks:
+        return ""
+    pairs = [[number(block[name]["value"]) for name in ("cosine", "clamped_cosine")] for block in blocks]
+    gaps = [abs(free - clamped) for free, clamped in pairs if free is not None and clamped is not None]
+    left_out = max(block["cosine"]["n"] - block["cosine"]["n_valid"] for block in blocks)
+    return (
+        "with the gradient at the block's input, in float64 and without epsilon; torch's cosine, clamped in float32, is"
+        f" at most {span([max(gaps, default=None)])} away from it; samples without an angle: {left_out} at most"
+    )
+
+
+def _correlation(audit: Audit) -> str:
+    blocks = audit["credit"]
+    chance = [str(index) for index, block in enumerate(blocks) if _inside(block["rho"], block["rho_random"])]
+    where = f"at chance (where random credits lie) in blocks {', '.join(chance)}" if chance else "in no block at chance"
+    ceiling = span(number(block["rho_bp"]["value"]) for block in blocks)
+    return f"{where}; ceiling, that of the true gradient: {ceiling}" if blocks else ""
+
+
+def _inside(measured: Mapping[str, Any], null: Mapping[str, Any]) -> bool:
+    """Whether a value lies where 95 % of random draws lie."""
+    value, (low, high) = number(measured["value"]), map(number, null.get("interval") or (None, None))
+    return None not in (value, low, high) and low <= value <= high
+
+
+def _fresh_feedback(audit: Audit) -> str:
+    deep = audit["deep"]
+    if not {"cosine", "fresh_b_null"} <= set(deep):
+        return ""
+    cosine, null = deep["cosine"], deep["fresh_b_null"]
+    if cosine["value"] is None or not null.get("interval"):
+        return f"not compared ({cosine.get('reason') or null.get('reason') or 'fewer than two draws'})"
+    place = "inside" if _inside(cosine, null) else "outside"
+    return f"the deep cosine lies {place} the 95 % interval of {null['n_valid']} fresh draws"
+
+
+# --- everything else -----------------------------------------------------------------------------------------------
+
+
+def _over_training(audit: Audit) -> str:
+    flags = audit["first_flags"]
+    if not flags:
+        return "not followed: no trajectory"
+    first = {"D1": flags.get("first_scale_flag"), "D2": flags.get("first_reference_flag")}
+    return ", ".join(
+        f"{name} {'never fired' if n is None else f'fired first at epoch {n}'}" for name, n in first.items()
+    )
+
+
+def _finite(audit: Audit) -> str:
+    return "" if audit["finite"] else "a state, gradient or logit of an evaluation batch is NaN or infinite"
+
+
+def _missing(cell: Cell) -> str:
+    """Every reason for absent values, with the quantities: in how many of how many places."""
+    offered: Counter[str] = Counter()
+    absent: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, entry in (pair for audit in cell.audits for pair in _measured(audit)):
+        offered[name] += 1
+        if entry["value"] is None:
+            absent[entry.get("reason") or entry.get("note") or "no reason given"][name] += 1
+    return "; ".join(
+        f"{reason}: {', '.join(f'{name} ({count} of {offered[name]})' for name, count in counts.items())}"
+        for reason, counts in absent.items()
+    )
+
+
+def _measured(audit: Audit) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Everything that may be absent, with its name."""
+    yield "accuracy", {"value": audit["headline_acc"], "reason": "no headline accuracy"}
+    yield from ((f"check {letter}", audit["checks"][name]) for name, letter in LETTERS.items())
+    for names, places in ((PRECISION, audit["layers"]), (CREDITS, audit["credit"])):
+        yield from ((name.replace("_", " "), place[name]) for place in places for name in names)
+    yield from ((f"deep {name.replace('_', ' ')}", audit["deep"][name]) for name in DEEP if name in audit["deep"])
+    yield from (("feature drift of parameters", entry) for entry in audit["feature_drift"].values())
+
+
+def _limits(audit: Audit) -> str:
+    limits, usual = audit["thresholds"], asdict(DiagnosticThresholds())
+    changed = [f"{name} {limits[name]:g} (default {value:g})" for name, value in usual.items() if limits[name] != value]
+    return f"not the defaults: {', '.join(changed)}" if changed else "the defaults"
+
+
+def _code(audit: Audit) -> str:
+    commits = [place["commit"] for place in (audit, audit.get("provenance", {})) if "commit" in place]
+    if not commits or "unknown" in commits:
+        return "its commit is not known"
+    return "there were uncommitted changes" if any(commit.endswith("-dirty") for commit in commits) else ""

@@ -1,0 +1,19 @@
+"""Registry of figures: kind -> function ``(tidy, *, title, labels, thresholds) -> Figure``.
+
+One new file and one line here add a figure. This file holds names only and imports nothing.
+"""
+
+FIGURES: dict[str, str] = {
+    "audit_overview": "fa_audit.results.figures.audit_overview:draw",
+    "credit_layers": "fa_audit.results.figures.credit_layers:draw",
+    "decision_utility": "fa_audit.results.figures.decision_utility:draw",
+    "depth_ladder": "fa_audit.results.figures.depth_ladder:draw",
+    "depth_sweep": "fa_audit.results.figures.depth_sweep:draw",
+    "penalty_rescue": "fa_audit.results.figures.penalty_rescue:draw",
+    "threshold_sensitivity": "fa_audit.results.figures.threshold_sensitivity:draw",
+    "trajectories": "fa_audit.results.figures.trajectories:draw",
+    "triangulation": "fa_audit.results.figures.triangulation:draw",
+    "verdict_matrix": "fa_audit.results.figures.verdict_matrix:draw",
+}
+# Kinds that show one setting.
+FIGURES_OF_ONE = frozenset({"audit_overview", "credit_layers", "depth_ladder", "penalty_rescue", "triangulation"})

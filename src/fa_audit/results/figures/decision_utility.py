@@ -1,0 +1,123 @@
+"""What different reporting strategies would have withdrawn: accuracy and cosine against each check and the protocol.
+
+A strategy is a rule by which a reader withdraws ("walks back") a trained network. All of them see its accuracy; they
+differ in what else they are told:
+
+    accuracy        nothing else, and so nothing to compare with (chance level is in no report): withdraws nothing
+    + cosine        the mean over all blocks of the cosine between credit and gradient: withdraws where it is <= 0
+    + shallow       the accuracy of the network without blocks (bp+shallow): withdraws where accuracy is not above it
+    + (a) ... (d)   one check of the protocol: withdraws where it fires, i.e. where the four-check verdict names it
+    full protocol   the four-check verdict: withdraws where it needs walk-back
+
+The first two are the field's usual reports (Hao, Wan, Zhai 2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.results.figures import cells, style
+from fa_audit.results.figures.verdicts import CHECKS, deciding_values, named
+from fa_audit.results.statistics import rank_runs
+from fa_audit.results.tidy import Tidy
+
+STRATEGIES = {
+    "accuracy": "accuracy\nonly",
+    "cosine": "accuracy\n+ cosine",
+    "shallow": "accuracy\n+ shallow\nbaseline",
+    "a": "accuracy\n+ (a)\ngrowth",
+    "b": "accuracy\n+ (b)\nreference",
+    "c": "accuracy\n+ (c)\nstability",
+    "d": "accuracy\n+ (d)\ndepth utility",
+    "full": "full\nprotocol",
+}
+SURROUNDINGS = 1.3  # inches: title, headings and legend
+COLOURS = colormaps["Blues"]
+DARKEST, WHITE_INK = 0.85, 0.8  # of the colour map at a fraction of 1; the fraction from which ink is white
+MISSING, MISSING_HATCH = "#F4F4F4", "\\\\\\\\"
+
+
+def draw(
+    tidy: Tidy,
+    *,
+    title: str,
+    labels: Mapping[str, str],
+    thresholds: DiagnosticThresholds | None = None,
+) -> Figure:
+    """The fraction of each run's seeds that each strategy withdraws, over all settings together.
+
+    A cell has the number withdrawn and the number for which the strategy has what it needs; ``n/a`` where that is none.
+    Rows stand by mean accuracy, best first.
+
+    Args:
+        tidy: one or more settings.
+        labels: how to print a run; its name where it is not listed.
+        thresholds: not used, checks fired in the audits; every figure is called alike.
+    """
+    withdrawn = withdrawals(tidy)
+    order = rank_runs(tidy.runs)
+    rows = [labels.get(run, run) for run in order]
+    with style.context():
+        figure = style.new_figure(title, height=cells.heights(rows, lines=1) + SURROUNDINGS)
+        ax = figure.subplots()
+        cells.frame(ax, rows, list(STRATEGIES.values()))
+        for row, run in enumerate(order):
+            for column, strategy in enumerate(STRATEGIES):
+                _cell(ax, row, column, withdrawn.loc[tidy.runs["run"] == run, strategy].dropna())
+        figure.legend(handles=_legend(), loc="outside lower center", ncols=5)
+        return style.settle(figure)
+
+
+def withdrawals(tidy: Tidy) -> pd.DataFrame:
+    """What every strategy decides about every row of the runs table: 1 withdrawn, 0 kept, NaN for want of a number.
+
+    Columns are `STRATEGIES`, defined at the top of this file.
+    """
+    runs, values = tidy.runs, deciding_values(tidy.runs)
+    reasons = runs["four_check"].map(named)
+    cosine, accuracy = tidy.mean_cosine(), runs["accuracy"].astype(float)
+    shallow = runs["shallow_acc"].astype(float)
+    answered = reasons.map(bool) | (runs["four_check"] == "trustworthy")
+    return pd.DataFrame(
+        {
+            "accuracy": accuracy.where(accuracy.isna(), 0.0),
+            "cosine": (cosine <= 0).where(cosine.notna()),
+            "shallow": (accuracy <= shallow).where(accuracy.notna() & shallow.notna()),
+            **{letter: _decided(reasons, letter, values[check]) for letter, check in CHECKS.items()},
+            "full": reasons.map(bool).where(answered),
+        }
+    ).astype(float)
+
+
+def _decided(reasons: pd.Series, letter: str, values: pd.Series) -> pd.Series:
+    """Whether a verdict names a check, of those for which there is a number that decides it."""
+    return reasons.map(lambda names: letter in names).where(values.notna())
+
+
+def _cell(ax: Axes, row: int, column: int, decided: pd.Series) -> None:
+    if decided.empty:
+        cells.cell(ax, row, column, "n/a", colour=MISSING, hatch=MISSING_HATCH)
+        return
+    fraction = decided.mean()
+    ink = "white" if fraction >= WHITE_INK else "black"
+    cells.cell(ax, row, column, f"{int(decided.sum())}/{len(decided)}", colour=_colour(fraction), ink=ink)
+
+
+def _colour(fraction: float) -> str:
+    return to_hex(COLOURS(DARKEST * fraction))
+
+
+def _legend() -> list[Patch]:
+    edge = {"edgecolor": cells.HATCH, "linewidth": 0.5}
+    parts = {0.0: "none", 0.5: "half", 1.0: "all"}
+    shades = [Patch(facecolor=_colour(part), label=label, **edge) for part, label in parts.items()]
+    missing = Patch(facecolor=MISSING, hatch=MISSING_HATCH, label="n/a: not measured", **edge)
+    return [Patch(alpha=0, label="withdrawn:"), *shades, missing]

@@ -1,0 +1,141 @@
+"""What a residual penalty rescues: the scale of the states, the direction of the credit, the accuracy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.experiments.spec import parse_run, short_number
+from fa_audit.results.figures import lines, style
+from fa_audit.results.statistics import rank_runs
+from fa_audit.results.tidy import Tidy
+
+ROW_HEIGHT, SURROUNDINGS = 1.75, 1.0  # inches: one row of panels; titles and axis labels
+PANELS_PER_ROW = 5
+SPREAD = 0.4  # of the distance between two penalties, over which the methods stand side by side
+GROUP = 0.84  # of that distance, which the bars of one penalty fill
+METRICS = {
+    "deep_cosine": ("(b) Deep cosine", "mean over blocks $l \\geq 1$"),
+    "deep_rho": ("(c) Perturbation correlation $\\rho$", "mean over blocks $l \\geq 1$"),
+}
+FROZEN = {"color": style.GREY, "linewidth": 1.6, "label": "own frozen baseline"}
+PENALTY = "residual penalty $\\lambda$"
+
+
+def draw(
+    tidy: Tidy,
+    *,
+    title: str,
+    labels: Mapping[str, str],
+    thresholds: DiagnosticThresholds | None = None,
+) -> Figure:
+    """Last states over training at every penalty; deep credit against the penalty; accuracy and frozen baselines.
+
+    A method's runs at several penalties have one colour and marker. The penalties, 0 among them, stand at equal
+    distances.
+
+    Args:
+        tidy: one setting, with a penalty sweep.
+        labels: how to print a method (the run without its penalty); its name where it is not listed.
+        thresholds: not used, nothing here has a limit; every figure is called alike.
+    """
+    runs = tidy.runs.assign(run=tidy.runs["run"].map(_without_penalty))
+    order, penalties = rank_runs(runs), sorted(set(runs["penalty"]))
+    runs = runs.assign(place=runs["penalty"].map(penalties.index))
+    groups = {method: runs[runs["run"] == method].sort_values(["place", "seed"]) for method in order}
+    names = {
+        method: lines.with_counts(labels.get(method, method), group[[*METRICS, "accuracy"]], group["place"])
+        for method, group in groups.items()
+    }
+    handles = [*lines.run_handles(names), *lines.mark_handles(), Line2D([], [], **FROZEN)]
+    rows = -(-len(penalties) // PANELS_PER_ROW)
+    with style.context():
+        height = SURROUNDINGS + ROW_HEIGHT * (rows + 2) + lines.legend_height(handles)
+        figure = style.new_figure(title, height=height)
+        grid = figure.add_gridspec(3, 1, height_ratios=[rows, 1, 1])
+        columns = min(PANELS_PER_ROW, len(penalties))
+        over_time = grid[0].subgridspec(rows, columns).subplots(sharex=True, sharey=True, squeeze=False)
+        metrics = grid[1].subgridspec(1, len(METRICS)).subplots()
+        accuracy = grid[2].subgridspec(1, 1).subplots()
+        _over_time(over_time.flat, tidy, order, penalties)
+        _name_axes(over_time, len(penalties))
+        for ax, column in zip(metrics, METRICS):
+            _against_penalty(ax, groups, column)
+        _bars(accuracy, groups)
+        for ax in (*metrics, accuracy):
+            ax.set_xticks(range(len(penalties)), [_penalty_text(penalty) for penalty in penalties])
+            ax.set_xlabel(PENALTY)
+            ax.set_xlim(-0.5, len(penalties) - 0.5)
+        lines.legend_below(figure, handles)
+        return style.settle(figure)
+
+
+def _without_penalty(run: str) -> str:
+    """The name of a run with penalty 0: that of its method, and of what else is special about it."""
+    return str(replace(parse_run(run), penalty=0.0))
+
+
+def _penalty_text(penalty: float) -> str:
+    return short_number(penalty) if penalty else "0"
+
+
+def _over_time(panels: Iterable[Axes], tidy: Tidy, order: Sequence[str], penalties: Sequence[float]) -> None:
+    """The norm of the last state: a panel per penalty, a line per run and seed."""
+    penalty_of = tidy.runs.set_index("run")["penalty"].to_dict()
+    last = lines.last_states(tidy.trajectories)
+    last = last.assign(penalty=last["run"].map(penalty_of), run=last["run"].map(_without_penalty))
+    looks = style.run_styles(order)
+    for ax, penalty in zip(panels, penalties):
+        style.log_scale(ax)
+        for rank, method in reversed(list(enumerate(order))):  # the best method on top
+            group = last[(last["penalty"] == penalty) & (last["run"] == method)].sort_values("epoch")
+            for _, line in group.groupby("seed"):
+                epochs, values = line["epoch"].to_numpy(), line["hidden_norm"].to_numpy(float)
+                lines.curve(ax, epochs, values, looks[method], label=method, phase=rank / len(order))
+        ax.set_title(f"(a) $\\lambda$ = {_penalty_text(penalty)}")
+        lines.whole_numbers(ax, 4)
+
+
+def _name_axes(panels: np.ndarray, used: int) -> None:
+    """Epochs below the lowest used panel of every column, norms beside every row; no trace of unused panels."""
+    for ax in panels.flat[max(0, used - panels.shape[1]) : used]:
+        ax.set_xlabel("epoch")
+        ax.tick_params(labelbottom=True)
+    for ax in panels[:, 0]:
+        ax.set_ylabel("median $\\|h_L\\|$")
+    for ax in panels.flat[used:]:
+        ax.set_visible(False)
+
+
+def _against_penalty(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str) -> None:
+    """A marker per method, penalty and seed, and a line through the means of every method."""
+    looks, shifts = style.run_styles(groups), lines.dodge(list(groups), SPREAD)
+    for method in reversed(groups):  # the best method on top
+        place, values = groups[method]["place"].to_numpy(float), groups[method][column].to_numpy(float)
+        lines.seeds_and_mean(ax, place, values, looks[method], label=method, shift=shifts[method])
+    title, ylabel = METRICS[column]
+    ax.axhline(0, **lines.NOUGHT)
+    ax.set(title=title, ylabel=ylabel)
+
+
+def _bars(ax: Axes, groups: Mapping[str, pd.DataFrame]) -> None:
+    """Mean accuracy as a bar with a marker per seed, and the mean of the own frozen baseline across it."""
+    looks, slot = style.run_styles(groups), GROUP / len(groups)
+    for rank, (method, group) in enumerate(groups.items()):
+        look, shift = looks[method], slot * (rank - (len(groups) - 1) / 2)
+        for place, at in group.groupby("place"):
+            x, beside = place + shift, lines.dodge(at["seed"].tolist(), 0.5 * slot)
+            values = at["accuracy"].to_numpy(float)
+            ax.bar(x, lines.mean(values), 0.9 * slot, color=look.colour, alpha=0.35, linewidth=0, label=method)
+            lines.points(ax, x + np.array(list(beside.values())), values, look, label=method)
+            frozen = lines.mean(at["own_frozen_acc"].to_numpy(float))
+            ax.plot([x - slot / 2, x + slot / 2], [frozen, frozen], **FROZEN, solid_capstyle="butt")
+    ax.set(title="(d) Accuracy", ylabel="test accuracy")
+    style.percent_scale(ax)

@@ -1,0 +1,224 @@
+"""The one look of all figures: sizes, colours and markers of runs, limit lines, values off the scale, saving."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib.style
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.textpath import TextPath
+from matplotlib.ticker import NullFormatter, NullLocator
+
+from fa_audit.core.errors import AuditError
+from fa_audit.core.files import write_atomically
+from fa_audit.methods import METHODS
+
+TWO_COLUMNS = 6.9  # inches: the width of a text block
+TITLE_LINE = 0.15  # inches
+SMALL = 7  # points, for everything but titles and axis labels
+# Okabe and Ito (2008) without yellow, which a thin line on white paper loses.
+COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
+MARKERS = ("o", "s", "D", "P", "X", "p", "*", "h", "<", ">", "d")  # ^ and v mean "off the scale"
+LINES = ("-", (0, (4, 1.5)), (0, (1, 1)))
+GREY, SHADE = "0.3", "0.92"
+INFINITE, ZERO = "infinite", "zero"
+OFF_SCALE = {INFINITE: ("^", 0.96), ZERO: ("v", 0.04)}  # marker, height as a fraction of the axis
+RC = {
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.labelsize": 8,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.ymargin": 0.1,
+    "figure.titlesize": 9,
+    "figure.constrained_layout.h_pad": 0.06,
+    "figure.constrained_layout.w_pad": 0.06,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "legend.fontsize": SMALL,
+    "legend.frameon": False,
+    "lines.markersize": 4,
+    "pdf.fonttype": 42,
+    "figure.dpi": 300,  # texts are a little wider or narrower at other resolutions: laid out as they are saved
+    "savefig.dpi": 300,
+}
+# Without dates and versions, so that the same figure is the same file.
+METADATA: dict[str, dict[str, None]] = {
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    ".png": {"Software": None},
+}
+ORIGIN = {".pdf": "Keywords", ".png": "Comment"}  # the fields that say where a figure comes from
+
+
+def context() -> AbstractContextManager[None]:
+    """Matplotlib's defaults with `RC` on top, whatever the user's own settings are."""
+    return matplotlib.style.context(["default", RC])
+
+
+@dataclass(frozen=True)
+class RunStyle:
+    """How one run is drawn, everywhere in a figure."""
+
+    colour: str
+    marker: str
+    line: Any
+
+
+def run_styles(runs: Iterable[str]) -> dict[str, RunStyle]:
+    """A style per run; 77 runs differ in colour or marker.
+
+    A registered method without options looks the same in every figure; the styles of other runs follow, in the order
+    of their names.
+    """
+    return {
+        run: RunStyle(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], LINES[i // len(COLOURS) % len(LINES)])
+        for i, run in enumerate([*METHODS, *sorted(set(runs) - set(METHODS))])
+    }
+
+
+def new_figure(title: str, *, height: float, width: float = TWO_COLUMNS) -> Figure:
+    """An empty figure, sizes in inches, whose layout keeps texts apart; higher by what a long title needs."""
+    lines = textwrap.wrap(title, int(14 * width))
+    figure = Figure(figsize=(width, height + TITLE_LINE * len(lines[1:])), layout="constrained")
+    figure.suptitle("\n".join(lines))
+    return figure
+
+
+def check_texts(texts: Iterable[str]) -> None:
+    r"""Refuse what matplotlib would take for mathematics and cannot read: two dollar signs enclose a formula.
+
+    Raises:
+        AuditError: a text is no such formula; ``\$`` is a dollar sign.
+    """
+    for text in filter(str.strip, texts):
+        try:
+            TextPath((0, 0), text)
+        except ValueError as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise AuditError(
+                f"figure: found the text {text!r}, a formula between dollar signs that cannot be read ({reason});"
+                r" expected one such as $\alpha$, or \$ for a dollar sign."
+            ) from error
+
+
+def log_scale(ax: Axes) -> None:
+    """A logarithmic y axis with labels at powers of ten only."""
+    ax.set_yscale("log")
+    _powers_of_ten_only(ax.yaxis)
+
+
+def log_scale_x(ax: Axes) -> None:
+    """A logarithmic x axis with labels at powers of ten only."""
+    ax.set_xscale("log")
+    _powers_of_ten_only(ax.xaxis)
+
+
+def _powers_of_ten_only(axis: Axis) -> None:
+    axis.set_minor_locator(NullLocator())
+    axis.set_minor_formatter(NullFormatter())
+
+
+def percent_scale(ax: Axes) -> None:
+    """Fractions labelled as percentages, with as many digits as the ticks need."""
+    ax.yaxis.set_major_formatter(lambda fraction, _: f"{100 * fraction:.6g}%")
+
+
+def limit_line(ax: Axes, limit: float, *, fires: str) -> None:
+    """Draw a check's limit, name it in the right margin and shade where the check fires; call it after the data.
+
+    Args:
+        fires: ``"above"`` or ``"below"`` the limit.
+    """
+    ax.axhline(limit, color=GREY, linestyle=(0, (5, 2)), linewidth=0.8, label="limit")
+    ax.autoscale_view(scalex=False)  # room on both sides of the limit
+    low, high = ax.get_ylim()
+    ax.axhspan(limit, high if fires == "above" else low, color=SHADE, linewidth=0, zorder=0)
+    ax.set_ylim(low, high)
+    ax.annotate(
+        f"fires\n{fires}\n{number(limit)}",
+        xy=(1, limit),
+        xycoords=("axes fraction", "data"),
+        xytext=(3, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=SMALL,
+        color=GREY,
+    )
+
+
+def number(value: float, *, digits: int = 3) -> str:
+    """A few significant digits, and a power of ten for numbers below 0.001 and from 1000; infinite and NaN by name."""
+    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
+    if not math.isfinite(value) or value == 0 or -3 <= int(exponent) < 3:
+        return f"{value:.{digits}g}".replace("-", "\N{MINUS SIGN}")
+    shown = f"{float(mantissa):g}"
+    power = rf"10^{{{int(exponent)}}}"
+    return rf"${power}$" if shown == "1" else rf"${shown}{{\times}}{power}$"
+
+
+def on_scale(ax: Axes, values: np.ndarray) -> np.ndarray:
+    """The values, NaN where the axis cannot show them."""
+    showable = np.isfinite(values) & ((values > 0) | (ax.get_yscale() != "log"))
+    return np.where(showable, values, np.nan)
+
+
+def mark_off_scale(ax: Axes, x: np.ndarray, values: np.ndarray, *, colour: str) -> None:
+    """An arrow at the top edge for every infinite value, at the bottom edge of a log axis for zeros; NaN is absent."""
+    zero = (values <= 0) & (ax.get_yscale() == "log")
+    for label, where in ((INFINITE, values == np.inf), (ZERO, zero)):
+        if where.any():
+            marker, edge = OFF_SCALE[label]
+            y = np.full(where.sum(), edge)
+            ax.margins(y=0.2)  # keeps the other points clear of the edge
+            ax.plot(x[where], y, marker, color=colour, transform=ax.get_xaxis_transform(), label=label)
+
+
+def off_scale_handles(figure: Figure) -> list[Line2D]:
+    """Legend entries for the arrows that `mark_off_scale` has drawn in a figure."""
+    drawn = {line.get_label() for ax in figure.axes for line in ax.lines}
+    return [
+        Line2D([], [], color=GREY, linestyle="none", marker=marker, label=label)
+        for label, (marker, _) in OFF_SCALE.items()
+        if label in drawn
+    ]
+
+
+def settle(figure: Figure) -> Figure:
+    """Compute the layout once and keep it, so that every rendering has the same places for everything."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
+
+
+def save(figure: Figure, path: str | Path, origin: str) -> None:
+    """Write a figure as PDF or PNG, whole or not at all; the same figure and origin give the same bytes.
+
+    Args:
+        origin: what it was made from, for the file's metadata.
+
+    Raises:
+        AuditError: the suffix is neither .pdf nor .png.
+    """
+    suffix = Path(path).suffix
+    if suffix not in METADATA:
+        raise AuditError(f"save: found '{path}'; expected a name that ends in {' or '.join(METADATA)}.")
+    metadata = METADATA[suffix] | {ORIGIN[suffix]: origin}
+    with context():
+        write_atomically(path, lambda part: figure.savefig(part, format=suffix[1:], metadata=metadata))

@@ -1,0 +1,221 @@
+"""How much each verdict depends on a threshold: the fractions of runs that a check, and the verdict, would fault.
+
+The verdict is the four-check one with the other three thresholds at their limits: where it stays while the check
+changes its mind, other checks walk the run back anyway.
+
+The calibration of a check compares two groups of networks, over all settings and seeds that are shown:
+
+    trusted   methods bp and ep, trained on true targets: what a check must not find fault with
+    failing   every other network that the three-check protocol fails (``FAIL``) for what the panel is about: D3 in
+              (d), the regime (D1 and D2) in the others
+
+A check that fires above its threshold separates them if the highest trusted value lies below the lowest failing one; a
+check that fires below, if the lowest trusted value lies above the highest failing one. Any threshold in that gap fires
+on every failing network and on no trusted one. Whether there is a gap is a finding: nothing here makes one; but the
+failing group is chosen at the protocol's own thresholds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from fa_audit.core.thresholds import SIDES, DiagnosticThresholds, fires
+from fa_audit.results.figures import cells, style
+from fa_audit.results.figures.verdicts import CHECKS, deciding_values, named
+from fa_audit.results.statistics import rank_runs
+from fa_audit.results.tidy import Tidy
+
+ROW, PANEL, SURROUNDINGS = 0.22, 0.85, 0.75  # inches: one run; what a panel needs beside; title and legend
+FULL = 0.8  # height of a row's curve where all of its runs fire, in rows
+BEYOND = 0.08  # of the axis: how far the sweep goes on behind the last value
+FILL, EDGE = "#A6D3EE", "#4C93C0"
+BAND = {"facecolor": "#FBE9A9", "hatch": "....", "edgecolor": cells.HATCH, "linewidth": 0}
+TRUSTED = ("bp", "ep")
+LETTERS = {check: letter for letter, check in CHECKS.items()}
+REASONS = {"growth": "D1", "reference": "D2", "stability": "D1|D2", "depth_margin": "D3"}
+LOGARITHMIC = ("growth", "reference")
+PANELS = {
+    "growth": ("Growth", "threshold on the largest growth in one block"),
+    "reference": ("Reference", "threshold on median $\\|g_L\\|$"),
+    "stability": ("Stability", "threshold on the mean cosine of batch gradients"),
+    "depth_margin": ("Depth utility", "threshold on the margin over own frozen, points"),
+}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The two values that a threshold would have to separate.
+
+    Attributes:
+        trusted: the value nearest to firing among the networks that must not; None without one.
+        failing: the value farthest from firing among the failing networks; None without one.
+    """
+
+    trusted: float | None
+    failing: float | None
+
+    def gap(self, check: str) -> tuple[float, float] | None:
+        """The thresholds that separate both groups, from and to; None if there are none."""
+        if self.trusted is None or self.failing is None or not fires(check, self.failing, self.trusted):
+            return None
+        low, high = sorted((self.trusted, self.failing))
+        return low, high
+
+
+def draw(
+    tidy: Tidy,
+    *,
+    title: str,
+    labels: Mapping[str, str],
+    thresholds: DiagnosticThresholds | None = None,
+) -> Figure:
+    """For each check and run, the fractions of its seeds in all settings that fire and are walked back.
+
+    Args:
+        tidy: one or more settings.
+        labels: how to print a run; its name where it is not listed.
+        thresholds: limits of the checks, drawn as lines; default the paper's.
+    """
+    limits, runs = thresholds or DiagnosticThresholds(), tidy.runs
+    order, values = rank_runs(runs), deciding_values(runs)
+    counts = runs["run"].value_counts()
+    rows = [cells.wrap(f"{labels.get(run, run)} ({counts[run]})", cells.LABEL_WIDTH) for run in order]
+    row = max(ROW, cells.LINE * (1 + max(label.count("\n") for label in rows)))
+    with style.context():
+        figure = style.new_figure(title, height=2 * (row * len(rows) + PANEL) + SURROUNDINGS)
+        axes = figure.subplots(2, 2, sharey=True).flat
+        for ax, check in zip(axes, PANELS, strict=True):
+            limit = getattr(limits, check)
+            at = sweep(check, values[check], limit)
+            elsewhere = runs["four_check"].map(named).map(lambda why, own=LETTERS[check]: bool({*why} - {own}))
+            parts = {run: runs["run"] == run for run in order}
+            groups = {run: swept(check, values.loc[part, check], elsewhere[part], at) for run, part in parts.items()}
+            _curves(ax, check, groups, at)
+            _frame(ax, check, limit, calibrate(check, runs, values[check]))
+        axes[0].set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.4, -0.6))
+        figure.legend(handles=_legend(), loc="outside lower center", ncols=2)
+        return style.settle(figure)
+
+
+def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
+    """The edges of a check's calibration gap, as this file's first lines define it.
+
+    Args:
+        check: a name of `DiagnosticThresholds`.
+        runs: the runs table.
+        values: the number that the check decides on, row by row; NaN where it was not evaluated.
+    """
+    trusted = runs["method"].isin(TRUSTED) & ~runs["random_targets"].astype(bool)
+    failing = runs["three_check"].fillna("").str.contains(rf"^FAIL\(.*(?:{REASONS[check]})") & ~trusted
+    groups = values[trusted].dropna(), values[failing].dropna()
+    nearest, farthest = (max, min) if SIDES[check] == "above" else (min, max)
+    edges = (edge(group) if len(group) else None for edge, group in zip((nearest, farthest), groups))
+    return Calibration(*edges)
+
+
+def sweep(check: str, values: pd.Series, limit: float) -> np.ndarray:
+    """Rising thresholds: all at which a check changes its mind about one of the values, the limit, and both ends."""
+    shown = np.array([*values[np.isfinite(values)], limit], dtype=float)
+    if check in LOGARITHMIC:
+        inner = np.unique(shown[shown > 0])
+        factor = (inner[-1] / inner[0]) ** BEYOND if len(inner) > 1 else 10.0
+        return np.array([inner[0] / factor, *inner, inner[-1] * factor])
+    inner = np.unique(shown)
+    beyond = BEYOND * (inner[-1] - inner[0]) or 0.1
+    return np.array([inner[0] - beyond, *inner, inner[-1] + beyond])
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What becomes of a run's networks at each threshold of one check.
+
+    Attributes:
+        fire: the fraction of those for which the check was evaluated that it fires on; None without any.
+        walked_back: the fraction of all that the four-check verdict walks back.
+    """
+
+    fire: np.ndarray | None
+    walked_back: np.ndarray
+
+
+def swept(check: str, values: pd.Series, elsewhere: pd.Series, thresholds: np.ndarray) -> Swept:
+    """One run's networks at `thresholds` of `check`.
+
+    Args:
+        values: of each network the number that the check decides on; NaN where it was not evaluated.
+        elsewhere: whether anything but this check walks the network back, at the protocol's thresholds.
+        thresholds: shape (T,).
+    """
+    own = fires(check, values.to_numpy(), thresholds[:, None])
+    known = values.notna().to_numpy()
+    fire = own[:, known].mean(axis=1) if known.any() else None
+    return Swept(fire, (own | elsewhere.to_numpy(bool)).mean(axis=1))
+
+
+def _curves(ax: Axes, check: str, groups: Mapping[str, Swept], thresholds: np.ndarray) -> None:
+    """One row per run: an area as high as the fraction that the check fires on, a line at that of walked-back runs."""
+    # A value is not beyond a threshold that equals it: a step belongs to the side where the check fires no more.
+    step = "post" if SIDES[check] == "above" else "pre"
+    for row, (run, found) in enumerate(groups.items()):
+        bottom = row + FULL / 2
+        if found.fire is None:
+            ax.text(0.5, row, "n/a", transform=ax.get_yaxis_transform(), ha="center", va="center", fontsize=style.SMALL)
+        else:
+            top = bottom - FULL * found.fire
+            ax.fill_between(thresholds, bottom, top, step=step, color=FILL, linewidth=0)
+            ax.plot(thresholds, top, drawstyle=f"steps-{step}", color=EDGE, linewidth=0.8, label=run)
+        line = bottom - FULL * found.walked_back
+        ax.plot(thresholds, line, drawstyle=f"steps-{step}", color="black", linewidth=1.1, label=f"{run}: walked back")
+
+
+def _frame(ax: Axes, check: str, limit: float, calibration: Calibration) -> None:
+    """Scale, titles, the protocol's threshold and the calibration gap of one panel."""
+    if check in LOGARITHMIC:
+        style.log_scale_x(ax)
+    if check == "depth_margin":
+        ax.xaxis.set_major_formatter(lambda fraction, _: style.number(100 * fraction))
+    title, xlabel = PANELS[check]
+    unit = " points" if check == "depth_margin" else ""
+    ax.set_title(f"({LETTERS[check]}) {title}: fires {SIDES[check]} {_number(check, limit)}{unit}")
+    ax.set_xlabel(f"{xlabel}\n{_finding(check, calibration)}", fontsize=style.SMALL)
+    ax.axvline(limit, color=style.GREY, linestyle=(0, (5, 2)), linewidth=0.9, label="limit")
+    low, high = ax.get_xlim()
+    if gap := calibration.gap(check):
+        ax.axvspan(*np.clip(gap, low, high), alpha=0.6, zorder=1.5, **BAND)
+    ax.set_xlim(low, high)
+    ax.tick_params(axis="y", length=0)
+
+
+def _finding(check: str, calibration: Calibration) -> str:
+    """The edges of the calibration gap in words, or what is missing."""
+    signs = ("\N{LESS-THAN OR EQUAL TO}", "\N{GREATER-THAN OR EQUAL TO}")
+    edges = {"trusted": calibration.trusted, "failing": calibration.failing}
+    ordered = zip(edges.items(), signs if SIDES[check] == "above" else reversed(signs))
+    parts = [
+        f"no {group}" if edge is None else f"{group} {sign} {_number(check, edge)}" for (group, edge), sign in ordered
+    ]
+    if None in edges.values():
+        return ", ".join(parts)
+    return f"{', '.join(parts)}: {'gap' if calibration.gap(check) else 'no gap'}"
+
+
+def _number(check: str, value: float) -> str:
+    """A value in the unit of its axis: points for a margin."""
+    return style.number(100 * value if check == "depth_margin" else value)
+
+
+def _legend() -> list[Line2D | Patch]:
+    return [
+        Patch(facecolor=FILL, edgecolor=EDGE, linewidth=0.8, label="fraction that would fire; full height: all"),
+        Line2D([], [], color="black", linewidth=1.1, label="fraction that would be walked back"),
+        Line2D([], [], color=style.GREY, linestyle=(0, (5, 2)), linewidth=0.9, label="the protocol's threshold"),
+        Patch(**BAND, label="calibration gap"),
+    ]

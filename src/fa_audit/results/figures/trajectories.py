@@ -1,0 +1,104 @@
+"""How states, reference gradients and accuracy move over training, and when the checks first fire."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.results.figures import lines, style
+from fa_audit.results.statistics import rank_runs
+from fa_audit.results.tidy import Tidy
+
+ROW_HEIGHT, SURROUNDINGS = 1.6, 0.9  # inches: one setting; title and axis labels
+HEADING = 45  # characters a line: the layout makes room for half of it above the first panel
+RING = {"linestyle": "none", "marker": "o", "markersize": 7, "markerfacecolor": "none", "markeredgewidth": 0.8}
+FIRST = "first firing of D1 or D2"
+PANELS = {
+    "hidden_norm": ("(a) Last state", "median $\\|h_L\\|$"),
+    "grad_norm": ("(b) Reference gradient", "median $\\|g_L\\|$"),
+    "test_accuracy": ("(c) Accuracy", "test accuracy"),
+}
+FIRST_FLAGS = {"hidden_norm": "first_scale_flag", "grad_norm": "first_reference_flag"}  # panel -> column of the runs
+
+
+def draw(
+    tidy: Tidy,
+    *,
+    title: str,
+    labels: Mapping[str, str],
+    thresholds: DiagnosticThresholds | None = None,
+) -> Figure:
+    """Norms at the last state and test accuracy of every epoch: a row per setting, a line per run and seed.
+
+    Args:
+        tidy: one setting or more; norms have one scale in all rows, and a run looks the same everywhere.
+        labels: how to print a run, and a setting where there are several; its name where it is not listed.
+        thresholds: limits of the checks; default the paper's.
+    """
+    limits, order = thresholds or DiagnosticThresholds(), rank_runs(tidy.runs)
+    fired = tidy.runs[list(FIRST_FLAGS.values())].notna().to_numpy().any()
+    handles = lines.run_handles({run: labels.get(run, run) for run in order})
+    handles += [Line2D([], [], color=style.GREY, **RING, label=FIRST)] if fired else []
+    with style.context():
+        height = SURROUNDINGS + ROW_HEIGHT * len(tidy.settings) + lines.legend_height(handles)
+        figure = style.new_figure(title, height=height)
+        panels = figure.subplots(len(tidy.settings), len(PANELS), squeeze=False)
+        for column in panels.T[:2]:
+            _share_log_scale(column)
+        for setting, row in zip(tidy.settings, panels):
+            for column, ax in zip(PANELS, row):
+                _panel(ax, tidy.of(setting), column, order)
+        _name_panels(panels, [labels.get(setting, setting) for setting in tidy.settings])
+        for _, gradient, accuracy in panels:
+            style.limit_line(gradient, limits.reference, fires="below")
+            style.percent_scale(accuracy)
+        lines.legend_below(figure, handles)
+        return style.settle(figure)
+
+
+def _share_log_scale(column: Sequence[Axes]) -> None:
+    """One scale for the norms of all settings, so that equal heights mean equal norms."""
+    for ax in column[1:]:
+        ax.sharey(column[0])
+    style.log_scale(column[0])
+
+
+def _panel(ax: Axes, tidy: Tidy, column: str, order: Sequence[str]) -> None:
+    """One thin line per run and seed of one setting, ringed where the check of this panel first fired."""
+    looks, last = style.run_styles(order), lines.last_states(tidy.trajectories)
+    flag = FIRST_FLAGS.get(column)
+    first = {} if flag is None else tidy.runs.set_index(["run", "seed"])[flag].to_dict()
+    for rank, run in reversed(list(enumerate(order))):  # the best run on top
+        for seed, line in last[last["run"] == run].sort_values("epoch").groupby("seed"):
+            epochs, values = line["epoch"].to_numpy(), line[column].to_numpy(float)
+            lines.curve(ax, epochs, values, looks[run], label=run, phase=rank / len(order))
+            at = epochs == first.get((run, seed))
+            if at.any():
+                _ring(ax, epochs[at], values[at], colour=looks[run].colour)
+    lines.whole_numbers(ax, 5)
+
+
+def _ring(ax: Axes, epochs: np.ndarray, values: np.ndarray, *, colour: str) -> None:
+    """A ring around a point of a curve, or around the arrow that stands for it."""
+    hidden = lines.off_scale(ax, values)
+    heights = [style.OFF_SCALE[style.INFINITE if value == np.inf else style.ZERO][1] for value in values[hidden]]
+    ax.plot(epochs[~hidden], values[~hidden], color=colour, label=FIRST, **RING)
+    ax.plot(epochs[hidden], heights, color=colour, label=FIRST, transform=ax.get_xaxis_transform(), **RING)
+
+
+def _name_panels(panels: np.ndarray, settings: Sequence[str]) -> None:
+    """Quantities beside every panel; above them their titles or, where there are several settings, the setting's."""
+    titles, ylabels = zip(*PANELS.values())
+    for ax, ylabel in zip(panels.flat, ylabels * len(settings)):
+        ax.set_ylabel(ylabel)
+    for ax in panels[-1]:
+        ax.set_xlabel("epoch")
+    headed, headings = (panels[0], titles) if len(settings) == 1 else (panels[:, 0], settings)
+    for ax, heading in zip(headed, headings):
+        ax.set_title(textwrap.fill(heading, HEADING))

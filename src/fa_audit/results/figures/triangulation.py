@@ -1,0 +1,146 @@
+"""Functional triangulation: do cosine, perturbation correlation, nudging and training loss rank the runs alike?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.results.figures import cells, style
+from fa_audit.results.tidy import Tidy
+
+ROW, SURROUNDINGS = 0.11, 0.75  # inches: a place beside its lines of text; title and headings
+LABEL_WIDTH = 16  # characters of a run's label in one line
+SIDE, MARGIN = 0.37, 0.44  # of the distance between two measures: room for a rank and its value; at both edges
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A way to say what a run's credit is worth.
+
+    Attributes:
+        heading: as it is printed, with the unit and the better end.
+        best: ``"high"`` or ``"low"``.
+    """
+
+    heading: str
+    best: str
+
+
+MEASURES = {
+    "deep_cosine": Measure("cosine\n(high is better)", "high"),
+    "deep_rho": Measure("rho\n(high is better)", "high"),
+    "deep_nudging": Measure("nudging, nats\n(low is better)", "low"),
+    "loss_decrease": Measure("loss decrease, nats\n(high is better)", "high"),
+}
+
+
+def draw(
+    tidy: Tidy,
+    *,
+    title: str,
+    labels: Mapping[str, str],
+    thresholds: DiagnosticThresholds | None = None,
+) -> Figure:
+    """The rank of every run under each measure, with the mean over seeds that it follows from.
+
+    A run without a value has no rank there: it stands below the ranked ones, marked n/a, and its line is interrupted.
+
+    Args:
+        tidy: one setting.
+        labels: how to print a run; its name where it is not listed.
+        thresholds: not used, ranks are no checks; every figure is called alike.
+    """
+    ranking = rank(seed_values(tidy))
+    names = {run: cells.wrap(labels.get(run, run), LABEL_WIDTH) for run in ranking["run"].unique()}
+    printed = [*names.values(), *map(_text, ranking.itertuples())]
+    row = ROW + cells.LINE * max(text.count("\n") + 1 for text in printed)
+    styles = style.run_styles(names)
+    with style.context():
+        figure = style.new_figure(title, height=row * len(names) + SURROUNDINGS)
+        ax = figure.subplots()
+        _frame(ax, ranking, names)
+        for run in names:
+            ranked = ranking[ranking["run"] == run].set_index("measure").loc[list(MEASURES)]
+            _line(ax, ranked, styles[run], label=run)
+        return style.settle(figure)
+
+
+def seed_values(tidy: Tidy) -> pd.DataFrame:
+    """The value of every measure, a row per run and seed: ``run, seed`` and `MEASURES`; NaN where there is none.
+
+    Cosine, rho and nudging (nats) are averages over the blocks l >= 1 of the trained network. The loss decrease (nats)
+    is the mean training loss of the first epoch minus that of the last; a run of one epoch has none.
+    """
+    epochs = tidy.trajectories.drop_duplicates(["run", "seed", "epoch"]).sort_values("epoch")
+    decrease = epochs.groupby(["run", "seed"])["train_loss"].agg(_decrease).rename("loss_decrease")
+    return tidy.runs.merge(decrease, "left", on=["run", "seed"])[["run", "seed", *MEASURES]]
+
+
+def _decrease(losses: pd.Series) -> float:
+    return losses.iloc[0] - losses.iloc[-1] if len(losses) > 1 else math.nan
+
+
+def rank(values: pd.DataFrame) -> pd.DataFrame:
+    """The runs of a setting under every measure, a row per run and measure.
+
+    Columns: ``run, measure``; the ``mean`` over the ``measured`` seeds ``of`` all; ``rank`` (1 is best, equal means
+    share the better rank, NaN without a value) and whether it is ``tied``; ``place``, the row in which the run is
+    drawn, from 0: those without a rank last, equal ones as under the measure before, or by name.
+    """
+    columns, places = [], {run: place for place, run in enumerate(sorted(set(values["run"])))}
+    for name, measure in MEASURES.items():
+        columns.append(_ranked(values, name, measure, places))
+        places = dict(columns[-1][["run", "place"]].itertuples(index=False))
+    return pd.concat(columns, ignore_index=True)
+
+
+def _ranked(values: pd.DataFrame, name: str, measure: Measure, before: Mapping[str, int]) -> pd.DataFrame:
+    """The runs under one measure; ties are broken by their places `before`."""
+    found = values.groupby("run")[name].agg(mean="mean", measured="count", of="size").reset_index()
+    ranks = found["mean"].rank(method="min", ascending=measure.best == "low")
+    found = found.assign(measure=name, rank=ranks, tied=ranks.duplicated(keep=False) & ranks.notna())
+    found = found.assign(before=found["run"].map(before)).sort_values(["rank", "before"])
+    return found.drop(columns="before").assign(place=range(len(found)))
+
+
+def _frame(ax: Axes, ranking: pd.DataFrame, names: Mapping[str, str]) -> None:
+    """Measures above, the runs' names on both sides in the order of the first and of the last measure."""
+    ax.set(xlim=(-MARGIN, len(MEASURES) - 1 + MARGIN), ylim=(len(names) - 0.5, -0.5))
+    ax.set_xticks(range(len(MEASURES)), [measure.heading for measure in MEASURES.values()])
+    ax.tick_params(length=0, top=False, bottom=False, labeltop=True, labelbottom=False)
+    ax.spines[:].set_visible(False)
+    right = ax.secondary_yaxis("right")
+    right.tick_params(length=0)
+    right.spines[:].set_visible(False)
+    first, *_, last = MEASURES
+    for side, measure in ((ax, first), (right, last)):
+        column = ranking[ranking["measure"] == measure].sort_values("place")
+        side.set_yticks(range(len(names)), column["run"].map(names), va="center")
+
+
+def _line(ax: Axes, ranked: pd.DataFrame, look: style.RunStyle, *, label: str) -> None:
+    """One run from measure to measure; `ranked` has a row per measure, in their order."""
+    places = ranked["place"].where(ranked["rank"].notna()).to_numpy(float)
+    common = {"color": look.colour, "linestyle": look.line, "marker": look.marker, "markersize": 4, "linewidth": 1.1}
+    ends = [places[0], *places, places[-1]]  # a mark of its own beside each name
+    for x in range(-1, len(places)):
+        left, right = max(x + SIDE, -SIDE), min(x + 1 - SIDE, len(places) - 1 + SIDE)
+        ax.plot([left, right], ends[x + 1 : x + 3], label=label, **common)
+    for x, entry in enumerate(ranked.itertuples()):
+        ax.text(x, entry.place, _text(entry), ha="center", va="center", fontsize=style.SMALL)
+
+
+def _text(entry: Any) -> str:
+    """Rank and value, and how many of the seeds have one where some have none."""
+    if math.isnan(entry.rank):
+        return "n/a"
+    mark = "=" if entry.tied else "."
+    missing = f"\n{entry.measured}/{entry.of} seeds" if entry.measured < entry.of else ""
+    return f"{entry.rank:.0f}{mark} {style.number(entry.mean, digits=2)}{missing}"

@@ -1,0 +1,70 @@
+"""What an artefact was made from: the commit of the code, its specification, the contents of its inputs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fa_audit.core.files import read_json
+from fa_audit.core.provenance import commit, packages, python
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a figure or a table comes from.
+
+    Attributes:
+        commit: `git describe` of the code that made it.
+        spec: SHA-256 of what was asked for: its entry in the configuration, and the specifications of its runs.
+        inputs: SHA-256 of every file that it was made from, by path.
+    """
+
+    commit: str
+    spec: str
+    inputs: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON types."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        inputs = "".join(f"; {path} {digest}" for path, digest in self.inputs.items())
+        return f"commit {self.commit}; spec {self.spec}{inputs}"
+
+
+def origin_of(entry: Mapping[str, Any], runs: Iterable[str], inputs: Iterable[str | Path]) -> Origin:
+    """The origin of an artefact that is made now.
+
+    Args:
+        entry: what the configuration says of it.
+        runs: digests of the specifications of its runs, in any order.
+        inputs: the files that it is made from.
+    """
+    asked = json.dumps([entry, sorted(set(runs))], sort_keys=True)
+    digest = hashlib.sha256(asked.encode()).hexdigest()
+    return Origin(commit(), digest, {str(path): content_digest(path) for path in inputs})
+
+
+def content_digest(path: str | Path) -> str:
+    """The SHA-256 of a file, as `sha256sum` prints it."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:
+    """Versions of what runs here, and for every artefact its SHA-256 and its origin.
+
+    Args:
+        origins: files ``NAME.origin.json`` as the rules write them; the artefacts are ``NAME.*`` beside each.
+    """
+    entries = {}
+    for path in sorted(map(Path, origins)):
+        name = path.name.removesuffix(".origin.json")
+        origin = read_json(path)
+        for artefact in sorted(set(path.parent.glob(f"{name}.*")) - {path}):
+            entries[str(artefact)] = {"sha256": content_digest(artefact)} | origin
+    return {"versions": {"python": python()} | packages(), "artefacts": entries}

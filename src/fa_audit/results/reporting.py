@@ -1,0 +1,291 @@
+"""The protocol's reporting template, filled in from the audits of one cell, for the appendix of a paper. No torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from fa_audit.audit.audit_file import Cell, number
+from fa_audit.core.thresholds import LETTERS, sign_of
+from fa_audit.results.disclosures import by_seed, disclosures
+from fa_audit.results.statistics import summarise
+from fa_audit.results.tables import formats
+from fa_audit.results.tables.formats import Number, Table
+
+OUTCOMES = {True: "fires", False: "ok", None: "not evaluated"}
+UNKNOWN = "not recorded"
+VERDICT = ("three_check", "four_check", "baseline")
+STATE_COLUMNS = {
+    "hidden_norm": "||h_l||", "growth": "growth", "grad_norm": "||g_l||", "scale_free": "B ||h_l|| ||g_l||",
+    "float32_error": "float32 error", "float32_cosine": "float32 cosine",
+}  # fmt: skip
+CREDIT_COLUMNS = {
+    "cosine": "cosine", "clamped_cosine": "clamped", "cosine_at_output": "at output", "rho": "rho",
+    "rho_bp": "rho of gradient", "nudging": "nudging (nats)", "bridge_residual": "bridge residual",
+    "feature_drift": "drift",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report: a heading, entries of a term and a text, tables."""
+
+    heading: str
+    entries: tuple[tuple[str, str], ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """The filled-in template: a title and its sections, all of plain printable text."""
+
+    title: str
+    sections: tuple[Section, ...]
+
+
+def report(cell: Cell) -> Report:
+    """Fill in the template.
+
+    Accuracies are printed in percent and margins in points; mean, sample deviation (divisor n - 1) and 95 % t-interval
+    are over the seeds that have a value.
+    """
+    audit = cell.audits[0]
+    name = audit.get("run") or audit["method"]
+    where = f" in {audit['setting']}" if "setting" in audit else ""
+    sections = (
+        Section("Identification", tuple(_identification(cell))),
+        Section("Headline", tables=(_summary_table(cell), _seed_table(cell), _verdict_table(cell))),
+        Section("Checks", tables=(_check_table(cell),)),
+        Section("Layers", tables=(_state_table(cell), *_credit_tables(cell))),
+        Section("Disclosures", disclosures(cell)),
+    )
+    return Report(f"Audit report: {name}{where}", sections)
+
+
+def to_markdown(document: Report) -> str:
+    """The report as a markdown section."""
+    lines = [f"## {_in_markdown(document.title)}", ""]
+    for section in document.sections:
+        lines += [f"### {section.heading}", ""]
+        if section.entries:
+            lines += [*(f"- **{term}:** {_in_markdown(text)}" for term, text in section.entries), ""]
+        lines += [formats.to_markdown(table) for table in section.tables]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def to_latex(document: Report) -> str:
+    r"""The report as a ``\subsection*`` to ``\input``; the document needs ``\usepackage{booktabs,graphicx}``."""
+    lines = [rf"\subsection*{{{_in_latex(document.title)}}}"]
+    for section in document.sections:
+        lines.append(rf"\subsubsection*{{{section.heading}}}")
+        if section.entries:
+            items = [rf"\item \textbf{{{term}:}} {_in_latex(text)}" for term, text in section.entries]
+            lines += [r"\begin{itemize}", *items, r"\end{itemize}"]
+        lines += [formats.to_latex(table, _printable(document.title)) for table in section.tables]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _printable(text: str) -> str:
+    """One line without control characters, which neither format can hold."""
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
+
+
+def _in_markdown(text: str) -> str:
+    return formats.escape_markdown(_printable(text))
+
+
+def _in_latex(text: str) -> str:
+    return formats.escape_latex(_printable(text))
+
+
+def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str | Number]]) -> Table:
+    """A table of printable text; its numbers are the audits' own, so that there is no CSV of them."""
+    cells = tuple(tuple(_printable(cell) if isinstance(cell, str) else cell for cell in row) for row in rows)
+    return Table(caption, tuple(columns), cells, pd.DataFrame())
+
+
+# --- identification ------------------------------------------------------------------------------------------------
+
+
+def _identification(cell: Cell) -> Iterator[tuple[str, str]]:
+    audit = cell.audits[0]
+    yield "Method", audit["spec"]["method"] if "spec" in audit else audit["method"]
+    yield from _specification(audit["spec"]) if "spec" in audit else _model(audit.get("entry", {}))
+    if cell.unit == "seed":
+        yield "Seeds", ", ".join(map(str, cell.labels))
+    yield "Digest", by_seed(cell, lambda audit: audit.get("digest", UNKNOWN))
+    if "spec" in audit:
+        yield "Trained by commit", by_seed(cell, lambda audit: audit.get("commit", UNKNOWN))
+        yield "Trained on", by_seed(cell, lambda audit: audit.get("device", UNKNOWN))
+    yield "Audited by commit", by_seed(cell, lambda audit: audit.get("provenance", {}).get("commit", UNKNOWN))
+    yield "Audited on", by_seed(cell, lambda audit: audit.get("provenance", {}).get("device", UNKNOWN))
+    yield "Training time", by_seed(cell, lambda audit: f"{audit['seconds']} s" if "seconds" in audit else UNKNOWN)
+    yield "Evaluation", f"{audit['batches']} unshuffled test batches, the first of {audit['samples']} samples"
+    yield "Files", "; ".join(f"{cell.unit} {label}: {path}" for label, path in zip(cell.labels, cell.paths))
+
+
+def _specification(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    options = {
+        f"residual penalty {spec['penalty']:g}": spec["penalty"],
+        f"first {spec['frozen_blocks']} blocks at initialisation": spec["frozen_blocks"],
+        "no blocks": spec["shallow"],
+        "random targets": spec["random_targets"],
+        f"stops early on {_settings(spec.get('monitor', {}))}": spec.get("monitor"),
+    }
+    yield "Options", ", ".join(text for text, chosen in options.items() if chosen) or "none"
+    yield "Network", f"{spec['architecture']} ({_settings(spec['architecture_options'])})"
+    yield "Data", spec["dataset"]
+    budget = f"{spec['epochs']} epochs, batch size {spec['batch_size']}"
+    yield "Training", f"{budget}, learning rate {spec['lr']:g}, weight decay {spec['weight_decay']:g}"
+
+
+def _model(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """A described model; of other networks nothing is recorded."""
+    yield "Network", _settings({key: value for key, value in entry.items() if value is not None}) or UNKNOWN
+
+
+def _settings(options: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in sorted(options.items()))
+
+
+# --- headline ------------------------------------------------------------------------------------------------------
+
+FRACTIONS = {  # heading -> where the JSON has it
+    "accuracy (%)": ("headline_acc",),
+    "own frozen (%)": ("baselines", "own"),
+    "margin (points)": ("checks", "depth", "value"),
+    "bp+frozen (%)": ("baselines", "bp"),
+    "strict margin (points)": ("checks", "depth_strict", "value"),
+}
+NORMS = {"max growth": ("checks", "scale", "value"), "||g_L||": ("checks", "reference", "value")}
+
+
+def _at(audit: Mapping[str, Any], place: tuple[str, ...]) -> float | None:
+    value: Any = audit
+    for key in place:
+        value = value[key]
+    return number(value)
+
+
+def _summary_table(cell: Cell) -> Table:
+    columns = ("quantity", "n", "mean", "95 % from", "95 % to", "smallest", "largest")
+    caption = (
+        f"Mean ± sample deviation and 95 % t-interval over the n {cell.unit}s that have a value; growth and ||g_L||,"
+        " which differ by orders of magnitude, with their range alone."
+    )
+    rows = [_summary_row(cell, heading, place) for heading, place in (FRACTIONS | NORMS).items()]
+    return _table(caption, columns, rows)
+
+
+def _summary_row(cell: Cell, heading: str, place: tuple[str, ...]) -> tuple[str | Number, ...]:
+    values = [value for audit in cell.audits if (value := _at(audit, place)) is not None]
+    count = Number(len(values), decimals=0)
+    if not values:
+        return (heading, count, *[Number(None)] * 5)
+    if heading in NORMS:
+        return (heading, count, *[Number(None)] * 3, Number(min(values)), Number(max(values)))
+    summary = summarise(100 * value for value in values)
+    low, high = summary.interval or (None, None)
+    ends = (low, high, 100 * min(values), 100 * max(values))
+    return (heading, count, Number(summary.mean, 2, summary.deviation), *(Number(end, 2) for end in ends))
+
+
+def _seed_table(cell: Cell) -> Table:
+    rows = [
+        (
+            Number(label, decimals=0),
+            *(_percent(_at(audit, place)) for place in FRACTIONS.values()),
+            *(Number(_at(audit, place)) for place in NORMS.values()),
+        )
+        for label, audit in zip(cell.labels, cell.audits)
+    ]
+    caption = f"Headline numbers of every {cell.unit}: accuracy on the whole test set after the last epoch."
+    return _table(caption, (cell.unit, *FRACTIONS, *NORMS), rows)
+
+
+def _percent(fraction: float | None) -> Number:
+    return Number(None if fraction is None else 100 * fraction, decimals=2)
+
+
+def _verdict_table(cell: Cell) -> Table:
+    columns = (cell.unit, "three-check", "four-check", "frozen baseline", "flags")
+    rows = [
+        (str(label), *(audit["verdict"][key] for key in VERDICT), ", ".join(audit["flags"]) or "none")
+        for label, audit in zip(cell.labels, cell.audits)
+    ]
+    return _table(f"Verdicts of every {cell.unit}.", columns, rows)
+
+
+# --- checks and layers ---------------------------------------------------------------------------------------------
+
+
+def _check_table(cell: Cell) -> Table:
+    columns = ("check", "fires when", cell.unit, "value", "outcome")
+    rows = [
+        (f"{letter} {check['name']}", f"{sign_of(name)} {check['threshold']:g}", str(label),
+         Number(number(check["value"])), OUTCOMES[check["fires"]])
+        for name, letter in LETTERS.items()
+        for label, check in ((label, audit["checks"][name]) for label, audit in zip(cell.labels, cell.audits))
+    ]  # fmt: skip
+    return _table("Every check; margins are fractions of 1.", columns, rows)
+
+
+def _mean(values: Sequence[float | None]) -> Number:
+    """The mean over the seeds that have a value, with how many of them there are; an infinite one makes it infinite."""
+    known = [value for value in values if value is not None and not math.isnan(value)]
+    return Number(sum(known) / len(known) if known else None, measured=len(known), of=len(values))
+
+
+def _value(entry: Any) -> float | None:
+    """A number that stands alone or with its evidence."""
+    return number(entry["value"] if isinstance(entry, Mapping) else entry)
+
+
+def _place_table(cell: Cell, kind: str, caption: str, headings: Mapping[str, str], first: str) -> Table:
+    """Means over the audits, a row per state or block; quantities without any value are left out."""
+    places = range(len(cell.audits[0][kind]))
+    means = {
+        name: [_mean([_value(audit[kind][place][name]) for audit in cell.audits]) for place in places]
+        for name in headings
+    }
+    shown = {name: column for name, column in means.items() if any(mean.value is not None for mean in column)}
+    rows = [(str(place), *(column[place] for column in shown.values())) for place in places]
+    return _table(caption, (first, *(headings[name] for name in shown)), rows)
+
+
+def _state_table(cell: Cell) -> Table:
+    caption = (
+        f"Means over {cell.unit}s at every state: medians over the samples of the first batch; growth of the block that"
+        " reads the state; agreement of float32 gradients with float64."
+    )
+    return _place_table(cell, "layers", caption, STATE_COLUMNS, "l")
+
+
+def _credit_tables(cell: Cell) -> Iterator[Table]:
+    """What the credits are worth, block by block and against fresh feedback; nothing for a network without a method."""
+    if not cell.audits[0]["credit"]:
+        return
+    caption = (
+        f"Credits, means over {cell.unit}s at every block: cosine with the gradient at the block's input, without"
+        " epsilon and as torch clamps it; with that at the block's output; perturbation correlation; nudging."
+    )
+    yield _place_table(cell, "credit", caption, CREDIT_COLUMNS, "block")
+    rows = [(Number(label, decimals=0), *_deep(audit["deep"])) for label, audit in zip(cell.labels, cell.audits)]
+    columns = (cell.unit, "cosine", "clamped", "rho", "nudging", "fresh feedback", "95 % from", "95 % to")
+    caption = (
+        f"Credits of every {cell.unit}, means over the blocks l >= 1; cosine with fresh feedback: mean ± deviation of"
+        " the draws, and where 95 % of them lie."
+    )
+    yield _table(caption, columns, rows)
+
+
+def _deep(deep: Mapping[str, Any]) -> Iterator[Number]:
+    for name in ("cosine", "clamped_cosine", "rho", "nudging"):
+        yield Number(number(deep.get(name, {}).get("value")))
+    null = deep.get("fresh_b_null", {})
+    yield Number(number(null.get("value")), decimals=3, deviation=number(null.get("std")))
+    yield from (Number(number(end), decimals=3) for end in null.get("interval") or (None, None))

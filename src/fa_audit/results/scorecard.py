@@ -1,0 +1,226 @@
+"""The scorecard: every published number against the mean of our audits, by the rule of its kind. Imports no torch."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+
+from fa_audit.experiments.published import Entry, Published, quantity_of
+from fa_audit.results.statistics import Summary, summarise
+from fa_audit.results.tidy import KEY
+
+FACTOR = 10  # of a magnitude
+STANDARD_ERRORS = 3  # of a difference of two means
+REPRODUCED, NOT_REPRODUCED, NOT_RUN = "reproduced", "not reproduced", "not run"
+COLUMNS = (
+    "setting", "quantity", "run", "layer", "kind", "published", "published_deviation", "published_n", "reproduced",
+    "deviation", "n", "interval_low", "interval_high", "distance", "rule", "verdict", "source", "note",
+)  # fmt: skip
+Measured = Mapping[str, Mapping[int, Any]]  # run -> seed -> what its audit says
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What becomes of one published number.
+
+    Attributes:
+        verdict: reproduced, not reproduced or not run.
+        rule: what was asked, with its numbers, and the answer.
+        reproduced: the mean over seeds, the verdict of the seeds, or the runs in our order; None without any.
+        summary: of a mean.
+        distance: of the mean from the published value: in units of the margin that is allowed (kind value), or the
+            logarithm of their ratio to the base of the factor that is allowed (kind magnitude); beyond -1..1 it is
+            not reproduced. None where there is no such distance.
+        remark: what to know about it.
+    """
+
+    verdict: str
+    rule: str
+    reproduced: float | str | None = None
+    summary: Summary | None = None
+    distance: float | None = None
+    remark: str = ""
+
+
+def scorecard(published: Published, audits: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
+    """One row per published number, columns `COLUMNS`, in the order of the file.
+
+    An audit of another specification than the published one is left out, and the note says so.
+
+    Args:
+        audits: the audits that exist, of cells that entries name.
+    """
+    found = {tuple(audit[key] for key in KEY): audit for audit in audits}
+    odd = {cell: text for cell, audit in found.items() if (text := published.difference(audit))}
+    return pd.DataFrame([_row(entry, found, odd) for entry in published.entries], columns=COLUMNS).astype(
+        {"layer": "Int64"}
+    )
+
+
+def _row(entry: Entry, found: Mapping[Any, Mapping[str, Any]], odd: Mapping[Any, str]) -> dict[str, Any]:
+    usable = [cell for cell in entry.cells() if cell in found and cell not in odd]
+    measured: dict[str, dict[int, Any]] = {run: {} for run in entry.runs}
+    for cell in usable:
+        measured[cell[1]][cell[2]] = quantity_of(found[cell], entry.quantity, entry.layer)
+    judged = judge(entry, measured)
+    n = min(map(len, measured.values()))
+    fewer = f"{n} of {len(entry.seeds)} seeds" if 0 < n < len(entry.seeds) else ""
+    left_out = [f"left out: {cell[1]} seed {cell[2]}, {odd[cell]}" for cell in entry.cells() if cell in odd]
+    low, high = (judged.summary and judged.summary.interval) or (None, None)
+    return {
+        **{name: getattr(entry, name) for name in ("setting", "quantity", "layer", "kind", "source")},
+        "run": " > ".join(entry.runs),
+        "published": " > ".join(entry.runs) if entry.kind == "order" else _plain(entry.value),
+        "published_deviation": entry.deviation,
+        "published_n": entry.n,
+        "reproduced": judged.reproduced,
+        "deviation": judged.summary and judged.summary.deviation,
+        "n": n,
+        "interval_low": low,
+        "interval_high": high,
+        "distance": judged.distance,
+        "rule": judged.rule,
+        "verdict": judged.verdict,
+        "note": "; ".join(filter(None, [judged.remark, fewer, *left_out, entry.note])),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A verdict as text (the head of a four-check verdict); a number as it is."""
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return value.partition(" (")[0] if isinstance(value, str) else value
+
+
+# --- the rules -----------------------------------------------------------------------------------------------------
+
+
+def judge(entry: Entry, measured: Measured) -> Judgement:
+    """The verdict on one published number.
+
+    Args:
+        measured: what the audits say, by run and seed; a run without audits has no seeds.
+    """
+    rule = rule_of(entry)
+    if missing := [run for run in entry.runs if not measured.get(run)]:
+        remark = f"no audit of {', '.join(missing)}" if len(missing) < len(entry.runs) else ""
+        return Judgement(NOT_RUN, rule, remark=remark)
+    if entry.kind == "verdict":
+        return _verdict(entry, rule, [_plain(value) for value in measured[entry.runs[0]].values()])
+    numbers = {run: {seed: _number(value) for seed, value in measured[run].items()} for run in entry.runs}
+    if absent := _not_finite(numbers):
+        return Judgement(NOT_REPRODUCED, rule, remark=f"no finite number: {absent}")
+    return NUMERIC[entry.kind](entry, rule, {run: summarise(values.values()) for run, values in numbers.items()})
+
+
+def rule_of(entry: Entry) -> str:
+    """What is asked of our audits, with the published numbers; s and n are ours."""
+    if entry.kind == "value":
+        spread = f"{entry.deviation or 0:g}^2/{entry.n} + s^2/n"
+        return f"|mean - {entry.value:g}| <= max({entry.tolerance:g}, {STANDARD_ERRORS} sqrt({spread}))"
+    if entry.kind == "magnitude":
+        return f"mean within a factor of {FACTOR} of {entry.value:g}"
+    return "means fall in this order" if entry.kind == "order" else f"every seed {_plain(entry.value)}"
+
+
+def margin(entry: Entry, own: Summary) -> float:
+    """How far a mean may lie from the published value: the tolerance or three standard errors of the difference.
+
+    A deviation that is not known counts as 0.
+    """
+    variance = (entry.deviation or 0) ** 2 / entry.n + (own.deviation or 0) ** 2 / own.n
+    return max(entry.tolerance or 0, STANDARD_ERRORS * math.sqrt(variance))
+
+
+def _value(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Judgement:
+    (own,) = summaries.values()
+    difference, allowed = own.mean - entry.value, margin(entry, own)
+    holds = _at_most(abs(difference), allowed)
+    answer = f"{rule}: {abs(difference):.3g} {'<=' if holds else '>'} {allowed:.3g}"
+    return Judgement(_said(holds), answer, own.mean, own, difference / allowed)
+
+
+def _magnitude(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Judgement:
+    (own,) = summaries.values()
+    ratio = own.mean / entry.value
+    holds = ratio > 0 and _at_most(max(ratio, 1 / ratio), FACTOR)
+    distance = math.log(ratio, FACTOR) if ratio > 0 else None
+    return Judgement(_said(holds), f"{rule}: {ratio:.3g} times", own.mean, own, distance)
+
+
+def _order(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Judgement:
+    means = {run: summary.mean for run, summary in summaries.items()}
+    holds = all(_above(one, other) for one, other in pairwise(means.values()))
+    ranked = sorted(means, key=means.__getitem__, reverse=True)
+    signs = [" > " if _above(means[one], means[other]) else " = " for one, other in pairwise(ranked)]
+    ours = "".join(run + sign for run, sign in zip(ranked, [*signs, ""]))
+    return Judgement(_said(holds), f"{rule}: {', '.join(f'{run} {mean:.4g}' for run, mean in means.items())}", ours)
+
+
+def _verdict(entry: Entry, rule: str, found: list[Any]) -> Judgement:
+    counts = Counter(found)
+    shares = ", ".join(f"{value} {count}/{len(found)}" for value, count in counts.most_common())
+    agreed = next(iter(counts)) if len(counts) == 1 else shares
+    return Judgement(_said(set(counts) == {_plain(entry.value)}), f"{rule}: {shares}", agreed)
+
+
+NUMERIC: dict[str, Callable[[Entry, str, Mapping[str, Summary]], Judgement]] = {
+    "value": _value,
+    "magnitude": _magnitude,
+    "order": _order,
+}
+
+
+def _said(holds: bool) -> str:
+    return REPRODUCED if holds else NOT_REPRODUCED
+
+
+def _at_most(number: float, limit: float) -> bool:
+    """``<=`` for decimal numbers: 0.635 - 0.615 is 0.02, whatever binary fractions make of it."""
+    return number <= limit or math.isclose(number, limit, rel_tol=1e-9)
+
+
+def _above(one: float, other: float) -> bool:
+    """``>`` for means, where the last bits decide nothing."""
+    return not _at_most(one, other)
+
+
+def _number(value: Any) -> float:
+    """A measured number; audits write those that are not finite as text, and absent ones as null."""
+    return math.nan if value is None else float(value)
+
+
+def _not_finite(numbers: Mapping[str, Mapping[int, float]]) -> str:
+    """Where a number is absent or not finite."""
+    return ", ".join(
+        f"{run} seed {seed} {'has none' if math.isnan(number) else f'has {number}'}"
+        for run, seeds in numbers.items()
+        for seed, number in seeds.items()
+        if not math.isfinite(number)
+    )
+
+
+# --- the whole -----------------------------------------------------------------------------------------------------
+
+
+def summary_line(rows: pd.DataFrame) -> str:
+    """How many numbers were reproduced, of all and of those that were run."""
+    counts = Counter(rows["verdict"])
+    hit, missed, absent = (counts[verdict] for verdict in (REPRODUCED, NOT_REPRODUCED, NOT_RUN))
+    return (
+        f"{hit} of {len(rows)} reproduced, {missed} not reproduced, {absent} not run; "
+        f"of those that were run: {hit}/{hit + missed}"
+    )
+
+
+def made_by(audits: Iterable[Mapping[str, Any]]) -> str:
+    """Which code trained the networks behind a scorecard, and on which machine, with the number of audits."""
+    counts = Counter((audit.get("commit", "unknown"), audit.get("device", "unknown device")) for audit in audits)
+    parts = [f"{count} trained by commit {commit} on {device}" for (commit, device), count in sorted(counts.items())]
+    return f"Audits of networks: {'; '.join(parts) or 'none'}."

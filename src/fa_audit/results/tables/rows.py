@@ -1,0 +1,183 @@
+"""From the tidy runs table to a table: a row is one run of one setting, its numbers stand for all of its seeds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fa_audit.results.statistics import rank_runs, summarise
+from fa_audit.results.tables.formats import Number, Table
+from fa_audit.results.tidy import Tidy
+
+STATISTICS = ("mean", "deviation", "interval_low", "interval_high", "median", "max")
+VERDICTS = ("three_check", "four_check")
+NETWORK = ("width", "depth", "epochs", "penalty")  # what else of a row's specification stands in `values`
+INCOMPLETE = "A number that not all seeds have says how many do, as (2/3)."
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of numbers.
+
+    Attributes:
+        heading: as it is printed.
+        quantity: a column of the runs table.
+        statistic: which of `STATISTICS` over the seeds is printed.
+        spread: quantity and statistic of what is printed behind ±; nothing if empty.
+        scale: factor of what is printed; `Table.values` are not scaled.
+        decimals, signed, absent: as in `Number`.
+    """
+
+    heading: str
+    quantity: str
+    statistic: str = "mean"
+    spread: tuple[str, str] | tuple[()] = ()
+    scale: float = 1
+    decimals: int | None = None
+    signed: bool = False
+    absent: str = ""
+
+    def cell(self, group: pd.DataFrame, seeds: int) -> Number:
+        """The printed number of one row.
+
+        Args:
+            group: the row's seeds.
+            seeds: how many of them its setting has.
+        """
+        summary = summary_of(group[self.quantity])
+        deviation = summary_of(group[self.spread[0]])[self.spread[1]] if self.spread else None
+        value, deviation = (None if x is None else self.scale * x for x in (summary[self.statistic], deviation))
+        return Number(value, self.decimals, deviation, self.signed, summary["n"], seeds, self.absent)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A column of verdicts: that of all seeds, or how many seeds got which, the most frequent first."""
+
+    heading: str
+    quantity: str
+
+    def cell(self, group: pd.DataFrame, seeds: int) -> str:
+        """The printed text of one row; arguments as for `Column.cell`."""
+        counts = Counter(group[self.quantity].fillna("no verdict"))
+        if list(counts.values()) == [seeds]:
+            return next(iter(counts))
+        return ",\n".join(f"{verdict} {count}/{seeds}" for verdict, count in counts.most_common())
+
+
+ACCURACY = Column("accuracy (%)", "accuracy", spread=("accuracy", "deviation"), scale=100, decimals=1)
+OWN_FROZEN = Column("own frozen (%)", "own_frozen_acc", scale=100, decimals=1)
+DEEP_COSINE = Column("deep cosine", "deep_cosine", spread=("deep_cosine", "deviation"), decimals=3)
+GROWTH = Column("max growth", "max_growth", "max")
+GRADIENT = Column("median ||g_L||", "grad_norm_last", "median")
+FIRST_SCALE, FIRST_REFERENCE = (
+    Column(f"{check} from epoch", quantity, spread=(quantity, "deviation"), decimals=1, absent="never")
+    for check, quantity in (("D1", "first_scale_flag"), ("D2", "first_reference_flag"))
+)
+FIRST_FLAGS_SAID = (
+    "first epoch at which D1 and D2 fire: mean ± sample standard deviation over the seeds in which they do (how many, "
+    "if not all)."
+)
+THREE_CHECK, FOUR_CHECK = Verdict("three-check", "three_check"), Verdict("four-check", "four_check")
+
+
+def by_setting(tidy: Tidy) -> list[tuple[str, str]]:
+    """Every (setting, run): settings in their order, in each the runs by mean accuracy, best first."""
+    runs = {setting: tidy.runs[tidy.runs["setting"] == setting] for setting in tidy.settings}
+    return [(setting, run) for setting, part in runs.items() for run in rank_runs(part)]
+
+
+def run_table(
+    tidy: Tidy,
+    columns: Sequence[Column | Verdict],
+    *,
+    rows: Sequence[tuple[str, str]],
+    caption: str,
+    labels: Mapping[str, str],
+    varied: Sequence[str] = (),
+) -> Table:
+    """A table with a row for every (setting, run) in `rows`, led by the setting where there are several, and the run.
+
+    ``values`` is tidy, one number a row: ``setting, run, label``, `NETWORK`, ``quantity, statistic, seed, n, value,
+    verdict``. Statistic ``seed`` is one seed's own value; the others (`STATISTICS`; deviation with divisor n - 1,
+    the 95 % t-interval) are over the `n` seeds that have one. Accuracies are fractions. Both verdicts are among the
+    quantities, whatever is printed; their text stands in a column of its own.
+
+    Args:
+        labels: how to print runs and settings; their names where they are not listed.
+        varied: whole numbers of `NETWORK` that tell the settings apart and are printed in place of their labels.
+    """
+    seeds = tidy.runs.groupby("setting")["seed"].nunique().loc[list(tidy.settings)]
+    several = len(tidy.settings) > 1 and not varied
+    values, cells = [], []
+    for setting, run in rows:
+        group = tidy.runs[(tidy.runs["setting"] == setting) & (tidy.runs["run"] == run)].sort_values("seed")
+        label = label_of(run, group, labels)
+        first = (labels.get(setting, setting), label)[0 if several else 1 :]
+        cells.append((*first, *(Number(group[name].iloc[0], decimals=0) for name in varied),
+                      *(column.cell(group, seeds[setting]) for column in columns)))  # fmt: skip
+        values += _values(group, label, columns)
+    return Table(
+        caption=f"{caption} {seeds_said(seeds.to_dict(), labels)} {INCOMPLETE}",
+        columns=(*("setting", "run")[0 if several else 1 :], *varied, *(column.heading for column in columns)),
+        rows=tuple(cells),
+        values=pd.DataFrame(values).astype({"seed": "Int64", "value": float}),
+    )
+
+
+def label_of(name: str, group: pd.DataFrame, labels: Mapping[str, str]) -> str:
+    """How a run or setting is printed; those that the monitor stopped say for how many of their networks."""
+    stopped = int(group["stopped_after"].notna().sum())
+    label = labels.get(name, name)
+    return f"{label} (stopped early {stopped}/{len(group)})" if stopped else label
+
+
+def seeds_said(seeds: Mapping[str, int], labels: Mapping[str, str]) -> str:
+    """How many seeds the settings have, for a caption: once if all have as many."""
+    of: dict[int, list[str]] = {}
+    for setting, count in seeds.items():
+        of.setdefault(count, []).append(labels.get(setting, setting))
+    if len(of) == 1:
+        return f"Seeds: n = {next(iter(of))}."
+    return "Seeds: " + "; ".join(f"n = {count} in {', '.join(named)}" for count, named in of.items()) + "."
+
+
+def summary_of(values: pd.Series) -> dict[str, Any]:
+    """`STATISTICS` and n of the seeds that were measured; None where a statistic does not exist.
+
+    An infinite value leaves a mean (infinite, if all infinite ones have one sign), a median and a maximum.
+    """
+    measured = values.astype(float).dropna().to_numpy()
+    summary: dict[str, Any] = {"n": measured.size} | dict.fromkeys(STATISTICS)
+    if not measured.size:
+        return summary
+    with np.errstate(invalid="ignore"):  # inf - inf
+        summary |= {"mean": measured.mean(), "median": np.median(measured), "max": measured.max()}
+    if np.isfinite(measured).all():
+        found = summarise(measured)
+        low, high = found.interval or (None, None)
+        summary |= {"deviation": found.deviation, "interval_low": low, "interval_high": high}
+    return summary
+
+
+def _values(group: pd.DataFrame, label: str, columns: Sequence[Column | Verdict]) -> Iterator[dict[str, Any]]:
+    """The rows of ``values`` for one row of the table."""
+    key = group.iloc[0]
+    common = {name: key[name] for name in ("setting", "run")} | {"label": label} | {name: key[name] for name in NETWORK}
+    numbers = [column for column in columns if isinstance(column, Column)]
+    for quantity in dict.fromkeys(name for column in numbers for name in (column.quantity, *column.spread[:1])):
+        named = common | {"quantity": quantity}
+        for seed, value in zip(group["seed"], group[quantity]):
+            yield named | {"statistic": "seed", "seed": seed, "n": int(pd.notna(value)), "value": value}
+        summary = summary_of(group[quantity])
+        for statistic in STATISTICS:
+            yield named | {"statistic": statistic, "n": summary["n"], "value": summary[statistic]}
+    for verdict in VERDICTS:
+        for seed, text in zip(group["seed"], group[verdict]):
+            yield common | {"quantity": verdict, "statistic": "seed", "seed": seed,
+                            "n": int(pd.notna(text)), "verdict": text}  # fmt: skip

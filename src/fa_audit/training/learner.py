@@ -1,0 +1,176 @@
+"""A network, the method that trains it, and what one step of learning minimises."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fa_audit.core.errors import AuditError
+from fa_audit.core.randomness import seeded
+from fa_audit.core.registry import load
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.methods import METHODS
+from fa_audit.methods.method import Method
+from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import Trace, keeping_statistics, trace
+from fa_audit.training.optimiser import AdamW
+
+RMS_FLOOR = 1e-6
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A run in the making or finished.
+
+    Attributes:
+        spec: what it is.
+        image_shape: ``(C, H, W)`` of its images.
+        network: the network.
+        method: the method's constants and functions.
+        state: what the method keeps beside the network.
+    """
+
+    spec: RunSpec
+    image_shape: tuple[int, ...]
+    network: Network
+    method: Method
+    state: nn.Module
+
+    def to(self, device: torch.device | str) -> Learner:
+        """Move network and state (in place) to `device`."""
+        self.network.to(device)
+        self.state.to(device)
+        return self
+
+    def train_mode(self) -> None:
+        """Training mode for all but the frozen blocks, whose normalisation statistics stay as they are."""
+        self.network.train()
+        for block in self.network.blocks[: self.spec.frozen_blocks]:
+            block.eval()
+
+    def optimiser(self) -> AdamW:
+        """AdamW over everything that learns; frozen parameters are left out because it would decay them."""
+        decays = {self.network: self.spec.weight_decay}
+        decays[self.state] = self.spec.weight_decay if self.method.decays_state else 0.0
+        groups = [
+            {"params": [p for p in module.parameters() if p.requires_grad], "weight_decay": decay}
+            for module, decay in decays.items()
+        ]
+        return AdamW([g for g in groups if g["params"]], lr=self.spec.lr, fused=True)
+
+
+def load_method(name: str) -> Method:
+    """A method, with its default constants, by its registered name or as ``package.module:ClassName``.
+
+    Raises:
+        AuditError: there is no such method, or the class is not a `Method`.
+    """
+    found = load("method", METHODS, name)
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise AuditError(f"method '{name}': found {found!r}; expected a subclass of fa_audit.methods.method.Method.")
+    return found()
+
+
+def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Method | None = None) -> Learner:
+    """The untrained learner of a specification, on the CPU; the same bits for the same seed.
+
+    Args:
+        method: constants and functions to use in place of those that `spec.method` names.
+
+    Raises:
+        AuditError: unknown architecture or method, or more frozen blocks than there are.
+    """
+    options = ARCHITECTURE_OPTIONS.get(spec.architecture, {}) | dict(spec.architecture_options)
+    if spec.shallow:
+        options["depth"] = 0
+    if spec.frozen_blocks > options.get("depth", 0):
+        raise AuditError(
+            f"frozen_blocks: found {spec.frozen_blocks}; the network has {options.get('depth', 0)} blocks."
+        )
+    make = load("architecture", ARCHITECTURES, spec.architecture)
+    method = method or load_method(spec.method)
+    with seeded(spec.seed):  # weights, then feedback: the draws that `torch.manual_seed(seed)` gives anybody
+        network = make(image_shape=image_shape, classes=classes, **options)
+        state = method.init_state(network, torch.default_generator)
+    network.blocks[: spec.frozen_blocks].requires_grad_(False)
+    return Learner(spec, image_shape, network, method, state)
+
+
+def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generator) -> Tensor:
+    """Accumulate every parameter's gradient for one minibatch; returns the cross-entropy, a scalar.
+
+    One forward and one backward pass serve the whole network. A local method's loss is a sum of terms that each
+    reach one part of the network only: the head's cross-entropy, ``mean_B <f_l, r(a_l)>`` for every block
+    and ``mean_B <h_0, r(a_embed)>``, all with credits from before the update. Their gradients by ``f_l``
+    and ``h_0`` are the credits themselves, so the backward pass starts from those.
+
+    Args:
+        randomness: a CPU generator for the method's noise.
+    """
+    method, state = learner.method, learner.state
+    run = trace(learner.network, x, local=not method.end_to_end)
+    cross_entropy = F.cross_entropy(run.logits, labels)
+    with keeping_statistics(learner.network):  # a method may run parts of the network again; it was seen once
+        auxiliary = method.auxiliary_loss(learner.network, run, labels, state, randomness)
+        if auxiliary is not None:
+            auxiliary.backward(inputs=[p for p in state.parameters() if p.requires_grad])
+        terms = [(cross_entropy, None), *_penalty(learner, run), *_teaching(learner, run, labels)]
+    outputs, signals = zip(*terms, strict=True)
+    torch.autograd.backward(outputs, signals)
+    method.update_state(learner.network, state, randomness)
+    return cross_entropy.detach()
+
+
+Term = tuple[Tensor, Tensor | None]  # where the backward pass starts, and with which gradient (None: 1)
+
+
+def _penalty(learner: Learner, run: Trace) -> list[Term]:
+    """The residual penalty of the trainable blocks, if there are any."""
+    residuals = run.residuals[learner.spec.frozen_blocks :]
+    return [(learner.spec.penalty * residual_energy(residuals), None)] if learner.spec.penalty and residuals else []
+
+
+def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[Term]:
+    """What teaches embedding and trainable blocks of a local method; nothing for backpropagation."""
+    method, first = learner.method, learner.spec.frozen_blocks
+    if method.end_to_end:
+        return []
+    credits = method.credits(learner.network, run, labels, learner.state)
+    if credits.objective is not None:
+        return [(credits.objective, None)]
+    outputs = (run.states[0], *run.residuals[first:])
+    targets = (credits.embedding, *credits.blocks[first:])
+    return [(h, teaching_signal(h, a, credits.normalise)) for h, a in zip(outputs, targets, strict=True)]
+
+
+def teaching_signal(output: Tensor, credit: Tensor, normalise: bool) -> Tensor:
+    """The gradient of ``mean <output, r(credit)>`` by `output`, shaped like `output`.
+
+    The mean is over samples and, where a state has tokens or positions, over those: each gets the credit.
+
+    Args:
+        output: ``(B, d)``, ``(B, T, d)`` or ``(B, d, H, W)``.
+        credit: ``(B, d)``.
+        normalise: apply ``r``.
+    """
+    signal = (normalised(credit) if normalise else credit) * (credit.numel() / output.numel() / len(credit))
+    if output.dim() == 3:
+        signal = signal[:, None]
+    if output.dim() == 4:
+        signal = signal[:, :, None, None]
+    return signal.expand_as(output)
+
+
+def residual_energy(residuals: tuple[Tensor, ...]) -> Tensor:
+    """``sum_l mean ||f_l||^2``, a scalar; the mean is over samples and tokens or positions."""
+    return sum(f.square().sum(1 if f.dim() == 4 else -1).mean() for f in residuals)
+
+
+def normalised(credit: Tensor) -> Tensor:
+    """``r(a) = a / (rms(a) + 1e-6)`` with the root mean square over features, per sample: ``(B, d) -> (B, d)``."""
+    rms = credit.square().mean(dim=-1, keepdim=True).sqrt()
+    return credit / (rms + RMS_FLOOR)

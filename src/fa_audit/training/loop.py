@@ -1,0 +1,217 @@
+"""The loop: batch -> trace -> credits -> one backward -> one optimiser step; after each epoch, history and resume."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import io
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fa_audit.core.errors import AuditError
+from fa_audit.core.metrics import cosine, growth, median_norm
+from fa_audit.core.randomness import generator
+from fa_audit.data.dataset import Dataset, evaluation_batches, pad, training_batches
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.methods.method import Method
+from fa_audit.networks.trace import reference, trace, untouched
+from fa_audit.training.checkpoint import Resume, learner_tensors, load_learner_tensors
+from fa_audit.training.learner import Learner, build, learn
+from fa_audit.training.monitor import hopeless
+
+log = logging.getLogger(__name__)
+TRAJECTORY_COLUMNS = (
+    "epoch", "layer", "hidden_norm", "grad_norm", "growth", "cosine", "train_loss", "test_accuracy"
+)  # fmt: skip
+MAY_BE_ABSENT = ("growth", "cosine")
+Row = dict[str, float | int | None]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run.
+
+    Attributes:
+        learner: the network and its method after the last epoch.
+        history: one row per epoch and state, columns `TRAJECTORY_COLUMNS`; None where a quantity does not exist.
+        accuracy: fraction of the whole test set that the last epoch's network classifies correctly.
+        seconds: wall time of training, interruptions left out.
+        stopped_after: the epoch after which the monitor ended the training early; None if it did not.
+    """
+
+    learner: Learner
+    history: list[Row]
+    accuracy: float
+    seconds: float
+    stopped_after: int | None = None
+
+
+def train(
+    spec: RunSpec,
+    dataset: Dataset,
+    *,
+    device: torch.device | str = "cpu",
+    resume: Resume | None = None,
+    method: Method | None = None,
+) -> Trained:
+    """Train the network of `spec` on `dataset`; the same bits every time on one machine.
+
+    Args:
+        device: where to compute.
+        resume: where to keep the state after every epoch and to go on from; nothing is kept without it.
+        method: constants and functions to use in place of those that `spec.method` names.
+    """
+    dataset = dataset.to(device)
+    learner = build(spec, dataset.image_shape, dataset.classes, method).to(device)
+    optimiser = learner.optimiser()
+    past = resume.load(learner, optimiser) if resume else None
+    progress: dict[str, Any] = past or {"epoch": 0, "seconds": 0.0, "history": []}
+    if past:
+        log.info("going on after epoch %d of %d", progress["epoch"], spec.epochs)
+    padded, test = pad(dataset.train_images, dataset.padding), evaluation_batches(dataset)
+    for epoch in range(progress["epoch"], spec.epochs):
+        if hopeless(spec.monitor, progress["history"]):
+            break
+        start = time.perf_counter()
+        train_loss = _sound_epoch(learner, optimiser, dataset, padded, epoch)
+        rows = observe(learner, test, epoch=epoch + 1, train_loss=train_loss)
+        progress["epoch"] = epoch + 1
+        progress["history"] += rows
+        progress["seconds"] += time.perf_counter() - start
+        if resume:
+            resume.save(learner, optimiser, progress)
+        log.info(_progress_line(rows, spec.epochs, time.perf_counter() - start))
+    history, last = progress["history"], progress["epoch"]
+    stopped_after = last if last < spec.epochs else None
+    if stopped_after:
+        log.info("stopped by the monitor after epoch %d: %s fired", last, " and ".join(dict(spec.monitor)))
+    return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"], stopped_after)
+
+
+def _sound_epoch(
+    learner: Learner, optimiser: torch.optim.Optimizer, dataset: Dataset, padded: Tensor, epoch: int
+) -> float:
+    """As `_run_epoch`, but computed twice if it leaves NaN or infinities in a network that had none.
+
+    A divergence comes again and is a result. What does not come again was a fault of the machine.
+    """
+    tensors = learner_tensors(learner)
+    before = copy.deepcopy((tensors, optimiser.state_dict()))
+    loss = _run_epoch(learner, optimiser, dataset, padded, epoch)
+    if _finite(tensors) or not _finite(before[0]):
+        return loss
+    log.warning("epoch %d left values that are not finite: computing it once more", epoch + 1)
+    load_learner_tensors(learner, before[0])
+    optimiser.load_state_dict(before[1])
+    loss = _run_epoch(learner, optimiser, dataset, padded, epoch)
+    log.warning("%s", "not so now: a fault of the machine" if _finite(tensors) else "so again: the training diverged")
+    return loss
+
+
+def _finite(tensors: Mapping[str, Tensor]) -> bool:
+    return bool(torch.stack([tensor.isfinite().all() for tensor in tensors.values()]).all())
+
+
+def _run_epoch(
+    learner: Learner, optimiser: torch.optim.Optimizer, dataset: Dataset, padded: Tensor, epoch: int
+) -> float:
+    """One pass over the training set at the cosine schedule's learning rate; returns the mean cross-entropy."""
+    spec = learner.spec
+    for group in optimiser.param_groups:
+        group["lr"] = spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs))
+    learner.train_mode()
+    learner.method.begin_epoch(learner.state, epoch / spec.epochs)
+    randomness, noise = (generator(spec.seed, purpose, epoch) for purpose in ("epoch", "method"))
+    batches = training_batches(dataset, padded, spec.batch_size, randomness)
+    if spec.random_targets:
+        batches = _with_random_targets(batches, dataset.classes, generator(spec.seed, "targets", epoch))
+    total = torch.zeros((), device=padded.device)
+    for x, labels in batches:
+        optimiser.zero_grad(set_to_none=True)
+        total += learn(learner, x, labels, noise) * len(labels)
+        optimiser.step()
+    return total.item() / len(dataset.train_labels)
+
+
+def _with_random_targets(
+    batches: Iterator[tuple[Tensor, Tensor]], classes: int, randomness: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    for x, labels in batches:
+        yield x, torch.randint(classes, labels.shape, generator=randomness).to(labels.device)
+
+
+def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, train_loss: float) -> list[Row]:
+    """The trajectory rows of one epoch, one per state ``h_0..h_L``.
+
+    Norms are medians over the first test batch; a row's growth and credit cosine belong to the block that
+    reads the state. The cosine compares ``a_l`` with ``g_l`` at the block's input, the paper's convention.
+    """
+    with untouched(learner.network):
+        truth = reference(learner.network, *test[0])
+        cosines = [cosine(a, g).value for a, g in zip(block_credits(learner, *test[0]), truth.gradients)]
+        accuracy = accuracy_on(learner.network, test)
+    norms = [median_norm(h) for h in truth.states]
+    gradients = [median_norm(g) for g in truth.gradients]
+    columns = zip(norms, gradients, [*growth(norms), None], [*cosines, None])
+    return [
+        dict(zip(TRAJECTORY_COLUMNS, (epoch, layer, *values, train_loss, accuracy), strict=True))
+        for layer, values in enumerate(columns)
+    ]
+
+
+def block_credits(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+    """The credits ``a_0..a_{L-1}``, each ``(B, d)``, that the method would train its blocks with on this batch."""
+    run = trace(learner.network, x, local=not learner.method.end_to_end)
+    return learner.method.credits(learner.network, run, labels, learner.state).blocks
+
+
+@torch.no_grad()
+def accuracy_on(network: torch.nn.Module, batches: list[tuple[Tensor, Tensor]]) -> float:
+    """Fraction of correctly classified samples over all batches."""
+    correct = sum((network(x).argmax(dim=-1) == labels).sum() for x, labels in batches)
+    return int(correct) / sum(len(labels) for _, labels in batches)
+
+
+def _progress_line(rows: list[Row], epochs: int, seconds: float) -> str:
+    growths = [row["growth"] for row in rows if row["growth"] is not None]
+    return (
+        f"epoch {rows[-1]['epoch']}/{epochs}  loss {rows[-1]['train_loss']:.4f}"
+        f"  test accuracy {rows[-1]['test_accuracy']:.4f}  max growth {max(growths, default=1):.3g}"
+        f"  ||h_L|| {rows[-1]['hidden_norm']:.3g}  ||g_L|| {rows[-1]['grad_norm']:.3g}  {seconds:.2f} s"
+    )
+
+
+def trajectory_csv(history: list[Row]) -> str:
+    """The history as CSV text; an empty field means that the quantity does not exist there."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, TRAJECTORY_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(history)
+    return text.getvalue()
+
+
+def read_trajectory(path: str | Path) -> list[Row]:
+    """The history that `trajectory_csv` wrote.
+
+    Raises:
+        AuditError: it is no such file.
+    """
+    try:
+        with open(path, encoding="utf-8", newline="") as stream:
+            return [{name: _value(name, row[name]) for name in TRAJECTORY_COLUMNS} for row in csv.DictReader(stream)]
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise AuditError(f"{path}: expected a trajectory with the columns {', '.join(TRAJECTORY_COLUMNS)}.") from error
+
+
+def _value(name: str, text: str) -> int | float | None:
+    if text == "" and name in MAY_BE_ABSENT:
+        return None
+    return int(text) if name in ("epoch", "layer") else float(text)

@@ -1,0 +1,64 @@
+"""The checks that a run's history can answer epoch by epoch: scale (D1) and reference (D2).
+
+A row is one state at one epoch, columns as in `fa_audit.training.loop.TRAJECTORY_COLUMNS`. Values that do not
+exist or are NaN fire nothing. Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), training monitor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from fa_audit.core.thresholds import DiagnosticThresholds
+
+Row = Mapping[str, Any]
+
+
+def scale_fires(states: Sequence[Row], limit: float) -> bool:
+    """D1: some block multiplies the median norm of its state by more than `limit`.
+
+    Args:
+        states: the rows of one epoch.
+    """
+    return any(row["growth"] is not None and row["growth"] > limit for row in states)
+
+
+def reference_fires(states: Sequence[Row], limit: float) -> bool:
+    """D2: the median norm of the gradient at the last state is below `limit`.
+
+    Args:
+        states: the rows of one epoch.
+    """
+    return max(states, key=lambda row: row["layer"])["grad_norm"] < limit
+
+
+MONITORS: dict[str, Callable[[Sequence[Row], float], bool]] = {"D1": scale_fires, "D2": reference_fires}
+
+
+def by_epoch(history: Iterable[Row]) -> list[tuple[int, list[Row]]]:
+    """The epochs in order, each with its rows."""
+    rows = sorted(history, key=lambda row: (row["epoch"], row["layer"]))
+    return [(epoch, list(states)) for epoch, states in groupby(rows, key=lambda row: row["epoch"])]
+
+
+def hopeless(monitor: Iterable[tuple[str, float]], history: Sequence[Row]) -> bool:
+    """Whether all checks of a monitor fire at the last epoch of a history; never for a monitor without checks.
+
+    Args:
+        monitor: checks and their limits.
+    """
+    limits = dict(monitor)
+    if not limits or not history:
+        return False
+    last = max(row["epoch"] for row in history)
+    states = [row for row in history if row["epoch"] == last]
+    return all(MONITORS[check](states, limit) for check, limit in limits.items())
+
+
+def first_flags(trajectory: Iterable[Row], thresholds: DiagnosticThresholds) -> dict[str, int | None]:
+    """The first epoch at which the scale and the reference check fire; None if they never do."""
+    epochs = by_epoch(trajectory)
+    scale = (epoch for epoch, states in epochs if scale_fires(states, thresholds.growth))
+    collapse = (epoch for epoch, states in epochs if reference_fires(states, thresholds.reference))
+    return {"first_scale_flag": next(scale, None), "first_reference_flag": next(collapse, None)}

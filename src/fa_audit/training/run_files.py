@@ -1,0 +1,107 @@
+"""A training and what it leaves behind: checkpoint, sidecar and trajectory, each whole or not at all."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+
+from fa_audit.core.errors import AuditError
+from fa_audit.core.files import exclusive, remove_leftovers, sha256_of, write_json, write_text
+from fa_audit.core.provenance import cuda_versions, device_name, peak_memory_mb, provenance
+from fa_audit.data.dataset import Dataset
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.training.checkpoint import Resume, save_checkpoint
+from fa_audit.training.loop import Trained, train, trajectory_csv
+from fa_audit.training.sidecar import check_run, read_sidecar
+
+log = logging.getLogger(__name__)
+
+
+def fingerprint(spec: RunSpec, files: Iterable[str | Path], device: str) -> str:
+    """Everything that decides the bits of a run: specification, contents of data and code, libraries, device, threads.
+
+    The model of a GPU as well: its kernels are chosen by it.
+    """
+    versions = cuda_versions(device) or {}
+    libraries = " ".join(
+        str(version) for version in (torch.__version__, versions.get("runtime"), versions.get("cudnn"))
+    )
+    return f"{spec.digest} {sha256_of(files)} {libraries} {device_name(device)} {torch.get_num_threads()}"
+
+
+def train_run(
+    spec: RunSpec,
+    dataset: Dataset,
+    checkpoint: str | Path,
+    *,
+    sidecar: str | Path,
+    trajectory: str | Path,
+    resume: Resume,
+    device: str,
+) -> None:
+    """Train a run, from where an interrupted training stopped, and write its results as `write_run` does.
+
+    One process at a time: a killed workflow's training may still be at work. It is waited for, and what it made is
+    kept.
+    """
+    files = {"checkpoint": checkpoint, "trajectory": trajectory}
+    with exclusive(resume.path.with_suffix(".lock")):
+        remove_leftovers(resume.path, checkpoint, sidecar, trajectory)
+        if _is_done(resume.fingerprint, sidecar, **files):
+            log.info("nothing to train: %s is there, of this very run", checkpoint)
+        else:
+            trained = train(spec, dataset, device=device, resume=resume)
+            write_run(trained, **files, sidecar=sidecar, device=device, fingerprint=resume.fingerprint)
+        resume.clear()
+
+
+def _is_done(wanted: str, sidecar: str | Path, **files: str | Path) -> bool:
+    """Whether the results of a run are there, and whole.
+
+    Args:
+        wanted: the run's fingerprint.
+    """
+    try:
+        facts = read_sidecar(sidecar, "fingerprint", "checkpoint_sha256", "trajectory_sha256")
+        check_run(facts, sidecar, **files)
+    except (AuditError, OSError):
+        return False
+    return facts["fingerprint"] == wanted
+
+
+def write_run(
+    trained: Trained,
+    checkpoint: str | Path,
+    *,
+    sidecar: str | Path,
+    trajectory: str | Path,
+    device: str,
+    fingerprint: str,
+) -> None:
+    """Write the results of a run.
+
+    Args:
+        checkpoint: tensors; the same run gives the same bytes.
+        sidecar: JSON with the specification, the final accuracy on the whole test set, wall time and provenance.
+        trajectory: CSV of the history.
+        device: what it was computed on.
+        fingerprint: everything that decided its bits.
+    """
+    spec = trained.learner.spec
+    save_checkpoint(trained.learner, checkpoint)
+    write_text(trajectory, trajectory_csv(trained.history))
+    about = {
+        "spec": spec.to_dict(),
+        "digest": spec.digest,
+        "fingerprint": fingerprint,
+        "accuracy": trained.accuracy,
+        "seconds": round(trained.seconds, 3),
+        "stopped_after": trained.stopped_after,
+        "checkpoint_sha256": sha256_of([checkpoint]),
+        "trajectory_sha256": sha256_of([trajectory]),
+        "provenance": provenance(device) | {"peak_memory_mb": peak_memory_mb(device)},
+    }
+    write_json(sidecar, about)

@@ -1,0 +1,40 @@
+"""The library's rooms: each imports only the rooms below it."""
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1] / "src/fa_audit"
+# From the bottom up; a room may import itself and the rooms before it.
+ORDER = ["core", "data", "networks", "methods", "experiments", "training", "audit", "results", "testing", "cli"]
+
+
+def room_of(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[1] if parts[0] == "fa_audit" and len(parts) > 1 and parts[1] in ORDER else None
+
+
+def imported_rooms(path: Path) -> set[str]:
+    """Rooms that a file imports, function-level imports included."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.append(node.module)
+    return {room for name in names if (room := room_of(name))}
+
+
+def test_imports_between_rooms_point_downwards() -> None:
+    upward = [
+        f"{path.relative_to(PACKAGE)} imports {room}"
+        for own in ORDER
+        for path in ([PACKAGE / f"{own}.py"] if (PACKAGE / f"{own}.py").exists() else (PACKAGE / own).rglob("*.py"))
+        for room in imported_rooms(path)
+        if ORDER.index(room) > ORDER.index(own)
+    ]
+    assert upward == []
+
+
+def test_every_file_of_the_library_lies_in_a_room() -> None:
+    there = {path.stem for path in PACKAGE.iterdir() if path.name not in ("__init__.py", "__pycache__", "py.typed")}
+    assert there == set(ORDER)
