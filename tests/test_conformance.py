@@ -22,7 +22,10 @@ from fa_audit.methods.method import Credits, Method
 from fa_audit.methods.state_bridge import StateBridge
 from fa_audit.methods.usf import USF
 from fa_audit.networks.network import Network
-from fa_audit.testing import CHECKS, ConformanceError, Finding, Subject, aligned, check_method
+from fa_audit.testing import CHECKS, ConformanceError, check_method
+from fa_audit.testing.credits import aligned
+from fa_audit.testing.findings import Finding
+from fa_audit.testing.subject import Subject
 from fa_audit.training.learner import load_method
 from fa_audit.training.loop import train
 
@@ -314,7 +317,7 @@ def test_architectures_added_to_the_registry_are_trained_and_small(more_architec
         seen.append((spec.architecture, dict(spec.architecture_options)["width"], spec.epochs))
         return train(spec, *args, **options)
 
-    monkeypatch.setattr("fa_audit.testing.train", train_and_tell)
+    monkeypatch.setattr("fa_audit.testing.registry.train", train_and_tell)
     CHECKS["architectures"](Subject(load_method(name), name))
     assert sorted(seen) == [(kind, 16, 2) for kind in sorted(registry.ARCHITECTURES)]
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fa_audit.audit.diagnose import BATCH_SIZE, diagnose
 from fa_audit.audit.report import DiagnosticReport
-from fa_audit.core.errors import AuditError, first_line
+from fa_audit.core.errors import AuditError, first_line, listed
 from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import load
 from fa_audit.core.thresholds import DiagnosticThresholds
@@ -120,16 +120,11 @@ def load_weights(model: nn.Module, path: str) -> None:
         "not the model's": sorted(found.keys() - own.keys()),
         "of another shape": [f"{key} {tuple(found[key].shape)}, not {tuple(own[key].shape)}" for key in reshaped],
     }
-    if problems := [f"{kind}: {_some(names)}" for kind, names in wrong.items() if names]:
+    if problems := [f"{kind}: {listed(names, most=SHOWN)}" for kind, names in wrong.items() if names]:
         raise AuditError(
             f"{path}: {'; '.join(problems)}. Expected the state dict of {type(model).__name__} as the entry makes it."
         )
     model.load_state_dict(found)
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
 
 
 def inputs(

@@ -41,11 +41,11 @@ def unknown(kind: str, found: object, known: Iterable[str], *, where: str = "") 
     return AuditError(f"{place}unknown {kind} {shortened(str(found))}; known: {listed(names)}.{hint}")
 
 
-def listed(names: Iterable[str]) -> str:
-    """Names in a row, the first twenty of them."""
+def listed(names: Iterable[str], *, most: int = MOST_NAMES) -> str:
+    """Join names by commas; beyond the first `most` of them only their number is given."""
     found = list(names)
-    more = f" and {len(found) - MOST_NAMES} more" if len(found) > MOST_NAMES else ""
-    return ", ".join(found[:MOST_NAMES]) + more
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(found[:most]) + more
 
 
 def first_line(error: BaseException) -> str:
