@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
+from networks import snapshot
 from torch import nn
 
 from fa_audit.networks.resmlp import ResMLP
@@ -116,13 +117,6 @@ def unruly():
     model.train()
     model.norm.eval()
     return model
-
-
-def snapshot(model):
-    tensors = {name: value.tolist() for name, value in model.state_dict().items()}
-    grads = {name: p.grad.tolist() for name, p in model.named_parameters()}
-    modes = {name: module.training for name, module in model.named_modules()}
-    return tensors, grads, modes, torch.get_rng_state().tolist()
 
 
 @pytest.mark.parametrize("fails", [False, True])
