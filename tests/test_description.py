@@ -248,7 +248,7 @@ def test_large_inputs_run_in_small_chunks_and_small_ones_together():
 
 
 class Fragile(nn.Module):
-    """Fails behind its first block when told to."""
+    """Fails behind its first block while `broken`."""
 
     def __init__(self):
         super().__init__()
