@@ -10,7 +10,7 @@ from fa_audit.core.files import write_json, write_text
 from fa_audit.experiments.published import read_published
 from fa_audit.results.origin import origin_of
 from fa_audit.results.scorecard import made_by, scorecard
-from fa_audit.results.tables.scorecard import to_html, to_markdown
+from fa_audit.results.tables.scorecard_text import to_html, to_markdown
 from fa_audit.results.tidy import read_audits, write_tables
 
 if TYPE_CHECKING:
