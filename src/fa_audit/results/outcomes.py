@@ -5,6 +5,9 @@ The rules are those of `fa_audit.audit.verdicts`, here for whole tables.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 
 NON_FINITE = "non-finite"
@@ -27,6 +30,14 @@ def fails(runs: pd.DataFrame) -> pd.Series:
     found = reasons(runs)[["a", "b", "d", NON_FINITE]]
     fired = found.fillna(False)
     return _answered(found, fails=(fired["a"] & fired["b"]) | fired["d"] | fired[NON_FINITE])
+
+
+def four_check(audit: Mapping[str, Any]) -> str:
+    """Return the four-check verdict of one audit without its reasons."""
+    found = [audit["checks"][check]["fires"] for check in CHECKS.values()]
+    if any(found) or not audit["finite"]:
+        return "needs walk-back"
+    return "incomplete" if None in found else "trustworthy"
 
 
 def _answered(found: pd.DataFrame, *, fails: pd.Series) -> pd.Series:
