@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fa_audit.core.files import read_json
+from fa_audit.core.files import read_json, sha256_of
 from fa_audit.core.provenance import commit, packages, python
 
 
@@ -46,13 +46,7 @@ def origin_of(entry: Mapping[str, Any], runs: Iterable[str], inputs: Iterable[st
     """
     asked = json.dumps([entry, sorted(set(runs))], sort_keys=True)
     digest = hashlib.sha256(asked.encode()).hexdigest()
-    return Origin(commit(), digest, {str(path): content_digest(path) for path in inputs})
-
-
-def content_digest(path: str | Path) -> str:
-    """The SHA-256 of a file, as `sha256sum` prints it."""
-    with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return Origin(commit(), digest, {str(path): sha256_of(path) for path in inputs})
 
 
 def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:
@@ -66,5 +60,5 @@ def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:
         name = path.name.removesuffix(".origin.json")
         origin = read_json(path)
         for artefact in sorted(set(path.parent.glob(f"{name}.*")) - {path}):
-            entries[str(artefact)] = {"sha256": content_digest(artefact)} | origin
+            entries[str(artefact)] = {"sha256": sha256_of(artefact)} | origin
     return {"versions": {"python": python()} | packages(), "artefacts": entries}

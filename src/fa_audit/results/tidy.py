@@ -70,7 +70,7 @@ def write_tables(tables: Mapping[str, pd.DataFrame], digests: str | Path) -> Non
     """Write tables to the given paths in one folder, and there what `read_table` compares them with."""
     for path, table in tables.items():
         write_text(path, table.to_csv(index=False))
-    write_json(digests, {Path(path).name: sha256_of([path]) for path in tables})
+    write_json(digests, {Path(path).name: sha256_of(path) for path in tables})
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
@@ -81,7 +81,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
     """
     digests = Path(path).with_name(DIGESTS)
     recorded = read_json(digests)
-    if not isinstance(recorded, dict) or recorded.get(Path(path).name) != sha256_of([path]):
+    if not isinstance(recorded, dict) or recorded.get(Path(path).name) != sha256_of(path):
         raise AuditError(
             f"{path}: cut short or altered since it was made (its SHA-256 is not the one in {digests}). Delete both and"
             " run snakemake again."

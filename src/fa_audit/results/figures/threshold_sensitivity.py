@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fa_audit.core.thresholds import SIDES, DiagnosticThresholds, fires
+from fa_audit.core.thresholds import FIRES_WHEN, DiagnosticThresholds, fires
 from fa_audit.results.figures import cells, style
 from fa_audit.results.figures.verdicts import CHECKS, deciding_values, named
 from fa_audit.results.statistics import rank_runs
@@ -116,7 +116,7 @@ def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
     trusted = runs["method"].isin(TRUSTED) & ~runs["random_targets"].astype(bool)
     failing = runs["three_check"].fillna("").str.contains(rf"^FAIL\(.*(?:{REASONS[check]})") & ~trusted
     groups = values[trusted].dropna(), values[failing].dropna()
-    nearest, farthest = (max, min) if SIDES[check] == "above" else (min, max)
+    nearest, farthest = (max, min) if FIRES_WHEN[check] == "above" else (min, max)
     edges = (edge(group) if len(group) else None for edge, group in zip((nearest, farthest), groups))
     return Calibration(*edges)
 
@@ -163,7 +163,7 @@ def swept(check: str, values: pd.Series, elsewhere: pd.Series, thresholds: np.nd
 def _curves(ax: Axes, check: str, groups: Mapping[str, Swept], thresholds: np.ndarray) -> None:
     """One row per run: an area as high as the fraction that the check fires on, a line at that of walked-back runs."""
     # A value is not beyond a threshold that equals it: a step belongs to the side where the check fires no more.
-    step = "post" if SIDES[check] == "above" else "pre"
+    step = "post" if FIRES_WHEN[check] == "above" else "pre"
     for row, (run, found) in enumerate(groups.items()):
         bottom = row + FULL / 2
         if found.fire is None:
@@ -184,7 +184,7 @@ def _frame(ax: Axes, check: str, limit: float, calibration: Calibration) -> None
         ax.xaxis.set_major_formatter(lambda fraction, _: style.number(100 * fraction))
     title, xlabel = PANELS[check]
     unit = " points" if check == "depth_margin" else ""
-    ax.set_title(f"({LETTERS[check]}) {title}: fires {SIDES[check]} {_number(check, limit)}{unit}")
+    ax.set_title(f"({LETTERS[check]}) {title}: fires {FIRES_WHEN[check]} {_number(check, limit)}{unit}")
     ax.set_xlabel(f"{xlabel}\n{_finding(check, calibration)}", fontsize=style.SMALL)
     ax.axvline(limit, color=style.GREY, linestyle=(0, (5, 2)), linewidth=0.9, label="limit")
     low, high = ax.get_xlim()
@@ -198,7 +198,7 @@ def _finding(check: str, calibration: Calibration) -> str:
     """The edges of the calibration gap in words, or what is missing."""
     signs = ("\N{LESS-THAN OR EQUAL TO}", "\N{GREATER-THAN OR EQUAL TO}")
     edges = {"trusted": calibration.trusted, "failing": calibration.failing}
-    ordered = zip(edges.items(), signs if SIDES[check] == "above" else reversed(signs))
+    ordered = zip(edges.items(), signs if FIRES_WHEN[check] == "above" else reversed(signs))
     parts = [
         f"no {group}" if edge is None else f"{group} {sign} {_number(check, edge)}" for (group, edge), sign in ordered
     ]
