@@ -64,7 +64,7 @@ def problems_of(model: type[BaseModel], value: Any) -> Iterator[str]:
         model.model_validate(value)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        yield from _lines(model.model_json_schema(), value, [(one["type"], one["loc"], one["msg"]) for one in found])
+        yield from _lines(model.model_json_schema(), value, [(one["type"], one["loc"]) for one in found])
 
 
 def first_problems(problems: Iterable[str]) -> list[str]:
@@ -89,25 +89,27 @@ def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], s
     return AuditError("\n  ".join(placed) + more)
 
 
-def _lines(schema: Schema, value: Any, errors: list[tuple[str, tuple[Any, ...], str]]) -> Iterator[str]:
-    places = [_found(value, loc)[0] for _, loc, _ in errors]
+def _lines(schema: Schema, value: Any, errors: list[tuple[str, tuple[Any, ...]]]) -> Iterator[str]:
+    places = [_found(value, loc)[0] for _, loc in errors]
     missing = defaultdict(list)
-    for (kind, loc, _), place in zip(errors, places):
+    for (kind, loc), place in zip(errors, places):
         if kind == "missing":
             missing[place].append(str(loc[-1]))
     inside = {place[:length] for place in places for length in range(len(place))}
-    for (kind, loc, message), place in zip(errors, places):
+    for (kind, loc), place in zip(errors, places):
         if loc and loc[-1] == KEY:
-            parent, _ = _found(value, loc[:-2])
-            expected = _node(schema, value, parent).get("propertyNames", {}).get("description", "text")
-            yield f"{_dotted(parent)}: found the key {shortened(loc[-2])}; expected {expected}."
+            yield _key_line(schema, value, _found(value, loc[:-2])[0], loc[-2])
         elif kind == "extra_forbidden":
             known = _node(schema, value, place[:-1]).get("properties", {})
             yield str(unknown("key", loc[-1], known, where=_dotted(place[:-1])))
-        elif kind == "missing":
-            yield f"{_dotted(place)}: missing {', '.join(missing[place])}; expected {_expected(schema, value, place)}."
         elif not (kind.endswith("_type") and place in inside):  # of another member of a union
-            yield f"{_dotted(place)}: found {shortened(_found(value, loc)[1])}; expected {_expected(schema, value, place)}."
+            found = f"missing {', '.join(missing[place])}" if kind == "missing" else f"found {_short(value, loc)}"
+            yield f"{_dotted(place)}: {found}; expected {_expected(schema, value, place)}."
+
+
+def _key_line(schema: Schema, value: Any, parent: tuple[Any, ...], key: Any) -> str:
+    expected = _node(schema, value, parent).get("propertyNames", {}).get("description", "text")
+    return f"{_dotted(parent)}: found the key {shortened(key)}; expected {expected}."
 
 
 def _expected(schema: Schema, value: Any, place: tuple[Any, ...]) -> str:
@@ -121,11 +123,15 @@ def _dotted(place: tuple[Any, ...]) -> str:
     return ".".join(map(str, place)) or "top level"
 
 
+def _short(value: Any, loc: Iterable[Any]) -> str:
+    return shortened(_found(value, loc)[1])
+
+
 def _found(value: Any, loc: Iterable[Any]) -> tuple[tuple[Any, ...], Any]:
     """Return the place that pydantic means, without the names of a union's members in it, and the value there."""
     place = []
     for part in loc:
-        if isinstance(value, Mapping) and part in value or isinstance(value, list) and isinstance(part, int):
+        if part in value if isinstance(value, Mapping) else isinstance(value, list) and isinstance(part, int):
             value = value[part]
             place.append(part)
     return tuple(place), value
@@ -136,7 +142,8 @@ def _node(schema: Schema, value: Any, place: tuple[Any, ...]) -> Schema:
     nodes = _members(schema, schema, value)
     for part in place:
         value = value[part]
-        nodes = [member for node in nodes for child in _children(node, part) for member in _members(schema, child, value)]
+        inner = [child for node in nodes for child in _children(node, part)]
+        nodes = [member for child in inner for member in _members(schema, child, value)]
     return nodes[0] if nodes else {}
 
 
@@ -145,7 +152,8 @@ def _members(schema: Schema, node: Schema, value: Any) -> list[Schema]:
     while "$ref" in node:
         name = node["$ref"].rpartition("/")[2]
         node = {**schema["$defs"][name], **{key: part for key, part in node.items() if key != "$ref"}}
-    members = [member for kind in OF_UNIONS for option in node.get(kind, ()) for member in _members(schema, option, value)]
+    options = [option for kind in OF_UNIONS for option in node.get(kind, ())]
+    members = [member for option in options for member in _members(schema, option, value)]
     described = [{**member, **node} for member in members if _is_meant(member, value)]
     return ([node] if "description" in node or not described else []) + described
 

@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict
-from fa_audit.experiments.spec import LARGEST, Run, RunSpec, Scalar, parse_run, short_number
+from fa_audit.experiments.spec import LARGEST, Run, RunSpec, parse_run, short_number
 from fa_audit.networks import ARCHITECTURE_OPTIONS
 
 LARGEST_OPTION = 8192
@@ -51,6 +51,7 @@ OptionName = Annotated[
 ]
 ArgumentName = Annotated[str, Field(description="the name of an argument, quoted if it looks like a number")]
 Argument = Annotated[JsonValue, Field(description="a finite number, text, true, false, null, a list or a mapping")]
+Option = Annotated[int | float | bool | str, Field(description="a number, text, true or false")]
 Module = Annotated[str, Field(min_length=1, description="a dotted name of a module")]
 ASeed = Annotated[int, Field(ge=0, le=LARGEST, description=f"an integer from 0 to {LARGEST}")]
 Penalty = Annotated[float, Field(ge=0, description="a number >= 0, written like 0.01 or 1.0e-2")]
@@ -61,7 +62,7 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 class Architecture(Strict, extra="allow"):
     """A network: its name and any of its options."""
 
-    __pydantic_extra__: dict[str, Scalar]
+    __pydantic_extra__: dict[str, Option]
     name: str = Field(description="the name of an architecture")
 
     @property

@@ -44,11 +44,11 @@ class LineOf:
 def load_config(path: str | Path) -> tuple[dict[str, Any], LineOf]:
     """Load a configuration, YAML or JSON, in which no key is repeated.
 
-    >>> config, line_of = load_config("configs/demo.yaml")
-    >>> config["settings"]["demo"]["dataset"]
-    'digits'
-    >>> line_of("settings.demo.dataset")
-    'configs/demo.yaml, line 10'
+    >>> config, line_of = load_config("config.yaml")
+    >>> config["settings"]["main_audit"]["dataset"]
+    'cifar10'
+    >>> line_of("settings.main_audit.dataset")
+    'config.yaml, line 17'
 
     Raises:
         AuditError: the file cannot be read, or is no mapping; says the line where there is one.

@@ -191,7 +191,7 @@ class Published:
         return [cell for cell in cells if cell in asked and _spec(grid, cell) == _spec(self.experiments, cell)]
 
     def difference(self, audit: Mapping[str, Any]) -> str:
-        """Return what makes an audit one of another experiment than the published one of its name; empty if nothing does."""
+        """Return how an audit's experiment differs from the published one of its name; empty if it does not."""
         if audit.get("stopped_after"):
             return f"stopped after epoch {audit['stopped_after']}"
         spec = _spec(self.experiments, RunKey(audit["setting"], audit["run"], audit["seed"])).to_dict()

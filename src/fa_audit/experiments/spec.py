@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.validation import Strict, validated
@@ -82,7 +81,7 @@ def parse_run(text: str, *, where: str = "run") -> Run:
     Run(method='dfa', penalty=0.01, frozen=0, shallow=False, random_targets=False)
     >>> str(parse_run("dfa+frozen+penalty.01"))
     'dfa+penalty1e-2+frozen'
-    >>> parse_run("dfa+shalow")
+    >>> parse_run("dfa+shalow")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
     fa_audit.core.errors.AuditError: run 'dfa+shalow': unknown option 'shalow'; ... Did you mean 'shallow'?
@@ -224,7 +223,7 @@ class RunSpec:
         return cls(**{**values, **pairs})
 
     def of_cell(self, run: Run) -> RunSpec:
-        """Return the specification of another run with the network, data, budget and seed of this one, and no monitor."""
+        """Return the specification of another run with the same network, data, budget and seed, and no monitor."""
         depth = dict(self.architecture_options).get("depth", 0)
         return run.spec(depth=depth, **{name: getattr(self, name) for name in SHARED})
 
