@@ -3,7 +3,6 @@ rule build_scorecard:
     input:
         audits=scorecard_audits(),
         published=FILE,
-        schemas=PUBLISHED_SCHEMAS,
         code=code_files("workflow_scripts/build_scorecard.py"),
     output:
         csv=report(

@@ -5,7 +5,10 @@ from importlib import import_module
 
 import pytest
 
-MODULES = ["core.errors", "core.metrics", "core.thresholds"]
+MODULES = [
+    "core.errors", "core.metrics", "core.thresholds",
+    "experiments.config_file", "experiments.grid", "experiments.paths", "experiments.spec",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MODULES)

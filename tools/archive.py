@@ -17,8 +17,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-import yaml
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "workflow_scripts"))
 sys.path.append(os.getcwd())  # methods and models of the user's own
@@ -30,13 +28,14 @@ from _records import RECORDS, recorded_path, settle
 
 from fa_audit.core.errors import AuditError, printable
 from fa_audit.core.files import sha256_of, write_atomically
+from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.spec import parse_run
 from fa_audit.methods import METHODS
 from fa_audit.results.verification import ARCHIVED, MANIFEST, verified
 from fa_audit.training.sidecar import check_run, read_sidecar
 
-RESULTS, SCHEMA = Path("results"), Path("schemas/config.schema.yaml")
+RESULTS = Path("results")
 # The clone has its README.md; resume/ is unfinished work; another archive's list was unpacked with it.
 LEFT_OUT = (RESULTS / "README.md", RESULTS / "resume", ARCHIVED)
 UNRECORDED = (RESULTS / "logs", RESULTS / "benchmarks")  # nothing is made from them
@@ -165,10 +164,8 @@ def check_records(files: Sequence[Path], configfile: Path) -> None:
 
 def files_of_the_user(configfile: Path) -> list[Path]:
     """What a configuration names that is not the project's: weights of models, modules of models and methods."""
-    config, schema = (yaml.safe_load(path.read_text("utf-8")) for path in (configfile, SCHEMA))
-    runs = {
-        run for setting in read_grid(config, schema).settings.values() for run in (*setting.runs, *setting.baselines)
-    }
+    config, _ = load_config(configfile)
+    runs = {run for setting in read_grid(config).settings.values() for run in (*setting.runs, *setting.baselines)}
     models = config.get("models", {}).values()
     entries = {parse_run(run).method for run in runs} - METHODS.keys() | {model["model"] for model in models}
     modules = {entry.partition(":")[0] for entry in entries}

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from _command import config_files, config_values
 
 from fa_audit.core.errors import AuditError, first_line
-from fa_audit.experiments.config_file import check_config_file
+from fa_audit.experiments.config_file import load_config
 
 _checked: set[Path] = set()
 
@@ -31,7 +31,7 @@ def check(paths: Iterable[str | Path]) -> None:
     for path in paths:
         try:
             if (place := Path(path).resolve()) not in _checked:
-                check_config_file(path)
+                load_config(path)
             _checked.add(place)
         except AuditError as error:
             sys.exit(f"fa-audit: {error}")

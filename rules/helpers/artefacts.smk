@@ -114,10 +114,9 @@ def table_code(wildcards):
 
 @readable
 def load_published():
-    return read_published(load_yaml(FILE), *map(load_yaml, PUBLISHED_SCHEMAS))
+    return read_published(load_yaml(FILE))
 
 
-PUBLISHED_SCHEMAS = ["schemas/published.schema.yaml", "schemas/config.schema.yaml"]
 PUBLISHED = load_published()
 
 

@@ -1,7 +1,8 @@
 # The grid: the run behind a set of wildcards, its code, and the files of all runs, by kind.
 
 import re
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 
 import yaml
 
@@ -9,9 +10,11 @@ from _code import code_digest, code_files
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.data import DATASETS
 from fa_audit.core.errors import unknown
+from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import read_grid
 from fa_audit.methods import METHODS
 from fa_audit.core.registry import entry_of
+from fa_audit.results import KINDS
 
 MEASURED = ("runs", "layers", "trajectories")
 TIDY = (*MEASURED, "work")
@@ -23,7 +26,9 @@ def load_yaml(name):
 
 @readable
 def load_grid():
-    return read_grid(config, load_yaml("schemas/config.schema.yaml"))
+    files = workflow.overwrite_configfiles or ["config.yaml"]
+    lines = [load_config(os.path.relpath(path))[1] for path in files]
+    return read_grid(config, KINDS, reduce(or_, lines))
 
 
 GRID = load_grid()
@@ -103,7 +108,7 @@ def cell_path(cell):
     return "{}/{}/seed{}".format(*cell)
 
 
-TWINS = {cell_path(cell): cell_path(original) for cell, original in GRID.twins.items()}
+TWINS = {cell_path(cell): cell_path(original) for cell, original in GRID.duplicate_runs.items()}
 
 
 def twin_pattern():

@@ -119,8 +119,8 @@ def _audit(options: argparse.Namespace) -> int:
     sidecar, history = (options.checkpoint.with_suffix(suffix) for suffix in (".json", ".csv"))
     facts = read_sidecar(sidecar) if sidecar.exists() else {}
     there = {"trajectory": history} if history.exists() else {}
-    check_run(facts, sidecar, checkpoint=options.checkpoint, **there)
     if facts:
+        check_run(facts, sidecar, checkpoint=options.checkpoint, **there)
         check_spec(RunSpec.from_dict(facts["spec"]), learner.spec, sidecar, "Put the checkpoint's own beside it.")
     own = _baseline(options.frozen, f"{learner.spec.method}+frozen", learner.spec)
     bp = _baseline(options.bp_frozen, "bp+frozen", learner.spec)
@@ -167,21 +167,21 @@ def _baseline(path: Path | None, name: str, audited: RunSpec) -> tuple[str, floa
     Raises:
         AuditError: it is another run, or of another cell than the audited network.
     """
-    from fa_audit.training.sidecar import check_baseline, read_sidecar
+    from fa_audit.training.sidecar import check_baseline, read_baseline
 
     if path is None:
         return None
-    facts = read_sidecar(path)
+    facts = read_baseline(path)
     check_baseline(facts, name, audited, path, "Give its file, or train it.")
     return name, facts["accuracy"]
 
 
 def _report(options: argparse.Namespace) -> int:
-    from fa_audit.audit.audit_file import read_cell
+    from fa_audit.audit.audit_file import read_seed_group
     from fa_audit.core.files import write_text
     from fa_audit.results.reporting import report, to_latex, to_markdown
 
-    text = {"markdown": to_markdown, "latex": to_latex}[options.format](report(read_cell(options.audits)))
+    text = {"markdown": to_markdown, "latex": to_latex}[options.format](report(read_seed_group(options.audits)))
     if options.output:
         write_text(options.output, text)
     else:
@@ -224,7 +224,7 @@ def _check_device(name: str) -> None:
 
 def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
     """The specification that the command line describes; options that it does not name keep their defaults."""
-    from fa_audit.experiments.grid import LARGEST_OPTION
+    from fa_audit.experiments.config import LARGEST_OPTION
 
     if options.architecture not in ARCHITECTURES:
         raise unknown("architecture", options.architecture, ARCHITECTURES)
