@@ -24,8 +24,8 @@ from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
 
 if TYPE_CHECKING:
     from fa_audit.data.dataset import Dataset
-    from fa_audit.experiments.published import Published
 
+PUBLISHED = "reference/published.yaml"
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
 
 
@@ -98,7 +98,7 @@ def _verify_parser(parser: argparse.ArgumentParser) -> None:
 def _scorecard_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_scorecard)
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="default results")
-    parser.add_argument("--published", type=Path, metavar="YAML", help="default reference/published.yaml")
+    parser.add_argument("--published", metavar="YAML", default=PUBLISHED, help=f"default {PUBLISHED}")
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="write scorecard.csv, .md and .html there; default the terminal"
     )
@@ -258,7 +258,9 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _scorecard(options: argparse.Namespace) -> int:
+    from fa_audit.experiments.config_file import load_config
     from fa_audit.experiments.paths import SCORECARD_ENDINGS
+    from fa_audit.experiments.published import read_published
     from fa_audit.results.scorecard import audits_in, made_by, scorecard, summary_line
     from fa_audit.results.tables.scorecard_text import to_markdown, write_scorecard
 
@@ -266,7 +268,7 @@ def _scorecard(options: argparse.Namespace) -> int:
         raise AuditError(
             f"--output: found '{options.output}', where the workflow keeps its own; expected another folder."
         )
-    published = _published(options.published)
+    published = read_published(load_config(options.published)[0])
     audits = audits_in(options.results, published)
     rows, remark = scorecard(published, audits), made_by(audits)
     if options.output:
@@ -275,15 +277,6 @@ def _scorecard(options: argparse.Namespace) -> int:
     else:
         print(to_markdown(rows, remark), end="")
     return 0
-
-
-def _published(path: Path | None) -> Published:
-    import yaml
-
-    from fa_audit.experiments.published import FILE, read_published
-
-    files = (path or FILE, "schemas/published.schema.yaml", "schemas/config.schema.yaml")
-    return read_published(*(yaml.safe_load(Path(file).read_text(encoding="utf-8")) for file in files))
 
 
 def _methods(options: argparse.Namespace) -> int:
