@@ -17,8 +17,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-import yaml
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "workflow_scripts"))
 sys.path.append(os.getcwd())  # methods and models of the user's own
@@ -29,15 +27,15 @@ from _lock import claim_folder
 from _records import RECORDS, recorded_path, settle
 
 from fa_audit.core.errors import AuditError, printable
-from fa_audit.core.files import write_atomically
+from fa_audit.core.files import sha256_of, write_atomically
+from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.spec import parse_run
 from fa_audit.methods import METHODS
-from fa_audit.results.origin import content_digest
 from fa_audit.results.verification import ARCHIVED, MANIFEST, verified
 from fa_audit.training.sidecar import check_run, read_sidecar
 
-RESULTS, SCHEMA = Path("results"), Path("schemas/config.schema.yaml")
+RESULTS = Path("results")
 # The clone has its README.md; resume/ is unfinished work; another archive's list was unpacked with it.
 LEFT_OUT = (RESULTS / "README.md", RESULTS / "resume", ARCHIVED)
 UNRECORDED = (RESULTS / "logs", RESULTS / "benchmarks")  # nothing is made from them
@@ -166,10 +164,8 @@ def check_records(files: Sequence[Path], configfile: Path) -> None:
 
 def files_of_the_user(configfile: Path) -> list[Path]:
     """What a configuration names that is not the project's: weights of models, modules of models and methods."""
-    config, schema = (yaml.safe_load(path.read_text("utf-8")) for path in (configfile, SCHEMA))
-    runs = {
-        run for setting in read_grid(config, schema).settings.values() for run in (*setting.runs, *setting.baselines)
-    }
+    config, _ = load_config(configfile)
+    runs = {run for setting in read_grid(config).settings.values() for run in (*setting.runs, *setting.baselines)}
     models = config.get("models", {}).values()
     entries = {parse_run(run).method for run in runs} - METHODS.keys() | {model["model"] for model in models}
     modules = {entry.partition(":")[0] for entry in entries}
@@ -186,7 +182,7 @@ def in_project(path: Path) -> bool:
 def write_tar(part: Path, files: Sequence[Path]) -> None:
     """The same files give the same bytes, whoever packs them; their list is first: half an archive does not verify."""
     with tarfile.open(part, "w", dereference=True) as tar:
-        listed = json.dumps({"files": {str(path): content_digest(path) for path in files}}, indent=2).encode()
+        listed = json.dumps({"files": {str(path): sha256_of(path) for path in files}}, indent=2).encode()
         first = tarfile.TarInfo(str(ARCHIVED))
         first.size, first.mtime = len(listed), max(int(path.stat().st_mtime) for path in files)
         tar.addfile(first, io.BytesIO(listed))

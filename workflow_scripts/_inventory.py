@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fa_audit.experiments.costs import DEVICES, Costs
-from fa_audit.experiments.grid import Cell, Grid, Setting
+from fa_audit.experiments.grid import Grid, Setting
+from fa_audit.experiments.paths import RunKey
 
 HEADER = ("setting", "nets", "runs", "baselines", "seeds", "trainings", "shared", "done", "CPU h", "GPU h")
 NOTE = (
@@ -72,7 +73,7 @@ def work_of(grid: Grid, members: list[Setting], costs: Costs) -> Work:
     """What the settings of a block ask for."""
     audited = [cell for setting in members for cell in setting.cells("runs")]
     cells = list(dict.fromkeys([*audited, *(cell for setting in members for cell in setting.cells("baselines"))]))
-    own = [cell for cell in cells if cell not in grid.twins]
+    own = [cell for cell in cells if cell not in grid.duplicate_runs]
     trained = [cell for cell in own if _there("checkpoints", "safetensors", cell)]
     to_train = [cell for cell in own if cell not in set(trained)]
     to_audit = [cell for cell in audited if not _there("audits", "json", cell)]
@@ -80,12 +81,14 @@ def work_of(grid: Grid, members: list[Setting], costs: Costs) -> Work:
     return Work(len(own), len(cells) - len(own), len(trained), hours)
 
 
-def _there(folder: str, ending: str, cell: Cell) -> bool:
+def _there(folder: str, ending: str, cell: RunKey) -> bool:
     setting, run, seed = cell
     return Path(f"results/{folder}/{setting}/{run}/seed{seed}.{ending}").exists()
 
 
-def _estimates(grid: Grid, costs: Costs, device: str, to_train: list[Cell], to_audit: list[Cell]) -> Iterator[Hours]:
+def _estimates(
+    grid: Grid, costs: Costs, device: str, to_train: list[RunKey], to_audit: list[RunKey]
+) -> Iterator[Hours]:
     for cells, hours_of in ((to_train, costs.training_hours), (to_audit, costs.audit_hours)):
         for setting, run, seed in cells:
             value = hours_of(grid.settings[setting].spec(run, seed), device)
