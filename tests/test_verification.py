@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from fa_audit.cli import main
-from fa_audit.results.origin import content_digest
+from fa_audit.core.files import sha256_of
 
 TABLE, INPUT, OTHER = "results/tables/t.md", "results/tidy/s/runs.csv", "results/checkpoints/s/dfa/seed1.safetensors"
 NONE = 64 * "0"
@@ -37,9 +37,9 @@ def folder(tmp_path, monkeypatch):
     for name in (TABLE, INPUT, OTHER):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(name)
-    entry = {"sha256": content_digest(TABLE), "inputs": {INPUT: content_digest(INPUT)}}
+    entry = {"sha256": sha256_of(TABLE), "inputs": {INPUT: sha256_of(INPUT)}}
     write("MANIFEST", {"artefacts": {TABLE: entry}, "versions": {}})
-    write("ARCHIVE", {"files": {name: content_digest(name) for name in (TABLE, INPUT, OTHER)}})
+    write("ARCHIVE", {"files": {name: sha256_of(name) for name in (TABLE, INPUT, OTHER)}})
     return tmp_path
 
 
@@ -65,7 +65,7 @@ def test_everything_that_is_recorded_is_compared(folder, capsys):
         (folder / name).write_text("altered")
         status, (line, summary) = verify(capsys)
         assert status == 1 and summary == f"{both}1 not as recorded"
-        assert line.startswith(f"{name}: found SHA-256 {content_digest(name)}; expected SHA-256 ")
+        assert line.startswith(f"{name}: found SHA-256 {sha256_of(name)}; expected SHA-256 ")
         (folder / name).write_text(name)
     (folder / OTHER).unlink()
     assert verify(capsys)[1][0].startswith(f"{OTHER}: found no file; expected SHA-256 ")

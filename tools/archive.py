@@ -29,11 +29,10 @@ from _lock import claim_folder
 from _records import RECORDS, recorded_path, settle
 
 from fa_audit.core.errors import AuditError, printable
-from fa_audit.core.files import write_atomically
+from fa_audit.core.files import sha256_of, write_atomically
 from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.spec import parse_run
 from fa_audit.methods import METHODS
-from fa_audit.results.origin import content_digest
 from fa_audit.results.verification import ARCHIVED, MANIFEST, verified
 from fa_audit.training.sidecar import check_run, read_sidecar
 
@@ -186,7 +185,7 @@ def in_project(path: Path) -> bool:
 def write_tar(part: Path, files: Sequence[Path]) -> None:
     """The same files give the same bytes, whoever packs them; their list is first: half an archive does not verify."""
     with tarfile.open(part, "w", dereference=True) as tar:
-        listed = json.dumps({"files": {str(path): content_digest(path) for path in files}}, indent=2).encode()
+        listed = json.dumps({"files": {str(path): sha256_of(path) for path in files}}, indent=2).encode()
         first = tarfile.TarInfo(str(ARCHIVED))
         first.size, first.mtime = len(listed), max(int(path.stat().st_mtime) for path in files)
         tar.addfile(first, io.BytesIO(listed))

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from fa_audit.core.errors import AuditError
+from fa_audit.core.files import sha256_of
 from fa_audit.core.registry import find_module
-from fa_audit.results.origin import content_digest
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = (ROOT / "workflow_scripts", ROOT / "src")
@@ -52,7 +52,7 @@ def code_digest(*entries: str) -> str:
 
 @cache
 def _content(path: str) -> str:
-    return content_digest(ROOT / path)
+    return sha256_of(ROOT / path)
 
 
 def _shown(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import socket
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake
 
 log = logging.getLogger("workflow")
-gc.disable()  # until `logged`: the imports to come make many objects and no garbage, and torch's take a fifth less time
 
 
 @contextmanager
@@ -35,8 +33,6 @@ def logged(snakemake: Snakemake, *, leftovers: bool = True) -> Iterator[None]:
         leftovers: remove first what a killed job left half-written beside the outputs. Not for a training, which does
             so itself, once it knows that no other process is at work on them.
     """
-    gc.freeze()  # what was imported stays
-    gc.enable()
     try:
         _log_to(snakemake.log[0])
         if job := os.environ.get("SLURM_JOB_ID"):

@@ -17,12 +17,14 @@ from fa_audit import __version__
 from fa_audit.core.errors import AuditError, printable, shortened, unknown
 from fa_audit.core.registry import entry_of, load
 from fa_audit.data import DATASETS
+from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
 
 if TYPE_CHECKING:
     from fa_audit.data.dataset import Dataset
+    from fa_audit.experiments.published import Published
 
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
 
@@ -49,6 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     _verify_parser(
         commands.add_parser("verify", help="check results against MANIFEST.json and an archive's list of them")
     )
+    _scorecard_parser(commands.add_parser("scorecard", help="compare published numbers with the audits that exist"))
     for name, command in (("methods", _methods), ("architectures", _architectures), ("datasets", _datasets)):
         commands.add_parser(name, help=f"list the {name}").set_defaults(command=command)
     return parser
@@ -92,6 +95,15 @@ def _verify_parser(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _scorecard_parser(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=_scorecard)
+    parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="default results")
+    parser.add_argument("--published", type=Path, metavar="YAML", help="default reference/published.yaml")
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="write scorecard.csv, .md and .html there; default the terminal"
+    )
+
+
 def _audit(options: argparse.Namespace) -> int:
     from fa_audit.audit.run_audit import audit
     from fa_audit.core.numerics import set_numerics
@@ -103,7 +115,7 @@ def _audit(options: argparse.Namespace) -> int:
 
     set_numerics(threads=1)
     learner = load_checkpoint(options.checkpoint, method=load_method(options.method) if options.method else None)
-    data = options.data or Path(f"results/data/{learner.spec.dataset}.safetensors")
+    data = options.data or Path(data_file(learner.spec.dataset))
     sidecar, history = (options.checkpoint.with_suffix(suffix) for suffix in (".json", ".csv"))
     facts = read_sidecar(sidecar) if sidecar.exists() else {}
     there = {"trajectory": history} if history.exists() else {}
@@ -243,6 +255,35 @@ def _verify(options: argparse.Namespace) -> int:
     where = printable(" and ".join(map(str, paths)))
     print(f"{where}: {counted}; {f'{len(problems)} not' if problems else 'all'} as recorded")
     return 1 if problems else 0
+
+
+def _scorecard(options: argparse.Namespace) -> int:
+    from fa_audit.experiments.paths import SCORECARD_ENDINGS
+    from fa_audit.results.scorecard import audits_in, made_by, scorecard, summary_line
+    from fa_audit.results.tables.scorecard_text import to_markdown, write_scorecard
+
+    if options.output and options.output.resolve() == options.results.resolve():
+        raise AuditError(
+            f"--output: found '{options.output}', where the workflow keeps its own; expected another folder."
+        )
+    published = _published(options.published)
+    audits = audits_in(options.results, published)
+    rows, remark = scorecard(published, audits), made_by(audits)
+    if options.output:
+        write_scorecard(rows, remark, [options.output / f"scorecard.{ending}" for ending in SCORECARD_ENDINGS])
+        print(f"{options.output}/scorecard.md: {summary_line(rows)}")
+    else:
+        print(to_markdown(rows, remark), end="")
+    return 0
+
+
+def _published(path: Path | None) -> Published:
+    import yaml
+
+    from fa_audit.experiments.published import FILE, read_published
+
+    files = (path or FILE, "schemas/published.schema.yaml", "schemas/config.schema.yaml")
+    return read_published(*(yaml.safe_load(Path(file).read_text(encoding="utf-8")) for file in files))
 
 
 def _methods(options: argparse.Namespace) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -14,12 +13,12 @@ from torch import Tensor, nn
 
 from fa_audit.audit.diagnose import BATCH_SIZE, diagnose
 from fa_audit.audit.report import DiagnosticReport
-from fa_audit.core.errors import AuditError, first_line
+from fa_audit.core.errors import AuditError, first_line, listed
 from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import load
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.data.dataset import Dataset, evaluation_batches
-from fa_audit.networks.trace import Description, untouched
+from fa_audit.networks.trace import Description, accuracy_of
 
 SHOWN = 3  # names of a kind in one message
 
@@ -63,13 +62,6 @@ def _audit(
     if accuracy is None:  # only now: a wrong description is told before a pass over the whole test set
         accuracy = accuracy_of(model, inputs(dataset, entry["image_shape"], device))
     return replace(report, headline_acc=accuracy)
-
-
-def accuracy_of(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """Fraction of correctly classified samples over all batches, the model left as it was."""
-    with untouched(model), torch.no_grad():
-        hits = torch.cat([model(x).argmax(dim=1) == labels for x, labels in batches])
-    return hits.double().mean().item()
 
 
 def _remarks(entry: Mapping[str, Any]) -> str:
@@ -120,16 +112,11 @@ def load_weights(model: nn.Module, path: str) -> None:
         "not the model's": sorted(found.keys() - own.keys()),
         "of another shape": [f"{key} {tuple(found[key].shape)}, not {tuple(own[key].shape)}" for key in reshaped],
     }
-    if problems := [f"{kind}: {_some(names)}" for kind, names in wrong.items() if names]:
+    if problems := [f"{kind}: {listed(names, SHOWN)}" for kind, names in wrong.items() if names]:
         raise AuditError(
             f"{path}: {'; '.join(problems)}. Expected the state dict of {type(model).__name__} as the entry makes it."
         )
     model.load_state_dict(found)
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
 
 
 def inputs(

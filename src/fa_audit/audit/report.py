@@ -19,7 +19,7 @@ from fa_audit.audit.verdicts import (
     three_check_verdict,
 )
 from fa_audit.core.metrics import Measured
-from fa_audit.core.thresholds import LETTERS, DiagnosticThresholds, sign_of
+from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds, sign_of
 
 CREDIT_COLUMNS = ("cosine", "rho", "nudging")
 
@@ -100,7 +100,7 @@ class DiagnosticReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON types; numbers that are NaN or infinite become the strings 'nan', 'inf', '-inf'."""
-        checks = {name: asdict(getattr(self.checks, name)) for name in LETTERS}
+        checks = {name: asdict(getattr(self.checks, name)) for name in CHECK_LABELS}
         return _jsonable(
             {
                 "method": self.method_name,
@@ -164,7 +164,7 @@ class DiagnosticReport:
             yield f"first fired: D1 {epochs['first_scale_flag']}, D2 {epochs['first_reference_flag']}"
 
     def _check_rows(self) -> Iterator[list[str]]:
-        for name, letter in LETTERS.items():
+        for name, letter in CHECK_LABELS.items():
             entry: Check = getattr(self.checks, name)
             outcome = {True: "FIRES", False: "ok", None: "not evaluated"}[entry.fires]
             sign = sign_of(name)

@@ -8,8 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fa_audit.core.errors import AuditError, printable, shortened
-from fa_audit.core.files import read_json
-from fa_audit.results.origin import content_digest
+from fa_audit.core.files import read_json, sha256_of
 
 MANIFEST, ARCHIVED = Path("results/MANIFEST.json"), Path("results/ARCHIVE.json")
 REMAKE = "Unpack it again, or make it again with snakemake --force {} and the --configfile that it was made with."
@@ -86,6 +85,6 @@ def mismatches(recorded: Recorded, home: Path) -> list[str]:
 
 def _found(path: Path) -> str:
     try:
-        return f"SHA-256 {content_digest(path)}" if path.is_file() else "no file"
+        return f"SHA-256 {sha256_of(path)}" if path.is_file() else "no file"
     except OSError as error:
         return f"a file that cannot be read ({error.strerror})"
