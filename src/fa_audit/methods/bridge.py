@@ -45,7 +45,7 @@ class BridgeNet(nn.Module):
 
 
 def stacked_states(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:
-    """Stack the vectors of ``h_0..h_L``, detached, ``(L + 1, B, d)``; with depths ``t_l = l / L``, ``(L + 1, 1, 1)``."""
+    """Stack the vectors of ``h_0..h_L``, detached, ``(L + 1, B, d)``; and ``t_l = l / L``, ``(L + 1, 1, 1)``."""
     vectors = torch.stack([network.read(h.detach()) for h in trace.states])
     t = torch.arange(len(vectors), device=vectors.device, dtype=vectors.dtype) / max(len(vectors) - 1, 1)
     return vectors, t[:, None, None]

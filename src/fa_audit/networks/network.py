@@ -73,7 +73,7 @@ class Network(nn.Module):
         return h + self.lift(delta, h)
 
     def chain(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Run one pass from a leaf ``h_0``; return the points whose gradients are ``g_0..g_L``, and logits ``(B, C)``."""
+        """Run one pass from a leaf ``h_0``; return points whose gradients are ``g_0..g_L``, logits ``(B, C)``."""
         states = [self.embed(x).detach().requires_grad_()]
         for layer in range(len(self.blocks)):
             states.append(self.split(layer, states[-1])[1])
