@@ -1,11 +1,17 @@
-"""The examples in docstrings give what they say."""
+"""The examples in docstrings print what they say."""
 
 import doctest
 from importlib import import_module
 
 import pytest
 
-MODULES = ["core.errors", "core.metrics", "core.thresholds"]
+MODULES = [
+    "audit.diagnose",
+    "core.errors",
+    "core.metrics",
+    "core.thresholds",
+    "networks.contract",
+]
 
 
 @pytest.mark.parametrize("name", MODULES)
