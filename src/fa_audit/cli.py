@@ -30,7 +30,7 @@ DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0 done, 1 bad input or files that do not verify."""
+    """Run the command line and return the exit status: 0 done, 1 bad input or files that do not verify."""
     sys.path.append(os.getcwd())  # methods of the user's own
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
@@ -143,7 +143,11 @@ def _audit(options: argparse.Namespace) -> int:
 
 
 def _same_data(dataset: Dataset, spec: RunSpec, path: Path) -> Dataset:
-    """The data set, if it is the one that the network was trained on."""
+    """Return the data set if it is the one that the network was trained on.
+
+    Raises:
+        AuditError: it has another name.
+    """
     if dataset.name != spec.dataset:
         raise AuditError(
             f"{path}: holds {shortened(dataset.name)}; the network was trained on {shortened(spec.dataset)}. Give the"
@@ -153,16 +157,16 @@ def _same_data(dataset: Dataset, spec: RunSpec, path: Path) -> Dataset:
 
 
 def _about(spec: RunSpec, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What was audited, as the workflow's audits say it; what no sidecar tells is left out."""
+    """Describe the audited run as the workflow's audits do; what the sidecar lacks is left out."""
     from fa_audit.core.provenance import provenance
 
-    told = facts | {key: facts.get("provenance", {}).get(key) for key in ("device", "commit")}
-    known = {key: told[key] for key in ("stopped_after", "seconds", "device", "commit") if told.get(key) is not None}
+    facts = facts | {key: facts.get("provenance", {}).get(key) for key in ("device", "commit")}
+    known = {key: facts[key] for key in ("stopped_after", "seconds", "device", "commit") if facts.get(key) is not None}
     return {"spec": spec.to_dict(), "digest": spec.digest, "provenance": provenance("cpu")} | known
 
 
 def _baseline(path: Path | None, name: str, audited: RunSpec) -> tuple[str, float] | None:
-    """Name and accuracy of a frozen baseline.
+    """Read name and accuracy of a frozen baseline.
 
     Raises:
         AuditError: it is another run, or of another cell than the audited network.
@@ -223,7 +227,7 @@ def _check_device(name: str) -> None:
 
 
 def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
-    """The specification that the command line describes; options that it does not name keep their defaults."""
+    """Build the specification from the command line; options that it lacks keep their defaults."""
     from fa_audit.experiments.config import LARGEST_OPTION
 
     if options.architecture not in ARCHITECTURES:
