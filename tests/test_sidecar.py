@@ -1,4 +1,4 @@
-"""What stands beside a checkpoint: read back or refused in one line, and never taken for that of another run."""
+"""A checkpoint's metadata is read or refused in one line, and never taken for that of another run."""
 
 import json
 import runpy
@@ -14,7 +14,7 @@ from fa_audit.data.dataset import save_dataset
 from fa_audit.training import run_files as runfiles
 from fa_audit.training.checkpoint import Resume
 from fa_audit.training.run_files import train_run
-from fa_audit.training.sidecar import check_run, check_spec, read_sidecar
+from fa_audit.training.sidecar import check_run, check_spec, read_baseline, read_sidecar
 
 sys.path.insert(0, str(ROOT / "workflow_scripts"))
 
@@ -62,7 +62,7 @@ def test_results_that_are_not_whole_are_trained_again(training, trained, name, d
     damage(trained / name)
     training()
     assert (trained / "run.safetensors").read_bytes() == checkpoint
-    facts = read_sidecar(trained / "run.json", "fingerprint")
+    facts = read_sidecar(trained / "run.json")
     check_run(facts, trained / "run.json", checkpoint=trained / "run.safetensors", trajectory=trained / "run.csv")
 
 
@@ -72,33 +72,29 @@ def test_results_of_other_data_code_or_specification_are_trained_again(training,
         training("another run")
 
 
-def test_a_checkpoint_of_another_specification_is_told_with_the_differences(make_spec):
+def test_a_checkpoint_of_another_specification_is_refused_with_the_differences(make_spec):
     check_spec(make_spec("dfa"), make_spec("dfa"), "c.safetensors")
-    words = r"c.safetensors: of another run than expected: .*lr 0.5, not 0.001.* Delete it and run"
+    words = r"c.safetensors: of another run than expected: .*lr 0.5, not 0.001.* Delete it and make it again"
     with pytest.raises(AuditError, match=words):
         check_spec(make_spec("dfa", lr=0.5, width=9), make_spec("dfa"), "c.safetensors")
 
 
-# --- foreign sidecars ----------------------------------------------------------------------------------------------
+# --- what is no sidecar ----------------------------------------------------------------------------------------------
 
-ODD = {
-    "{}": "missing spec, accuracy",
+CONTENTS = {
+    "{}": "missing spec, digest, accuracy, checkpoint_sha256",
     "[]": r"found \[\]",
     "null": "found None",
-    '{"accuracy": "x"}': "missing spec",
     "[" * 5000: "found no JSON",
     '{"accuracy": NaN}': "found no JSON",
     "": "found an empty file",
 }
-ODD_ENTRIES = [
-    ("accuracy", "0.5"), ("accuracy", True), ("accuracy", 10**400), ("accuracy", -1), ("accuracy", None),
-    ("provenance", None), ("provenance", {}), ("provenance", {"device": 1, "commit": "x"}), ("stopped_after", "1"),
-    ("stopped_after", 1.5), ("stopped_after", 10**400), ("seconds", {}), ("digest", 1), ("checkpoint_sha256", []),
-    ("spec", []), ("spec", None), ("spec", {}), ("spec", "abc"),
-]  # fmt: skip
-ODD_FIELDS = [
-    ("lr", 10**400), ("lr", "x"), ("dataset", []), ("method", "\ud800"), ("method", "a\nb"), ("architecture", None),
-    ("architecture_options", []), ("architecture_options", {"width": {}}), ("monitor", {"D1": []}), ("seed", True),
+ENTRIES = [
+    ("accuracy", "0.5"), ("accuracy", True), ("accuracy", 10**400), ("accuracy", None), ("provenance", {}),
+    ("provenance", {"device": 1, "commit": "x"}), ("stopped_after", 1.5), ("seconds", {}), ("digest", 1),
+    ("checkpoint_sha256", None), ("spec", []), ("spec", {"lr": 10**400}), ("spec", {"dataset": []}),
+    ("spec", {"method": "\ud800"}), ("spec", {"method": "a\nb"}), ("spec", {"architecture_options": {"width": {}}}),
+    ("spec", {"monitor": {"D1": []}}), ("spec", {"seed": True}),
 ]  # fmt: skip
 
 
@@ -110,35 +106,36 @@ def refused(capsys, folder, *options):
     return line
 
 
-@pytest.mark.parametrize("text", ODD)
-def test_what_is_no_sidecar_is_refused(trained, tmp_path, text):
-    (tmp_path / "odd.json").write_text(text)
-    with pytest.raises(AuditError, match=rf"odd.json: {ODD[text]}.* delete it and run"):
-        read_sidecar(tmp_path / "odd.json")
+@pytest.mark.parametrize("text", CONTENTS)
+def test_what_is_no_sidecar_is_refused(tmp_path, text):
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(AuditError, match=rf"other.json: {CONTENTS[text]}.*expected .* delete it and "):
+        read_sidecar(tmp_path / "other.json")
 
 
-@pytest.mark.parametrize(("name", "value"), ODD_ENTRIES)
-def test_an_odd_entry_is_one_line(trained, capsys, name, value):
+def test_a_wrong_entry_is_one_line_with_its_place(trained, capsys):
     facts = json.loads((trained / "run.json").read_text())
-    (trained / "run.json").write_text(json.dumps(facts | {name: value}))
-    line = refused(capsys, trained)
-    assert f"run.json: {name}: " in line and "delete it and run the training again" in line
+    for name, value in ENTRIES:
+        wrong = facts["spec"] | value if name == "spec" and value else value
+        (trained / "run.json").write_text(json.dumps(facts | {name: wrong}))
+        line = refused(capsys, trained)
+        assert f"run.json: {name}" in line and "; expected " in line and "delete it and run the training again" in line
 
 
-@pytest.mark.parametrize(("name", "value"), ODD_FIELDS)
-def test_an_odd_specification_is_one_line(trained, capsys, name, value):
+@pytest.mark.parametrize("name", ["checkpoint_sha256", "trajectory_sha256", "stopped_after", "provenance", "spec"])
+def test_a_sidecar_without_an_entry_is_refused(trained, name):
     facts = json.loads((trained / "run.json").read_text())
-    (trained / "odd.json").write_text(json.dumps(facts | {"spec": facts["spec"] | {name: value}}))
-    line = refused(capsys, trained, "--frozen", str(trained / "odd.json"))
-    assert "odd.json: spec: " in line and "delete it and run the training again" in line
+    (trained / "run.json").write_text(json.dumps({key: value for key, value in facts.items() if key != name}))
+    with pytest.raises(AuditError, match=f"run.json: missing {name}; expected what a training writes"):
+        read_sidecar(trained / "run.json")
 
 
-def test_entries_that_are_needed_are_asked_for(trained):
-    facts = json.loads((trained / "run.json").read_text())
-    (trained / "old.json").write_text(json.dumps({key: facts[key] for key in ("spec", "accuracy")}))
-    assert read_sidecar(trained / "old.json")["accuracy"] == facts["accuracy"]
-    with pytest.raises(AuditError, match=r"old.json: missing digest, provenance; expected what a training writes"):
-        read_sidecar(trained / "old.json", "digest", "provenance")
+def test_a_sidecar_and_a_baseline_are_read_as_baselines(trained):
+    run_script("collect_baseline", trained, sidecar="run.json")
+    facts, baseline = (read_baseline(trained / name) for name in ("run.json", "baseline.json"))
+    assert baseline == {"run": "dfa"} | {k: facts[k] for k in ("accuracy", "spec", "digest", "checkpoint_sha256")}
+    with pytest.raises(AuditError, match=r"baseline.json: missing fingerprint, seconds, stopped_after"):
+        read_sidecar(trained / "baseline.json")
 
 
 @pytest.mark.parametrize("column", ["epoch", "layer", "grad_norm", "test_accuracy"])
@@ -192,23 +189,16 @@ def run_script(name, folder, **files):
 
 OUTPUTS = {
     "collect_baseline": {"baseline": "baseline.json"},
-    "sweep_trajectory": {"trajectory": "sweep.csv"},
     "share_run": {"checkpoint": "shared.safetensors", "sidecar": "shared.json", "trajectory": "shared.csv"},
 }
 
 
-def test_a_baseline_is_what_is_known_of_its_run(trained):
-    run_script("collect_baseline", trained, sidecar="run.json")
-    facts, baseline = (json.loads((trained / name).read_text()) for name in ("run.json", "baseline.json"))
-    assert baseline == {"run": "dfa"} | {k: facts[k] for k in ("accuracy", "spec", "digest", "checkpoint_sha256")}
-
-
 @pytest.mark.parametrize("text", ["{}", "[]", '{"accuracy": "x"}', "[" * 5000])
-@pytest.mark.parametrize(("name", "kind"), [("collect_baseline", "sidecar"), ("sweep_trajectory", "audit")])
+@pytest.mark.parametrize(("name", "kind"), [("collect_baseline", "sidecar"), ("share_run", "sidecar")])
 def test_foreign_json_ends_a_job_in_one_line(trained, name, kind, text):
-    (trained / "odd.json").write_text(text)
-    with pytest.raises(SystemExit, match=rf"^{name}: .*odd.json: (found|missing) .*; expected .*$"):
-        run_script(name, trained, trajectory="run.csv", **{kind: "odd.json"})
+    (trained / "other.json").write_text(text)
+    with pytest.raises(SystemExit, match=rf"^{name}: .*other.json: (found|missing) .*; expected .*$"):
+        run_script(name, trained, trajectory="run.csv", checkpoint="run.safetensors", **{kind: "other.json"})
 
 
 def test_a_run_that_cannot_be_copied_is_not_taken_for_a_full_disk(trained):
