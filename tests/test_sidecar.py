@@ -3,6 +3,7 @@
 import json
 import runpy
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ from fa_audit.data.dataset import save_dataset
 from fa_audit.training import run_files as runfiles
 from fa_audit.training.checkpoint import Resume
 from fa_audit.training.run_files import train_run
-from fa_audit.training.sidecar import check_run, check_spec, read_baseline, read_sidecar
+from fa_audit.training.sidecar import check_baseline, check_run, check_spec, read_baseline, read_sidecar
 
 sys.path.insert(0, str(ROOT / "workflow_scripts"))
 
@@ -56,14 +57,14 @@ def test_what_another_process_trained_meanwhile_is_kept(training, trained, monke
 
 
 @pytest.mark.parametrize("name", ["run.safetensors", "run.json", "run.csv"])
-@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"{}")])
-def test_results_that_are_not_whole_are_trained_again(training, trained, name, damage):
+def test_results_that_are_missing_or_damaged_are_trained_again(training, trained, name):
     checkpoint = (trained / "run.safetensors").read_bytes()
-    damage(trained / name)
-    training()
-    assert (trained / "run.safetensors").read_bytes() == checkpoint
-    facts = read_sidecar(trained / "run.json")
-    check_run(facts, trained / "run.json", checkpoint=trained / "run.safetensors", trajectory=trained / "run.csv")
+    for damage in (Path.unlink, lambda path: path.write_bytes(b"{}")):
+        damage(trained / name)
+        training()
+        assert (trained / "run.safetensors").read_bytes() == checkpoint
+        facts = read_sidecar(trained / "run.json")
+        check_run(facts, trained / "run.json", checkpoint=trained / "run.safetensors", trajectory=trained / "run.csv")
 
 
 def test_results_of_other_data_code_or_specification_are_trained_again(training, trained, monkeypatch):
@@ -72,11 +73,15 @@ def test_results_of_other_data_code_or_specification_are_trained_again(training,
         training("another run")
 
 
-def test_a_checkpoint_of_another_specification_is_refused_with_the_differences(make_spec):
+def test_a_file_of_another_run_is_refused_with_the_differences(trained, make_spec):
     check_spec(make_spec("dfa"), make_spec("dfa"), "c.safetensors")
     words = r"c.safetensors: of another run than expected: .*lr 0.5, not 0.001.* Delete it and make it again"
     with pytest.raises(AuditError, match=words):
         check_spec(make_spec("dfa", lr=0.5, width=9), make_spec("dfa"), "c.safetensors")
+    facts, spec = read_baseline(trained / "run.json"), make_spec("dfa", penalty=0.1)
+    check_baseline(facts, "dfa", spec, "b.json")
+    with pytest.raises(AuditError, match=r"b.json: .*frozen_blocks 0, not 3. Expected dfa\+frozen with the network"):
+        check_baseline(facts, "dfa+frozen", spec, "b.json")
 
 
 # --- what is no sidecar ----------------------------------------------------------------------------------------------
@@ -138,34 +143,28 @@ def test_a_sidecar_and_a_baseline_are_read_as_baselines(trained):
         read_sidecar(trained / "baseline.json")
 
 
-@pytest.mark.parametrize("column", ["epoch", "layer", "grad_norm", "test_accuracy"])
-def test_a_trajectory_with_an_empty_number_is_refused(trained, capsys, column):
+def test_a_trajectory_with_an_empty_number_is_refused(trained, capsys):
     header, first, *rows = (trained / "run.csv").read_text().splitlines()
-    cells = first.split(",")
-    cells[header.split(",").index(column)] = ""
-    (trained / "run.csv").write_text("\n".join([header, ",".join(cells), *rows]))
     (trained / "run.json").unlink()
-    assert "run.csv: expected a trajectory" in refused(capsys, trained)
+    for column in ("epoch", "layer", "grad_norm", "test_accuracy"):
+        cells = first.split(",")
+        cells[header.split(",").index(column)] = ""
+        (trained / "run.csv").write_text("\n".join([header, ",".join(cells), *rows]))
+        assert "run.csv: expected a trajectory" in refused(capsys, trained)
 
 
-# --- scripts of the workflow ---------------------------------------------------------------------------------------
+# --- scripts of the workflow -----------------------------------------------------------------------------------------
 
 
-def job(folder):
-    (folder / ".a.csv.123.part.csv").touch()
-    return SimpleNamespace(log=[str(folder / "log")], rule="tidy", output=[str(folder / "a.csv")])
-
-
-def test_a_file_that_cannot_be_read_ends_a_job_in_one_line(tmp_path):
-    with pytest.raises(SystemExit, match=r"^tidy: .*No such file or directory: .*missing'$"), logged(job(tmp_path)):
-        (tmp_path / "missing").read_bytes()
-    assert not list(tmp_path.glob(".*.part*"))
-
-
-def test_a_training_leaves_what_another_process_may_be_writing(tmp_path):
-    with logged(job(tmp_path), leftovers=False):
-        pass
-    assert list(tmp_path.glob(".*.part*"))
+def test_a_job_that_fails_ends_in_one_line_and_leaves_no_temporary_file_but_a_training_s(tmp_path):
+    job = SimpleNamespace(log=[str(tmp_path / "log")], rule="tidy", output=[str(tmp_path / "a.csv")])
+    part = tmp_path / ".a.csv.123.part.csv"
+    part.touch()
+    for leftovers in (False, True):
+        words = r"^tidy: .*No such file or directory: .*missing'$"
+        with pytest.raises(SystemExit, match=words), logged(job, leftovers=leftovers):
+            (tmp_path / "missing").read_bytes()
+        assert part.exists() != leftovers
     assert "leftovers=False" in (ROOT / "workflow_scripts/train.py").read_text()
 
 
@@ -193,14 +192,11 @@ OUTPUTS = {
 }
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", '{"accuracy": "x"}', "[" * 5000])
-@pytest.mark.parametrize(("name", "kind"), [("collect_baseline", "sidecar"), ("share_run", "sidecar")])
-def test_foreign_json_ends_a_job_in_one_line(trained, name, kind, text):
-    (trained / "other.json").write_text(text)
-    with pytest.raises(SystemExit, match=rf"^{name}: .*other.json: (found|missing) .*; expected .*$"):
-        run_script(name, trained, trajectory="run.csv", checkpoint="run.safetensors", **{kind: "other.json"})
-
-
-def test_a_run_that_cannot_be_copied_is_not_taken_for_a_full_disk(trained):
-    with pytest.raises(SystemExit, match=r"^share_run: .*No such file or directory: .*missing'$"):
-        run_script("share_run", trained, checkpoint="missing", sidecar="run.json", trajectory="run.csv")
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_a_job_with_a_wrong_or_missing_file_ends_in_one_line(trained, name):
+    for text in ("{}", "[" * 5000):
+        (trained / "other.json").write_text(text)
+        with pytest.raises(SystemExit, match=rf"^{name}: .*other.json: (found|missing) .*; expected .*$"):
+            run_script(name, trained, trajectory="run.csv", checkpoint="run.safetensors", sidecar="other.json")
+    with pytest.raises(SystemExit, match=rf"^{name}: .*No such file or directory: .*missing'$"):
+        run_script(name, trained, checkpoint="run.safetensors", sidecar="missing", trajectory="run.csv")
