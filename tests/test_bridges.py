@@ -176,15 +176,11 @@ def test_credits_are_finite_differences_of_what_the_net_predicts(make_learner, b
         slopes = differences(lambda h, layer=layer: predicted(h, layer), hand.vectors[layer])
         torch.testing.assert_close(credit, slopes, rtol=1e-6, atol=1e-8)
     assert torch.equal(credits.embedding, credits.blocks[0]) and slopes.abs().max() > 1e-3
-
-
-@BRIDGES
-def test_without_blocks_the_embedding_is_taught_all_the_same(make_learner, batch, method):
-    learner = make_learner(method, shallow=True)
-    hand, credits = ByHand(learner, *batch), method.credits(*arguments(learner, *batch))
+    shallow = make_learner(method, shallow=True)  # the embedding is taught all the same
+    hand, credits = ByHand(shallow, *batch), method.credits(*arguments(shallow, *batch))
     predicted = hand.predicted_loss if method is STATE else hand.value
-    assert credits.blocks == ()
     slopes = differences(lambda h: predicted(h, 0), hand.vectors[0])
+    assert credits.blocks == ()
     torch.testing.assert_close(credits.embedding, slopes, rtol=1e-6, atol=1e-8)
 
 
@@ -259,38 +255,6 @@ def test_the_loss_reaches_nothing_but_the_net(make_learner, batch, method):
         assert (parameter.grad is None) if name.startswith("average.") else parameter.grad.any(), name
 
 
-@BRIDGES
-def test_the_network_learns_from_its_credits_alone(make_learner, batch, method):
-    learner = make_learner(method)
-    (x, labels), network = batch, learner.network
-    credits, h, expected = method.credits(*arguments(learner, x, labels)), network.embed(x), {}
-    for index, (block, a) in enumerate(zip(network.blocks, credits.blocks, strict=True)):
-        f = block(h.detach())
-        signal = a / ((a**2).mean(dim=1, keepdim=True).sqrt() + 1e-6)
-        loss = (f * signal).sum(dim=1).mean()
-        (expected[f"blocks.{index}.inner.weight"],) = torch.autograd.grad(loss, block.inner.weight)
-        h = h.detach() + f.detach()
-    loss = F.cross_entropy(network.head(h), labels)
-    (expected["head.linear.weight"],) = torch.autograd.grad(loss, network.head.linear.weight)
-    learn(learner, x, labels, torch.Generator())
-    for name, gradient in expected.items():
-        torch.testing.assert_close(network.get_parameter(name).grad, gradient, rtol=1e-10, atol=1e-14)
-
-
-@BRIDGES
-def test_the_net_comes_closer_to_its_targets(make_learner, batch, method):
-    learner = make_learner(method, lr=3e-3)
-    optimiser, before = learner.optimiser(), [p.clone() for p in learner.state.parameters()]
-    losses = [loss_of(learner, *batch).item()]
-    for _ in range(60):
-        optimiser.zero_grad()
-        learn(learner, *batch, torch.Generator().manual_seed(9))
-        optimiser.step()
-        losses.append(loss_of(learner, *batch).item())
-    assert losses[-1] < 0.5 * losses[0]
-    assert not any(map(torch.equal, learner.state.parameters(), before))
-
-
 @pytest.mark.parametrize("method", [STATE, CREDIT, KolenPollack()])
 def test_weight_decay_spares_bridges_but_not_mirrored_weights(make_learner, method):
     learner = make_learner(method, lr=0.01, weight_decay=0.5)
@@ -332,19 +296,12 @@ class Recording(CreditBridge):
         return found
 
 
-@pytest.mark.parametrize(("epochs", "warm"), [(1, 1), (3, 1), (5, 1), (6, 2), (10, 2)])
+@pytest.mark.parametrize(("epochs", "warm"), [(1, 1), (5, 1), (6, 2)])
 def test_the_first_fifth_of_the_epochs_learns_from_dfa(make_spec, dataset, epochs, warm):
     method = Recording(hidden=HIDDEN)
     train(make_spec("credit_bridge", epochs=epochs), dataset, method=method)
     per_epoch = 4 + 1  # minibatches, and the epoch's observation
     assert method.direct == [True] * (warm * per_epoch) + [False] * ((epochs - warm) * per_epoch)
-
-
-def test_in_its_warm_up_a_credit_bridge_is_dfa_with_a_net_in_training(make_spec, dataset):
-    bridge, dfa = (train(make_spec(method, epochs=1), dataset).learner for method in ("credit_bridge", "dfa"))
-    assert all(map(torch.equal, bridge.network.parameters(), dfa.network.parameters()))
-    untrained = build(bridge.spec, dataset.image_shape, CLASSES).state
-    assert not any(map(torch.equal, bridge.state.value.parameters(), untrained.value.parameters()))
 
 
 # --- the soft minimum ------------------------------------------------------------------------------------------------
@@ -387,11 +344,6 @@ def test_the_soft_minimum_goes_from_the_minimum_to_the_mean(values):
     assert softmin(values, 1e-9) == pytest.approx(min(values), abs=1e-8)
     assert softmin(values, 1e9) == pytest.approx(math.fsum(values) / len(values), abs=2e-5)
     assert softmin(values, 0.5) <= softmin(values, 5.0) + 1e-12
-
-
-@given(st.floats(-1e6, 1e6), temperatures, st.integers(1, 8))
-def test_the_soft_minimum_of_equal_values_is_their_value(value, tau, count):
-    assert softmin([value] * count, tau) == pytest.approx(value, rel=1e-13, abs=1e-14 * tau)
 
 
 def test_the_soft_minimum_is_taken_over_the_draws():
