@@ -155,14 +155,11 @@ def test_the_net_has_three_hidden_layers_and_reads_state_depth_and_error():
     found = made(h, torch.tensor([0.25, 0.75], dtype=torch.float64)[:, None, None], error)
     by_hand = torch.stack([net(made, h[0], 0.25, error), net(made, h[1], 0.75, error)])
     torch.testing.assert_close(found, by_hand, rtol=1e-12, atol=1e-14)
-
-
-def test_the_net_is_drawn_from_its_generator_alone():
     before = torch.get_rng_state()
-    first, again, other = (BridgeNet(4, 3, 1, 5, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
-    assert torch.equal(torch.get_rng_state(), before)
-    assert all(map(torch.equal, first.parameters(), again.parameters()))
-    assert not any(map(torch.equal, first.parameters(), other.parameters()))
+    again, other = (BridgeNet(WIDTH, CLASSES, 2, HIDDEN, torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    assert torch.equal(torch.get_rng_state(), before)  # drawn from its generator alone
+    assert torch.equal(again.layers[0].weight.double(), made.layers[0].weight)
+    assert not torch.equal(again.layers[0].weight, other.layers[0].weight)
 
 
 @KINDS
@@ -332,21 +329,8 @@ def test_the_soft_minimum_is_the_log_mean_exp(ratios, tau):
     assert min(values) - 1e-14 * scale <= found <= mean + 1e-14 * scale
 
 
-@given(ratios, temperatures, st.floats(-1e6, 1e6))
-def test_shifting_all_values_shifts_the_soft_minimum(ratios, tau, shift):
-    values, moved = ([tau * (ratio + by) for ratio in ratios] for by in (0, shift))
-    scale = max(map(abs, (*values, *moved))) + tau
-    assert softmin(moved, tau) == pytest.approx(softmin(values, tau) + tau * shift, rel=0, abs=1e-14 * scale)
-
-
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=8))
 def test_the_soft_minimum_goes_from_the_minimum_to_the_mean(values):
     assert softmin(values, 1e-9) == pytest.approx(min(values), abs=1e-8)
     assert softmin(values, 1e9) == pytest.approx(math.fsum(values) / len(values), abs=2e-5)
     assert softmin(values, 0.5) <= softmin(values, 5.0) + 1e-12
-
-
-def test_the_soft_minimum_is_taken_over_the_draws():
-    values = torch.randn(4, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    expected = [[exact_soft_minimum(values[:, i, j].tolist(), 0.3) for j in range(3)] for i in range(2)]
-    torch.testing.assert_close(soft_minimum(values, 0.3), torch.tensor(expected, dtype=torch.float64))
