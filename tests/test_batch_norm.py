@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from networks import CLASSES, SHAPE, assert_same, batch_of, by_hand, rough_learner, spec_of, vector
+from networks import assert_same, batch_of, by_hand, rough_learner, spec_of, vector
 from torch import nn
 
 from fa_audit.audit.run_audit import audit
@@ -162,18 +162,6 @@ def test_an_interrupted_training_continues_with_its_statistics(dataset, tmp_path
         train(spec, dataset, resume=Interrupting(tmp_path / "resume", "same"))
     again = train(spec, dataset, resume=Resume(tmp_path / "resume", "same"))
     assert_same_bits(learner_tensors(again.learner), learner_tensors(train(spec, dataset).learner))
-
-
-@normalised_by_batch
-def test_observing_a_network_leaves_its_statistics_alone(dataset, name):
-    network = build(spec_of(name), SHAPE, CLASSES).network.train()
-    x, labels = batch_of()
-    before = statistics(network)
-    with keeping_statistics(network):
-        reference(network, x.float(), labels)
-    assert_same_bits(statistics(network), before)
-    reference(network, x.float(), labels)
-    assert int(network.embed[1].num_batches_tracked) == 1
 
 
 @normalised_by_batch

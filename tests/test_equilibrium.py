@@ -212,17 +212,6 @@ def test_the_energy_is_half_the_sum_of_squared_errors(make_learner, batch, resid
 # --- a few steps by hand ---------------------------------------------------------------------------------------------
 
 
-def test_one_step_moves_the_last_state_alone_by_the_nudge(make_learner, batch):
-    """``h_L - alpha beta dCE/dh_L``, whence a credit of ``alpha dCE/dh_L`` for the last block and none below."""
-    x, labels = batch
-    learner = make_learner(EP(beta=0.7, steps=1, alpha=0.3))
-    credits = credits_of(learner, x, labels)
-    slope = loss_slope(learner.network, free_states(learner.network, x)[-1], labels)
-    torch.testing.assert_close(credits.blocks[-1], 0.3 * slope, rtol=1e-10, atol=1e-14)
-    for other in (credits.embedding, *credits.blocks[:-1]):
-        assert other.abs().max().item() < 1e-14
-
-
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize(("residual", "terminal_norm"), NETWORKS)
 def test_credits_and_update_are_those_of_the_written_out_relaxation(
@@ -242,27 +231,3 @@ def test_credits_and_update_are_those_of_the_written_out_relaxation(
     learn(learner, x, labels, torch.Generator())
     for (name, p), gradient in zip(taught_parameters(learner.network).items(), update, strict=True):
         assert torch.allclose(p.grad, gradient, rtol=1e-9, atol=1e-13), name
-
-
-def test_a_sample_relaxes_as_if_it_were_alone(make_learner, batch):
-    x, labels = batch
-    learner = make_learner(EP())
-    together = credits_of(learner, x, labels)
-    alone = [credits_of(learner, x[i : i + 1], labels[i : i + 1]) for i in range(BATCH)]
-    for layer in range(DEPTH):
-        rows = torch.cat([credits.blocks[layer] for credits in alone])
-        torch.testing.assert_close(together.blocks[layer], rows, rtol=1e-10, atol=1e-14)
-
-
-def test_the_penalty_adds_the_gradient_of_the_residual_energy_of_the_forward_pass(make_learner, batch):
-    x, labels = batch
-    plain, penalised = make_learner(EP()), make_learner(EP(), penalty=0.2)
-    for learner in (plain, penalised):
-        learn(learner, x, labels, torch.Generator())
-    h = free_states(plain.network, x)[0]
-    for layer, block in enumerate(plain.network.blocks):
-        residual = following(plain.network, layer, h) - h
-        (gradient,) = torch.autograd.grad(0.2 * residual.square().sum(dim=1).mean(), block.outer.weight)
-        added = penalised.network.blocks[layer].outer.weight.grad - block.outer.weight.grad
-        torch.testing.assert_close(added, gradient, rtol=1e-10, atol=1e-14)
-        h = (h + residual).detach()
