@@ -156,7 +156,7 @@ DAMAGED_FILES = {
     "cut in its header": (lambda content: content[:100], "not a data set written by fa-audit"),
     "cut by a byte": (lambda content: content[:-1], "not a data set written by fa-audit"),
     "a pickle": (lambda content: pickle.dumps({}), "not a data set written by fa-audit"),
-    "a bit": (flipped, "train_images altered .*. Delete it and make this file alone again"),
+    "a bit": (flipped, "train_images altered .*. Delete it and make it alone"),
     "another mean": (lambda content: content.replace(b"[0.4]", b"[0.5]"), "description altered"),
 }
 
@@ -168,7 +168,7 @@ def test_damaged_files_are_refused(dataset, tmp_path, damage):
     (tmp_path / "tiny").write_bytes(change((tmp_path / "tiny").read_bytes()))
     with pytest.raises(AuditError, match=rf"tiny: {words}"):
         load_dataset(tmp_path / "tiny")
-    for name, words in (("missing", "no such file; make this file alone again"), (".", "not a data set")):
+    for name, words in (("missing", "no such file; make it alone"), (".", "not a data set")):
         with pytest.raises(AuditError, match=words):
             load_dataset(tmp_path / name)
 

@@ -62,7 +62,7 @@ def test_a_damaged_state_is_not_resumed(disturbed, tmp_path, damage):
 def test_damaged_data_are_not_trained_on(disturbed, tmp_path, damage):
     (tmp_path / "d.safetensors").write_bytes(DAMAGES[damage](disturbed.data.read_bytes()))
     line = refused(disturbed, tmp_path, *disturbed.arguments(data="d.safetensors"))
-    assert "d.safetensors" in line and "elete it and make this file alone again" in line
+    assert "d.safetensors" in line and "elete it and make it alone" in line
     assert not list(tmp_path.glob("*net*"))
 
 
