@@ -1,13 +1,14 @@
-# What is looked at before the first job, and what a person is told.
+# What is looked at before the first job, and what is said to a reader.
 
 from _cluster import check_requests, cluster_devices
 from _command import dry_run, targets
 from _folder import check_data, check_places, check_times, check_writable
-from _inventory import inventory
 from _lock import claim_folder
 from _machine import check_gpu_limit, most_cards
-from _messages import plan, results, way_on
 from _records import note_started, settle, settle_after_a_kill
+from fa_audit.experiments.plan import plan_table
+from fa_audit.results.verdict_summary import verdict_lines
+from snakemake.logging import logger
 
 if workflow.is_main_process:
     readable(check_places)()
@@ -25,17 +26,6 @@ def table_alone():
     return dry_run() and runs > LARGE
 
 
-def say_inventory():
-    """A dry run ends before `onstart`; its table is printed while the plan is made."""
-    if GRID.settings and dry_run():
-        print(inventory(GRID, COSTS), file=sys.stderr)
-    if table_alone() and not targets():
-        print(
-            f"More than {LARGE:,} runs: this table alone. Every job: snakemake -n all (minutes).",
-            file=sys.stderr,
-        )
-
-
 def devices():
     """Where jobs compute, in words, once nothing speaks against it."""
     limits = {n: r.value for n, r in workflow.global_resources.items() if not n.startswith("_")}
@@ -51,33 +41,62 @@ def devices():
     return f"GPU, {limits['gpu']} at a time" if limits["gpu"] else "CPU"
 
 
+# ---- what is said; the logger fa-audit tells these messages from Snakemake's own by their part
+
+
+def say(part, *lines):
+    logger.info("\n".join(lines), extra={"fa_audit": part})
+
+
+def say_inventory():
+    """The table of the grid, which the logger fa-audit prints at the end of a dry run."""
+    if GRID.settings and dry_run():
+        say("table", plan_table(GRID, COSTS))
+    if table_alone() and not targets():
+        say(
+            "note",
+            f"More than {LARGE:,} runs: this table alone. Every job: snakemake -n all (minutes).",
+        )
+
+
 @readable
 def start_work():
     claim_folder()
     check_times(Path(workflow.basedir))
     check_data(data_sets())
-    banner = plan(GRID, devices(), COSTS, model_files("json"))
+    device = devices()
     note_started(str(path) for job in workflow.dag.needrun_jobs() for path in job.output)
-    print(banner, file=sys.stderr)
+    models = model_files("json")
+    done = sum(os.path.exists(path) for path in models)
+    say(
+        "start",
+        "",
+        f"fa-audit on {device}. Progress of a training: results/logs/train_network/",
+        *([f"{len(models)} models, {done} audited already"] if models else []),
+        *([plan_table(GRID, COSTS)] if GRID.settings else []),
+        "",
+    )
 
 
 def say_results():
     readable(settle)()
-    print(
-        results(
-            GRID,
-            [
-                *(scorecard_files() if published_cells() else []),
-                *figure_files(),
-                *table_files(),
-                *sweep_tables(),
-                *model_files("md"),
-            ],
-        ),
-        file=sys.stderr,
-    )
+    made = {
+        "scorecard": scorecard_files()[:1] if published_cells() else [],
+        "figures": figure_files()[::2],
+        "tables": table_files()[1::4],
+        "models": model_files("md"),
+    }
+    say("results", *verdict_lines(sorted(GRID.settings)), "", *places(made), "logs       results/logs/")
+
+
+def places(made):
+    """One line per kind of artefact: its folder, and the first of its files."""
+    for kind, paths in made.items():
+        if there := [Path(path) for path in paths if Path(path).exists()]:
+            names = [path.name for path in there[:3]] + ["..."] * (len(there) > 3)
+            yield f"{kind:<10} {there[0].parent}/ ({', '.join(names)})"
 
 
 def say_how_to_go_on(log_files):
     readable(settle)()
-    print(way_on(log_files[0]), file=sys.stderr)
+    say("stopped", f"  messages   {log_files[0]}", "  results are kept; a training goes on after its last epoch.")

@@ -46,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     _audit_parser(commands.add_parser("audit", help="audit a checkpoint"))
     _report_parser(commands.add_parser("report", help="fill in the reporting template from the audits of one cell"))
     _train_parser(commands.add_parser("train", help="train one network and write its checkpoint"))
+    _plan_parser(commands.add_parser("plan", help="print the runs of a configuration and the hours that they will take"))
     _verify_parser(
         commands.add_parser("verify", help="check results against MANIFEST.json and an archive's list of them")
     )
@@ -83,6 +84,11 @@ def _train_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--device", default="cpu")
+
+
+def _plan_parser(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=_plan)
+    parser.add_argument("--configfile", type=Path, default=Path("config.yaml"), metavar="FILE", help="the configuration")
 
 
 def _verify_parser(parser: argparse.ArgumentParser) -> None:
@@ -231,6 +237,21 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
         batch_size=options.batch_size,
         seed=options.seed,
     )
+
+
+def _plan(options: argparse.Namespace) -> int:
+    import yaml
+
+    from fa_audit.experiments.config_file import check_config_file
+    from fa_audit.experiments.costs import read_costs
+    from fa_audit.experiments.grid import read_grid
+    from fa_audit.experiments.plan import plan_table
+
+    check_config_file(options.configfile)
+    config = yaml.safe_load(options.configfile.read_text("utf-8-sig"))
+    grid = read_grid(config, yaml.safe_load(Path("schemas/config.schema.yaml").read_text("utf-8")))
+    print(plan_table(grid, read_costs("benchmarks/costs.json")))
+    return 0
 
 
 def _verify(options: argparse.Namespace) -> int:
