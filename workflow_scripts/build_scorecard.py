@@ -23,7 +23,7 @@ with logged(snakemake):
     rows, remark = scorecard(published, audits), made_by(audits)
     digests = [audit["digest"] for audit in audits]
     origin = origin_of({"kind": "scorecard"}, digests, [files.published, *files.audits])
-    write_tables({out.csv: rows}, out.digests)
+    write_tables({out.csv: rows})
     write_text(out.markdown, to_markdown(rows, remark))
     write_text(out.html, to_html(rows, remark))
     write_json(out.origin, origin.to_dict())

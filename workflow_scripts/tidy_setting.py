@@ -14,4 +14,4 @@ with logged(snakemake):
     paths = dict(zip(map(tuple, snakemake.params.cells), snakemake.input.trajectories, strict=True))
     tables = {"runs": runs_table(audits), "layers": layers_table(audits), "work": work_table(audits)}
     tables["trajectories"] = trajectories_table(paths)
-    write_tables({snakemake.output[name]: table for name, table in tables.items()}, snakemake.output.digests)
+    write_tables({snakemake.output[name]: table for name, table in tables.items()})

@@ -1,24 +1,24 @@
-"""Which project files a script runs: the files whose edits must rerun its jobs."""
+"""Find the files that a script runs by following its imports: their edits make its results stale."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import json
 import os
 from functools import cache
 from pathlib import Path
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.registry import find_module
-from fa_audit.results.origin import content_digest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[3]
 PROJECT = (ROOT / "workflow_scripts", ROOT / "src")
 
 
 @cache
 def code_files(*entries: str) -> list[str]:
-    """The project files that `entries` import, directly or not, and the entries; paths relative to the root.
+    """List the project files that `entries` import, directly or not, and the entries; paths relative to the root.
 
     A method outside the project is followed in the working folder and in the folders in PYTHONPATH.
 
@@ -42,17 +42,21 @@ def code_files(*entries: str) -> list[str]:
 
 @cache
 def code_digest(*entries: str) -> str:
-    """The entries of `code_files`, and one digest of the contents of all files that it finds, wherever they lie.
+    """Return one digest of the contents of all files that `code_files` finds, and the entries.
 
     A job's parameter: some thirty input files for each of ten thousand runs would make planning them slow.
     """
-    contents = sorted(_content(path) for path in code_files(*entries))
-    return " ".join([hashlib.sha256("".join(contents).encode()).hexdigest()[:16], *entries])
+    return " ".join([digest_of(sorted(_content(path) for path in code_files(*entries))), *entries])
+
+
+def digest_of(value: object) -> str:
+    """Return a short digest of a value of JSON types."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @cache
 def _content(path: str) -> str:
-    return content_digest(ROOT / path)
+    return hashlib.sha256((ROOT / path).read_bytes()).hexdigest()
 
 
 def _shown(path: Path) -> str:
@@ -61,7 +65,7 @@ def _shown(path: Path) -> str:
 
 @cache
 def _imports(path: Path) -> tuple[str, ...]:
-    """Modules named in import statements anywhere in a file; names imported from a package may be modules too."""
+    """List the modules that a file imports anywhere; names imported from a package may be modules too."""
     names: list[str] = []
     for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.Import):
@@ -80,6 +84,6 @@ def _parsed(path: Path) -> ast.Module:
 
 @cache
 def _module_file(name: str) -> Path | None:
-    """The file of a module of this project or of its user, or None for everything else."""
+    """Return the file of a module of this project or of its user, or None for everything else."""
     users = [Path(folder).resolve() for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
     return find_module(name, [*PROJECT, Path.cwd(), *users])
