@@ -47,9 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     _report_parser(commands.add_parser("report", help="fill in the reporting template from the audits of one cell"))
     _train_parser(commands.add_parser("train", help="train one network and write its checkpoint"))
     _plan_parser(commands.add_parser("plan", help="print the runs of a configuration and the hours that they will take"))
-    _verify_parser(
-        commands.add_parser("verify", help="check results against MANIFEST.json and an archive's list of them")
-    )
+    verify = commands.add_parser("verify", help="compare results with the SHA-256 that is recorded of them")
+    verify.set_defaults(command=_verify)
     for name, command in (("methods", _methods), ("architectures", _architectures), ("datasets", _datasets)):
         commands.add_parser(name, help=f"list the {name}").set_defaults(command=command)
     return parser
@@ -89,13 +88,6 @@ def _train_parser(parser: argparse.ArgumentParser) -> None:
 def _plan_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_plan)
     parser.add_argument("--configfile", type=Path, default=Path("config.yaml"), metavar="FILE", help="the configuration")
-
-
-def _verify_parser(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(command=_verify)
-    parser.add_argument(
-        "manifest", type=Path, nargs="?", help="default results/MANIFEST.json, and an archive's results/ARCHIVE.json"
-    )
 
 
 def _audit(options: argparse.Namespace) -> int:
@@ -255,14 +247,11 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from fa_audit.results.verification import ARCHIVED, MANIFEST, verified
+    from fa_audit.results.verification import mismatches, recorded
 
-    there = [path for path in (MANIFEST, ARCHIVED) if path.exists()]
-    paths = [options.manifest] if options.manifest else there or [MANIFEST]
-    problems, counted = verified(paths)
-    print("\n".join(problems), end="\n" if problems else "")
-    where = printable(" and ".join(map(str, paths)))
-    print(f"{where}: {counted}; {f'{len(problems)} not' if problems else 'all'} as recorded")
+    digests = recorded()
+    problems = list(mismatches(digests))
+    print("\n".join([*problems, f"{len(digests)} files, {f'{len(problems)} not' if problems else 'all'} as recorded"]))
     return 1 if problems else 0
 
 
