@@ -107,7 +107,7 @@ def test_half_an_archive_does_not_verify(packed, tmp_path):
     assert verify(folder).returncode == 1
 
 
-def test_an_archive_names_no_user_holds_no_unfinished_work_and_is_the_same_from_linked_folders(packed, project, tmp_path):
+def test_an_archive_names_no_user_holds_no_unfinished_work_and_follows_links(packed, project, tmp_path):
     with tarfile.open(packed) as tar:
         members = tar.getmembers()
     assert {member.name.split("/")[0] for member in members} == {"results", ".snakemake", "tiny.yaml"}

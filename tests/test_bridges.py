@@ -254,7 +254,7 @@ def test_the_loss_reaches_nothing_but_the_net(make_learner, batch, method):
     learner = make_learner(method)
     network, run, labels, state = arguments(learner, *batch)
     method.auxiliary_loss(network, run, labels, state, torch.Generator()).backward()
-    assert run.top.grad is None and all(p.grad is None for p in learner.network.parameters())
+    assert run.head_input.grad is None and all(p.grad is None for p in learner.network.parameters())
     for name, parameter in learner.state.named_parameters():
         assert (parameter.grad is None) if name.startswith("average.") else parameter.grad.any(), name
 

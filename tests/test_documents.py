@@ -11,7 +11,7 @@ from projects import ROOT
 
 from fa_audit.audit.audit_file import CREDITS, DEEP, STATES
 from fa_audit.audit.run_audit import audit
-from fa_audit.core.thresholds import LETTERS, DiagnosticThresholds
+from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds
 from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.published import FILE, read_published
 from fa_audit.methods import METHODS
@@ -71,7 +71,7 @@ def places():
 
 
 def test_every_check_layer_and_credit_of_an_audit_has_its_place_in_a_card():
-    expected = {f"checks.{name}" for name in LETTERS} | {f"credit[].{name}" for name in CREDITS}
+    expected = {f"checks.{name}" for name in CHECK_LABELS} | {f"credit[].{name}" for name in CREDITS}
     expected |= {f"layers[].{name}" for name in STATES if name != "layer"} | {f"deep.{name}" for name in DEEP}
     expected |= {"finite", "feature_drift", "first_flags.first_scale_flag", "first_flags.first_reference_flag"}
     assert expected <= places()
@@ -82,7 +82,7 @@ def test_what_the_cards_name_is_in_a_real_audit_and_its_tables(make_spec, datase
     spec = make_spec("dfa", epochs=1)
     trained = train(spec, dataset)
     audited = audit(trained.learner, dataset, 0.5, trajectory=trained.history).to_dict()
-    assert tuple(audited["checks"]) == tuple(LETTERS) and set(audited["layers"][0]) == set(STATES)
+    assert tuple(audited["checks"]) == tuple(CHECK_LABELS) and set(audited["layers"][0]) == set(STATES)
     assert set(audited["credit"][0]) == set(CREDITS) and set(audited["deep"]) == set(DEEP)
     about = {"setting": "tiny", "run": "dfa", "seed": 3, "spec": spec.to_dict(), "baseline_runs": {}}
     about |= dict.fromkeys(("stopped_after", "digest", "seconds", "device", "commit"))

@@ -338,7 +338,7 @@ NETWORKS["no norm"] = {"terminal_norm": False}
 def everything(learner, run):
     """Bits that `credits` must leave alone: tensors of learner and trace, gradients, modes, random stream."""
     modules = (learner.network, learner.state)
-    tensors = [*learner_tensors(learner).values(), *run.states, *run.residuals, run.top, run.logits]
+    tensors = [*learner_tensors(learner).values(), *run.states, *run.residuals, run.head_input, run.logits]
     tensors += [p.grad for module in modules for p in module.parameters()] + [torch.get_rng_state()]
     flags = [m.training for module in modules for m in module.modules()]
     flags += [p.requires_grad for module in modules for p in module.parameters()] + [torch.is_grad_enabled()]

@@ -10,12 +10,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 from fa_audit import DiagnosticThresholds
-from fa_audit.audit.model_audit import accuracy_of, audit_model, build_model, fitted, inputs
+from fa_audit.audit.model_audit import audit_model, build_model, fitted, inputs
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.models import DEFAULTS, model_entry
 from fa_audit.networks.description import READS, describe
-from fa_audit.networks.trace import Description
+from fa_audit.networks.trace import Description, accuracy_of
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = yaml.safe_load((ROOT / "schemas/config.schema.yaml").read_text())

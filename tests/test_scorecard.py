@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from projects import ROOT
 
 from fa_audit.experiments.published import Entry, read_published
-from fa_audit.results.figures.scorecard import REACH, draw
+from fa_audit.results.figures.scorecard_figure import REACH, draw
 from fa_audit.results.scorecard import COLUMNS, judge, made_by, margin, scorecard, summary_line
 from fa_audit.results.statistics import summarise
-from fa_audit.results.tables.scorecard import to_html, to_markdown
+from fa_audit.results.tables.scorecard_text import to_html, to_markdown
 
 SCHEMAS = [yaml.safe_load((ROOT / f"schemas/{name}.schema.yaml").read_text()) for name in ("published", "config")]
 HIT, MISS, ABSENT = "reproduced", "not reproduced", "not run"

@@ -77,7 +77,7 @@ def test_both_kinds_of_trace_compute_the_network(residual, terminal_norm):
     logits, states = by_hand(network, x, residual, terminal_norm)
     for local in (True, False):
         run = trace(network, x, local=local)
-        torch.testing.assert_close((run.logits, run.top, *run.states), (logits, states[-1], *states))
+        torch.testing.assert_close((run.logits, run.head_input, *run.states), (logits, states[-1], *states))
         if residual:
             torch.testing.assert_close(run.residuals, tuple(b - a for a, b in pairwise(states)))
 

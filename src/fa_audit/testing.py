@@ -40,7 +40,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.metrics import cosine
 from fa_audit.core.randomness import generator, seeded
 from fa_audit.core.registry import class_literals
@@ -246,7 +246,7 @@ def _odd(tensors: Mapping[str, Tensor]) -> list[str]:
 
 
 def _few(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return listed(names, most=3)
 
 
 # --- credits ---------------------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ class LogHandler(LogHandlerBase):
             return [text] if (text := self.format(record)) and text != "None" else []
         if part == STOPPED:
             return [*self.failures.lines(), record.getMessage()]
-        if part or not self.running and event is None:
+        if part or (event is None and not self.running):
             return [] if record.getMessage() in CHATTER else [record.getMessage()]
         return self.lines_of_event(event, record)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import jsonschema
 
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.files import read_json
-from fa_audit.core.thresholds import LETTERS
+from fa_audit.core.thresholds import CHECK_LABELS
 
 AUDIT = (
     "an audit's JSON: results/audits/SETTING/RUN/seed*.json, results/models/NAME.json, or what"
@@ -66,9 +66,8 @@ def read_cell(paths: Sequence[str | Path]) -> Cell:
     (first, reference), *others = audits.items()
     for path, audit in others:
         if differences := list(_differences(_identity(reference), _identity(audit))):
-            more = f" and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
             raise AuditError(
-                f"{path}: another cell than {first}; it differs in {', '.join(differences[:SHOWN])}{more}."
+                f"{path}: another cell than {first}; it differs in {listed(differences, SHOWN)}."
                 " Expected the same specification but for the seed: one report for each cell."
             )
     return _ordered(audits)
@@ -217,7 +216,7 @@ SCHEMA = _object(
         ),
         "headline_acc": FRACTION,
         "baselines": _object("the frozen baselines", {"own": FRACTION, "own_name": TEXT, "bp": FRACTION}),
-        "checks": _object("the checks", _each(LETTERS, CHECK) | _each(("depth", "depth_strict"), MARGIN_CHECK)),
+        "checks": _object("the checks", _each(CHECK_LABELS, CHECK) | _each(("depth", "depth_strict"), MARGIN_CHECK)),
         "finite": YES,
         "layers": _list("a non-empty list of states", STATE, minItems=1),
         "credit": _list("a list of blocks", _object("the credit of one block", _each(CREDITS, MEASURED))),

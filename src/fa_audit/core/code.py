@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from fa_audit.core.errors import AuditError
+from fa_audit.core.files import sha256_of
 from fa_audit.core.registry import find_module
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -56,7 +57,7 @@ def digest_of(value: object) -> str:
 
 @cache
 def _content(path: str) -> str:
-    return hashlib.sha256((ROOT / path).read_bytes()).hexdigest()
+    return sha256_of(ROOT / path)
 
 
 def _shown(path: Path) -> str:

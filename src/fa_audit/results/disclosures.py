@@ -15,7 +15,7 @@ from typing import Any
 from scipy import stats
 
 from fa_audit.audit.audit_file import CREDITS, DEEP, PRECISION, Cell, number
-from fa_audit.core.thresholds import LETTERS, DiagnosticThresholds
+from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds
 
 Audit = Mapping[str, Any]
 PAPER_SAMPLES, PAPER_BATCHES = 128, 10
@@ -222,7 +222,7 @@ def _missing(cell: Cell) -> str:
 def _measured(audit: Audit) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Everything that may be absent, with its name."""
     yield "accuracy", {"value": audit["headline_acc"], "reason": "no headline accuracy"}
-    yield from ((f"check {letter}", audit["checks"][name]) for name, letter in LETTERS.items())
+    yield from ((f"check {letter}", audit["checks"][name]) for name, letter in CHECK_LABELS.items())
     for names, places in ((PRECISION, audit["layers"]), (CREDITS, audit["credit"])):
         yield from ((name.replace("_", " "), place[name]) for place in places for name in names)
     yield from ((f"deep {name.replace('_', ' ')}", audit["deep"][name]) for name in DEEP if name in audit["deep"])

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from fa_audit.audit.audit_file import Cell, number
-from fa_audit.core.thresholds import LETTERS, sign_of
+from fa_audit.core.thresholds import CHECK_LABELS, sign_of
 from fa_audit.results.disclosures import by_seed, disclosures
 from fa_audit.results.statistics import summarise
 from fa_audit.results.tables import formats
@@ -228,7 +228,7 @@ def _check_table(cell: Cell) -> Table:
     rows = [
         (f"{letter} {check['name']}", f"{sign_of(name)} {check['threshold']:g}", str(label),
          Number(number(check["value"])), OUTCOMES[check["fires"]])
-        for name, letter in LETTERS.items()
+        for name, letter in CHECK_LABELS.items()
         for label, check in ((label, audit["checks"][name]) for label, audit in zip(cell.labels, cell.audits))
     ]  # fmt: skip
     return _table("Every check; margins are fractions of 1.", columns, rows)

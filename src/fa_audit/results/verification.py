@@ -8,9 +8,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fa_audit.core.errors import AuditError, printable, shortened
-from fa_audit.core.files import read_json
+from fa_audit.core.files import read_json, sha256_of
 from fa_audit.experiments.paths import MANIFEST
-from fa_audit.results.origin import content_digest
 
 SUMS = "results/SHA256SUMS"  # of every file of an archive, for `sha256sum --check` too
 LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<name>\S.*)")
@@ -53,11 +52,11 @@ def mismatches(digests: dict[str, str]) -> Iterator[str]:
     """Yield one line for every file that is missing or differs from what is recorded of it."""
     for name, expected in sorted(digests.items()):
         path = Path(name)
-        found = f"SHA-256 {content_digest(path)}" if path.is_file() else "no file"
+        found = f"SHA-256 {sha256_of(path)}" if path.is_file() else "no file"
         if found != f"SHA-256 {expected}":
             yield f"{printable(name)}: found {found}; expected SHA-256 {expected}"
 
 
 def sums(paths: Iterable[Path]) -> str:
     """Return the lines that ``sha256sum`` prints of files."""
-    return "".join(f"{content_digest(path)}  {path}\n" for path in sorted(paths))
+    return "".join(f"{sha256_of(path)}  {path}\n" for path in sorted(paths))

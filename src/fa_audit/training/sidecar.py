@@ -74,7 +74,7 @@ def check_run(facts: Mapping[str, Any], sidecar: str | Path, **files: str | Path
     """
     for kind, path in files.items():
         recorded = facts.get(f"{kind}_sha256")  # absent in files of older versions
-        if recorded and recorded != sha256_of([path]):
+        if recorded and recorded != sha256_of(path):
             raise AuditError(
                 f"{path}: altered, or of another training than {sidecar} (SHA-256 differs). Delete both and run the"
                 " training again."

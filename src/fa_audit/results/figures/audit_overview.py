@@ -30,19 +30,9 @@ ASKED = {"color": style.GREY, "linestyle": "none", "marker": "_", "markersize": 
 
 
 def draw(
-    tidy: Tidy,
-    *,
-    title: str,
-    labels: Mapping[str, str],
-    thresholds: DiagnosticThresholds | None = None,
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
 ) -> Figure:
-    """Growth, reference gradient, stability and accuracy of every run, best mean accuracy first.
-
-    Args:
-        tidy: one setting.
-        labels: how to print a run; its name where it is not listed.
-        thresholds: limits of the checks; default the paper's.
-    """
+    """Draw growth, reference gradient, stability and accuracy of every run of a setting, best mean accuracy first."""
     limits, runs = thresholds or DiagnosticThresholds(), tidy.runs
     order = rank_runs(runs)
     groups = {run: runs[runs["run"] == run].sort_values("seed") for run in order}

@@ -21,21 +21,12 @@ COLLAPSED = "reference below its limit"
 
 
 def draw(
-    tidy: Tidy,
-    *,
-    title: str,
-    labels: Mapping[str, str],
-    thresholds: DiagnosticThresholds | None = None,
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
 ) -> Figure:
-    """Accuracy against the mean cosine over blocks; the cosine of every block; the reference's norm at every state.
+    """Draw accuracy against the mean cosine over blocks, the cosine of every block, and the norm of every gradient.
 
     A marker is one seed, hollow where the gradient that its cosine refers to is below the limit of D2: at the last
     state in the first panel, at the marker's own state in the others.
-
-    Args:
-        tidy: one setting.
-        labels: how to print a run; its name where it is not listed.
-        thresholds: limits of the checks; default the paper's.
     """
     limits, order = thresholds or DiagnosticThresholds(), rank_runs(tidy.runs)
     layers = tidy.layers.sort_values(["run", "seed", "layer"])

@@ -30,21 +30,12 @@ PENALTY = "residual penalty $\\lambda$"
 
 
 def draw(
-    tidy: Tidy,
-    *,
-    title: str,
-    labels: Mapping[str, str],
-    thresholds: DiagnosticThresholds | None = None,
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
 ) -> Figure:
-    """Last states over training at every penalty; deep credit against the penalty; accuracy and frozen baselines.
+    """Draw last states over training at every penalty; deep credit against the penalty; accuracy and frozen baselines.
 
     A method's runs at several penalties have one colour and marker. The penalties, 0 among them, stand at equal
-    distances.
-
-    Args:
-        tidy: one setting, with a penalty sweep.
-        labels: how to print a method (the run without its penalty); its name where it is not listed.
-        thresholds: not used, nothing here has a limit; every figure is called alike.
+    distances. Labels are those of methods, i.e. of runs without their penalty.
     """
     runs = tidy.runs.assign(run=tidy.runs["run"].map(_without_penalty))
     order, penalties = rank_runs(runs), sorted(set(runs["penalty"]))

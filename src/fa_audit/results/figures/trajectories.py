@@ -28,18 +28,11 @@ FIRST_FLAGS = {"hidden_norm": "first_scale_flag", "grad_norm": "first_reference_
 
 
 def draw(
-    tidy: Tidy,
-    *,
-    title: str,
-    labels: Mapping[str, str],
-    thresholds: DiagnosticThresholds | None = None,
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
 ) -> Figure:
-    """Norms at the last state and test accuracy of every epoch: a row per setting, a line per run and seed.
+    """Draw norms at the last state and test accuracy of every epoch: a row per setting, a line per run and seed.
 
-    Args:
-        tidy: one setting or more; norms have one scale in all rows, and a run looks the same everywhere.
-        labels: how to print a run, and a setting where there are several; its name where it is not listed.
-        thresholds: limits of the checks; default the paper's.
+    Norms have one scale in all rows, and a run looks the same everywhere.
     """
     limits, order = thresholds or DiagnosticThresholds(), rank_runs(tidy.runs)
     fired = tidy.runs[list(FIRST_FLAGS.values())].notna().to_numpy().any()

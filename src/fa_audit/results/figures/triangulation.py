@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.results.figures import cells, style
+from fa_audit.results.figures import style, text_grid
 from fa_audit.results.tidy import Tidy
 
 ROW, SURROUNDINGS = 0.11, 0.75  # inches: a place beside its lines of text; title and headings
@@ -42,25 +42,16 @@ MEASURES = {
 
 
 def draw(
-    tidy: Tidy,
-    *,
-    title: str,
-    labels: Mapping[str, str],
-    thresholds: DiagnosticThresholds | None = None,
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
 ) -> Figure:
-    """The rank of every run under each measure, with the mean over seeds that it follows from.
+    """Draw the rank of every run under each measure, with the mean over seeds that it follows from.
 
     A run without a value has no rank there: it stands below the ranked ones, marked n/a, and its line is interrupted.
-
-    Args:
-        tidy: one setting.
-        labels: how to print a run; its name where it is not listed.
-        thresholds: not used, ranks are no checks; every figure is called alike.
     """
     ranking = rank(seed_values(tidy))
-    names = {run: cells.wrap(labels.get(run, run), LABEL_WIDTH) for run in ranking["run"].unique()}
+    names = {run: text_grid.wrap(labels.get(run, run), LABEL_WIDTH) for run in ranking["run"].unique()}
     printed = [*names.values(), *map(_text, ranking.itertuples())]
-    row = ROW + cells.LINE * max(text.count("\n") + 1 for text in printed)
+    row = ROW + text_grid.LINE * max(text.count("\n") + 1 for text in printed)
     styles = style.run_styles(names)
     with style.context():
         figure = style.new_figure(title, height=row * len(names) + SURROUNDINGS)

@@ -31,12 +31,5 @@ NOTE = (
 def build(
     tidy: Tidy, *, labels: Mapping[str, str], title: str, thresholds: DiagnosticThresholds | None = None
 ) -> Table:
-    """Settings in the order in which they are listed, in each the best mean accuracy first; values as in `run_table`.
-
-    Args:
-        tidy: any number of settings.
-        labels: how to print runs and settings; their names where they are not listed.
-        title: the beginning of the caption.
-        thresholds: not used, verdicts are those of the audits; every table is called alike.
-    """
+    """Return settings in the order in which they are listed, in each the best mean accuracy first."""
     return run_table(tidy, COLUMNS, rows=by_setting(tidy), caption=f"{title}. {NOTE}", labels=labels)

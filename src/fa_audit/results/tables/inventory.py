@@ -27,17 +27,11 @@ FACTS = ("dataset", "architecture", "device", "commit")
 def build(
     tidy: Tidy, *, labels: Mapping[str, str], title: str, thresholds: DiagnosticThresholds | None = None
 ) -> Table:
-    """One row per setting, in the order in which they are listed; in the caption what they share counts once.
+    """Return one row per setting, in the order in which they are listed; in the caption what they share counts once.
 
     ``values`` is tidy: ``setting, label, run, quantity, statistic, seed, n, value, text``. Statistic ``seed`` is one
     network's own: its ``hours``, and as text `FACTS`. Of the setting there are the ``sum`` of the hours, over the `n`
     networks whose time is known, the ``count`` of ``runs``, ``seeds`` and ``networks``, and the ``value`` of `SIZES`.
-
-    Args:
-        tidy: any number of settings.
-        labels: how to print a setting; its name where it is not listed.
-        title: the beginning of the caption.
-        thresholds: not used; every table is called alike.
     """
     runs = tidy.runs.merge(tidy.work, on=list(KEY), how="left", validate="one_to_one")
     runs["hours"] = runs["seconds"].astype(float) / 3600

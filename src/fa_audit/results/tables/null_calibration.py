@@ -36,14 +36,7 @@ NOTE = (
 def build(
     tidy: Tidy, *, labels: Mapping[str, str], title: str, thresholds: DiagnosticThresholds | None = None
 ) -> Table:
-    """Settings in the order in which they are listed, runs by their mean accuracy; values as in `run_table`.
-
-    Args:
-        tidy: any number of settings.
-        labels: how to print runs and settings; their names where they are not listed.
-        title: the beginning of the caption.
-        thresholds: not used, the null has no limit of its own; every table is called alike.
-    """
+    """Return settings in the order in which they are listed, in each the best mean accuracy first."""
     calibrated = replace(tidy, runs=tidy.runs.assign(z=z_of(tidy.runs)))
     return run_table(calibrated, COLUMNS, rows=by_setting(tidy), caption=f"{title}. {NOTE}", labels=labels)
 

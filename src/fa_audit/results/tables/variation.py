@@ -36,15 +36,9 @@ NOTE = (
 def build(
     tidy: Tidy, *, labels: Mapping[str, str], title: str, thresholds: DiagnosticThresholds | None = None
 ) -> Table:
-    """Runs by their mean accuracy over all settings, in each the settings by what varies, rising.
+    """Return runs by mean accuracy over all settings, in each the settings by what varies, rising.
 
-    `Table.values` as `run_table` describes them.
-
-    Args:
-        tidy: settings that differ in width, depth or epochs; others are led by their labels.
-        labels: how to print a run; its name where it is not listed.
-        title: the beginning of the caption.
-        thresholds: not used, verdicts are those of the audits; every table is called alike.
+    Settings differ in width, depth or epochs; others are led by their labels.
     """
     sizes = tidy.runs.drop_duplicates("setting").set_index("setting")[list(SIZES)]
     varied = varied_in(sizes)

@@ -1,11 +1,14 @@
-"""The scorecard as text. It is made from published numbers and audits, so that no configuration lists it as a table."""
+"""Print the scorecard as CSV, markdown and HTML; made from published numbers, it is no kind of table."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from fa_audit.core.files import write_text
 from fa_audit.results.scorecard import summary_line
 from fa_audit.results.tables import formats
 from fa_audit.results.tables.formats import Table
@@ -13,8 +16,15 @@ from fa_audit.results.tables.formats import Table
 COLUMNS = ("quantity", "run", "published", "reproduced", "95 % interval", "rule", "verdict", "note")
 
 
+def write_scorecard(rows: pd.DataFrame, remark: str, paths: Iterable[str | Path]) -> None:
+    """Write the scorecard to paths that end in .csv, .md and .html."""
+    texts = {".csv": rows.to_csv(index=False), ".md": to_markdown(rows, remark), ".html": to_html(rows, remark)}
+    for path in paths:
+        write_text(path, texts[Path(path).suffix])
+
+
 def to_markdown(rows: pd.DataFrame, remark: str) -> str:
-    """The summary, a remark, and a table for every setting.
+    """Return the summary, a remark, and a table for every setting.
 
     Args:
         rows: as `fa_audit.results.scorecard.scorecard` makes them.
@@ -28,7 +38,7 @@ def to_markdown(rows: pd.DataFrame, remark: str) -> str:
 
 
 def to_html(rows: pd.DataFrame, remark: str) -> str:
-    """A page with one table of everything, for the report."""
+    """Return a page with one table of everything, for the report."""
     cells = tuple((setting, *row) for setting, row in zip(rows["setting"], _rows(rows)))
     return formats.to_html(Table(f"{summary_line(rows)}. {remark}", ("setting", *COLUMNS), cells, rows))
 
@@ -50,7 +60,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _mean(value: Any, deviation: float | None, n: int) -> str:
-    """A mean or a verdict with its n; nothing without a value."""
+    """Return a mean or a verdict with its n; nothing without a value."""
     if pd.isna(value):
         return ""
     spread = "" if pd.isna(deviation) else f" ± {deviation:.2g}"

@@ -1,4 +1,4 @@
-"""A grid of labelled cells with a text in each, for figures that read like a table."""
+"""A grid of squares with a text in each, for figures that read like a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WHITE, HATCH = "#FFFFFF", "0.62"
 
 
 def wrap(label: str, width: int) -> str:
-    """A label in lines of at most `width` characters if it can be broken so: at spaces, before +, else after _."""
+    """Break a label into lines of at most `width` characters where that is possible: at spaces, before +, after _."""
     lines = [""]
     for part in _parts(label, width):
         if lines[-1] and len(lines[-1] + part.rstrip()) > width:
@@ -30,13 +30,13 @@ def _parts(label: str, width: int) -> Iterator[str]:
 
 
 def heights(labels: Sequence[str], *, lines: int) -> float:
-    """Inches that the rows need together when a cell has `lines` lines of text."""
+    """Return the inches that the rows need together when a square has `lines` lines of text."""
     tallest = max([lines, *(wrap(label, LABEL_WIDTH).count("\n") + 1 for label in labels)])
     return len(labels) * (tallest * LINE + 0.1)
 
 
 def frame(ax: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
-    """An empty grid: row labels on the left, column labels above, row 0 on top."""
+    """Prepare an empty grid: row labels on the left, column labels above, row 0 on top."""
     ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
     ax.set_xticks(range(len(columns)), columns)
     ax.set_yticks(range(len(rows)), [wrap(row, LABEL_WIDTH) for row in rows], va="center")
@@ -44,8 +44,8 @@ def frame(ax: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
     ax.spines[:].set_visible(False)
 
 
-def cell(ax: Axes, row: int, column: int, text: str, *, colour: str, hatch: str = "", ink: str = "black") -> None:
-    """One cell: a filled, possibly hatched square with its text in the middle, the hatch kept off the text."""
+def square(ax: Axes, row: int, column: int, text: str, *, colour: str, hatch: str = "", ink: str = "black") -> None:
+    """Draw a filled, possibly hatched square with its text in the middle, the hatch kept off the text."""
     ax.add_patch(
         Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, edgecolor=HATCH, hatch=hatch, linewidth=0)
     )

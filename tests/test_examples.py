@@ -1,0 +1,20 @@
+"""The examples in docstrings print what they say."""
+
+import doctest
+from importlib import import_module
+
+import pytest
+
+MODULES = [
+    "audit.diagnose",
+    "core.errors",
+    "core.metrics",
+    "core.thresholds",
+    "networks.contract",
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_of_a_module(name):
+    found = doctest.testmod(import_module(f"fa_audit.{name}"))
+    assert found.attempted and not found.failed
