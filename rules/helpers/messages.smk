@@ -29,7 +29,13 @@ def say_results():
         "tables": [path for path in files_of("tables") if path.endswith(".md")],
         "models": model_files("md"),
     }
-    say("results", *verdict_lines(sorted(GRID.settings)), "", *places(made), "logs       results/logs/")
+    say(
+        "results",
+        *verdict_lines(sorted(GRID.settings)),
+        "",
+        *places(made),
+        "logs       results/logs/",
+    )
 
 
 def places(made):
