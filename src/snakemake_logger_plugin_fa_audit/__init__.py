@@ -18,7 +18,7 @@ from snakemake_logger_plugin_fa_audit.summary import Summary
 
 # What the Snakefile logs for a reader carries this attribute; the table is printed after all else, as `LAST`.
 PART, LAST, STOPPED = "fa_audit", "table", "stopped"
-CHATTER = ("Assuming unrestricted shared filesystem usage.",)
+CHATTER = ("Assuming unrestricted shared filesystem usage.", "Exiting because a job execution failed.")
 
 
 @dataclass
@@ -73,7 +73,7 @@ class LogHandler(LogHandlerBase):
         if part == STOPPED:
             return [*self.failures.lines(), record.getMessage()]
         if part or (event is None and not self.running):
-            return [] if record.getMessage() in CHATTER else [record.getMessage()]
+            return [] if record.getMessage().startswith(CHATTER) else [record.getMessage()]
         return self.lines_of_event(event, record)
 
     def lines_of_event(self, event: LogEvent | None, record: LogRecord) -> list[str]:
@@ -110,7 +110,8 @@ class LogHandler(LogHandlerBase):
             return self.summary.lines()
         if text.startswith("Terminating processes"):
             return self.failures.interrupt()
-        return [text] if record.levelno > INFO or text.startswith("Nothing to be done") else []
+        said = text.startswith("Nothing to be done") or (record.levelno > INFO and not text.startswith(CHATTER))
+        return [text] if said else []
 
 
 def _interrupted_in_brief(kind: type[BaseException], error: BaseException, trace: object) -> None:
