@@ -250,17 +250,14 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    import yaml
-
-    from fa_audit.experiments.config_file import check_config_file
+    from fa_audit.experiments.config_file import load_config
     from fa_audit.experiments.costs import read_costs
     from fa_audit.experiments.grid import read_grid
     from fa_audit.experiments.plan import plan_table
+    from fa_audit.results import KINDS
 
-    check_config_file(options.configfile)
-    config = yaml.safe_load(options.configfile.read_text("utf-8-sig"))
-    grid = read_grid(config, yaml.safe_load(Path("schemas/config.schema.yaml").read_text("utf-8")))
-    print(plan_table(grid, read_costs("benchmarks/costs.json")))
+    config, line_of = load_config(options.configfile)
+    print(plan_table(read_grid(config, KINDS, line_of), read_costs("benchmarks/costs.json")))
     return 0
 
 

@@ -11,13 +11,13 @@ from typing import Any
 from fa_audit.experiments.costs import DEVICES, Costs
 from fa_audit.experiments.grid import Grid, Setting
 from fa_audit.experiments.paths import RunKey
+from fa_audit.experiments.spec import RunSpec
 
 HEADER = ("setting", "nets", "runs", "baselines", "seeds", "trainings", "shared", "done", "CPU h", "GPU h")
 NOTE = (
     "Done: files that exist, stale ones included.\n"
     "Hours: trainings and audits that are not done, one job at a time, from benchmarks/costs.json."
 )
-Key = tuple[str, str, int]  # setting, run, seed
 
 
 def plan_table(grid: Grid, costs: Costs) -> str:
@@ -48,7 +48,7 @@ def work_of(grid: Grid, members: Sequence[Setting], costs: Costs) -> list[Any]:
     """
     audited = [key for setting in members for key in setting.cells("runs")]
     keys = list(dict.fromkeys([*audited, *(key for setting in members for key in setting.cells("baselines"))]))
-    own = [key for key in keys if key not in grid.twins]
+    own = [key for key in keys if key not in grid.duplicate_runs]
     to_train = _missing("checkpoints", "safetensors", own)
     to_audit = _missing("audits", "json", audited)
     hours = (
@@ -61,13 +61,12 @@ def work_of(grid: Grid, members: Sequence[Setting], costs: Costs) -> list[Any]:
     return [len(own), len(keys) - len(own), len(own) - len(to_train), *hours]
 
 
-def _missing(folder: str, ending: str, keys: Iterable[Key]) -> list[Key]:
-    return [key for key in keys if not Path(RunKey(*key).path(folder, ending)).exists()]
+def _missing(folder: str, ending: str, keys: Iterable[RunKey]) -> list[RunKey]:
+    return [key for key in keys if not Path(key.path(folder, ending)).exists()]
 
 
-def _spec(grid: Grid, key: Key) -> Any:
-    setting, run, seed = key
-    return grid.settings[setting].spec(run, seed)
+def _spec(grid: Grid, key: RunKey) -> RunSpec:
+    return grid.settings[key.setting].spec(key.run, key.seed)
 
 
 def _text(cell: int | list[float | None]) -> str:
