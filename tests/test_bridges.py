@@ -327,10 +327,3 @@ def test_the_soft_minimum_is_the_log_mean_exp(ratios, tau):
     assert found == pytest.approx(exact_soft_minimum(values, tau), rel=0, abs=1e-14 * scale)
     mean = math.fsum(values) / len(values)
     assert min(values) - 1e-14 * scale <= found <= mean + 1e-14 * scale
-
-
-@given(st.lists(st.floats(-100, 100), min_size=1, max_size=8))
-def test_the_soft_minimum_goes_from_the_minimum_to_the_mean(values):
-    assert softmin(values, 1e-9) == pytest.approx(min(values), abs=1e-8)
-    assert softmin(values, 1e9) == pytest.approx(math.fsum(values) / len(values), abs=2e-5)
-    assert softmin(values, 0.5) <= softmin(values, 5.0) + 1e-12

@@ -51,20 +51,12 @@ def following(network, layer, h):
     """``h_{l+1}`` of a ResMLP, from its formula."""
     block = network.blocks[layer]
     z = F.layer_norm(h, (WIDTH,), block.norm.weight, block.norm.bias)
-    f = F.linear(
-        F.gelu(F.linear(z, block.inner.weight, block.inner.bias)), block.outer.weight, block.outer.bias
-    )  # fmt: skip
+    f = block.outer(F.gelu(block.inner(z)))
     return h + f if network.skip == "outside" else f
 
 
 def embedded(network, x):
-    return F.linear(x.flatten(1), network.embed[1].weight, network.embed[1].bias)
-
-
-def logits_of(network, top):
-    if hasattr(network.head, "norm"):
-        top = F.layer_norm(top, (WIDTH,), network.head.norm.weight, network.head.norm.bias)
-    return F.linear(top, network.head.linear.weight, network.head.linear.bias)
+    return network.embed[1](x.flatten(1))
 
 
 def free_states(network, x):
@@ -76,7 +68,7 @@ def free_states(network, x):
 
 def losses(network, top, labels):
     """Per-sample cross-entropy without torch's own."""
-    logits = logits_of(network, top)
+    logits = network.head(top)
     return logits.exp().sum(dim=1).log() - logits[range(len(labels)), labels]
 
 
