@@ -20,6 +20,7 @@ wildcard_constraints:
 include: "rules/helpers/experiment.smk"
 include: "rules/helpers/artefacts.smk"
 include: "rules/helpers/jobs.smk"
+include: "rules/helpers/messages.smk"
 include: "rules/data.smk"
 include: "rules/train.smk"
 include: "rules/baselines.smk"

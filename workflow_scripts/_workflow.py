@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake
 
 log = logging.getLogger("workflow")
+TERMINAL = os.dup(2)
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a job without a traceback
 
 
 @contextmanager
 def logged(snakemake: Snakemake, *, leftovers: bool = True) -> Iterator[None]:
-    """Send the library's messages and any failure to the rule's log; bad input ends in one line, not a traceback.
+    """Send the library's messages and any failure to the rule's log; bad input ends in one line.
 
     Args:
         leftovers: remove first what a killed job left half-written beside the outputs. Not for a training, which does
@@ -43,20 +46,25 @@ def logged(snakemake: Snakemake, *, leftovers: bool = True) -> Iterator[None]:
         yield
     except (AuditError, OSError) as error:
         log.error("%s", error)
+        if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+            os.write(TERMINAL, f"{snakemake.rule}: {error}\n".encode())  # a full disk takes no log
         sys.exit(f"{snakemake.rule}: {error}")
-    except Exception:
-        log.exception("%s failed", snakemake.rule)
-        raise
 
 
 def _log_to(path: str) -> None:
+    """Send messages, standard output and standard error to a file, tracebacks included."""
     logging.raiseExceptions = False  # on a full disk the result that is not written is the error, not the log
     try:
         logging.basicConfig(
             filename=path, filemode="a", level=logging.INFO, format="%(asctime)s  %(message)s", force=True
         )
+        with open(path, "a") as file:
+            os.dup2(file.fileno(), sys.stdout.fileno())
+            os.dup2(file.fileno(), sys.stderr.fileno())
     except OSError as error:
         raise not_written(Path(path), error) from error
+    for chatty in ("fontTools", "matplotlib", "PIL"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 @contextmanager

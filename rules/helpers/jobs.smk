@@ -1,8 +1,7 @@
-# What jobs ask for, what is checked before the first of them, and what is printed at the start and at the end.
+# What jobs ask for, and what is checked before the first of them.
 
 from _folder import check_data, check_room, check_writable, claim_folder
 from _limits import asks_for_gpu, check_cluster_limits, check_limit
-from _messages import plan, results, way_on
 from fa_audit.core.gpu import visible_gpu_count
 from fa_audit.experiments.costs import read_costs
 
@@ -58,17 +57,7 @@ def start_work():
     check_room()
     claim_folder()
     check_data({setting.common["dataset"] for setting in GRID.settings.values()})
-    print(plan(GRID, devices(), COSTS, model_files("json")), file=sys.stderr)
-
-
-def say_results():
-    scorecard = paths.scorecard_files() if published_keys() else []
-    artefacts = [*files_of("figures"), *files_of("tables"), *model_files("md")]
-    print(results(GRID, [*scorecard, *artefacts]), file=sys.stderr)
-
-
-def say_how_to_go_on(log_files):
-    print(way_on(log_files[0]), file=sys.stderr)
+    say_start(devices())
 
 
 if workflow.is_main_process:

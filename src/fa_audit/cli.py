@@ -48,9 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     _audit_parser(commands.add_parser("audit", help="audit a checkpoint"))
     _report_parser(commands.add_parser("report", help="fill in the reporting template from the audits of one cell"))
     _train_parser(commands.add_parser("train", help="train one network and write its checkpoint"))
-    _verify_parser(
-        commands.add_parser("verify", help="check results against MANIFEST.json and an archive's list of them")
-    )
+    _plan_parser(commands.add_parser("plan", help="print the runs of a configuration and their hours"))
+    verify = commands.add_parser("verify", help="compare results with the SHA-256 that is recorded of them")
+    verify.set_defaults(command=_verify)
     _scorecard_parser(commands.add_parser("scorecard", help="compare published numbers with the audits that exist"))
     for name, command in (("methods", _methods), ("architectures", _architectures), ("datasets", _datasets)):
         commands.add_parser(name, help=f"list the {name}").set_defaults(command=command)
@@ -88,10 +88,10 @@ def _train_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu")
 
 
-def _verify_parser(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(command=_verify)
+def _plan_parser(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=_plan)
     parser.add_argument(
-        "manifest", type=Path, nargs="?", help="default results/MANIFEST.json, and an archive's results/ARCHIVE.json"
+        "--configfile", type=Path, default=Path("config.yaml"), metavar="FILE", help="the configuration"
     )
 
 
@@ -249,15 +249,24 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
     )
 
 
-def _verify(options: argparse.Namespace) -> int:
-    from fa_audit.results.verification import ARCHIVED, MANIFEST, verified
+def _plan(options: argparse.Namespace) -> int:
+    from fa_audit.experiments.config_file import load_config
+    from fa_audit.experiments.costs import read_costs
+    from fa_audit.experiments.grid import read_grid
+    from fa_audit.experiments.plan import plan_table
+    from fa_audit.results import KINDS
 
-    there = [path for path in (MANIFEST, ARCHIVED) if path.exists()]
-    paths = [options.manifest] if options.manifest else there or [MANIFEST]
-    problems, counted = verified(paths)
-    print("\n".join(problems), end="\n" if problems else "")
-    where = printable(" and ".join(map(str, paths)))
-    print(f"{where}: {counted}; {f'{len(problems)} not' if problems else 'all'} as recorded")
+    config, line_of = load_config(options.configfile)
+    print(plan_table(read_grid(config, KINDS, line_of), read_costs("benchmarks/costs.json")))
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from fa_audit.results.verification import mismatches, recorded
+
+    digests = recorded()
+    problems = list(mismatches(digests))
+    print("\n".join([*problems, f"{len(digests)} files, {f'{len(problems)} not' if problems else 'all'} as recorded"]))
     return 1 if problems else 0
 
 
