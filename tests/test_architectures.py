@@ -109,7 +109,7 @@ def test_a_local_trace_gives_each_residual_its_own_block_only(name, training):
     run = trace(network, x, local=True)
     logits, states = by_hand(name, network, x, training)
     assert network.skip == SKIPS.get(name, "none")
-    for found, expected in zip((run.logits, run.top, *run.states), (logits, states[-1], *states), strict=True):
+    for found, expected in zip((run.logits, run.head_input, *run.states), (logits, states[-1], *states), strict=True):
         assert_same(found, expected)
     for layer, (f, (h, following)) in enumerate(zip(run.residuals, pairwise(states), strict=True)):
         assert_same(f, following if name == "bn_cnn" else following - h)

@@ -166,6 +166,10 @@ def test_tidy_tables_have_one_row_per_run_and_per_state(data):
     }
     runs, layers = runs_table([entry]), layers_table([entry])
     assert runs.loc[0, ["accuracy", "own_frozen_acc", "bp_frozen_acc"]].tolist() == [run.accuracy, 0.4, 0.6]
+    for name, found in entry["checks"].items():
+        assert runs.loc[0, f"{name}_fires"] == found["fires"]
+    stopped = runs_table([entry | {"stopped_after": 1}])  # whose baselines had a larger budget
+    assert stopped[["own_frozen_acc", "bp_frozen_acc"]].isna().all(axis=None) and stopped["finite"].item()
     assert entry["first_flags"] == first_flags(run.history, DiagnosticThresholds())
     assert runs.loc[0, "max_growth"] == max(layer.growth for layer in report.evidence.layers[:-1])
     assert layers["layer"].tolist() == [0, 1, 2, 3]

@@ -286,7 +286,7 @@ class Flat(FA):
     """Takes every state for a vector."""
 
     def credits(self, network, trace, labels, state):
-        (top,) = torch.autograd.grad(F.cross_entropy(trace.logits, labels), trace.top, retain_graph=True)
+        (top,) = torch.autograd.grad(F.cross_entropy(trace.logits, labels), trace.head_input, retain_graph=True)
         return Credits(tuple(top @ state[0] for _ in network.blocks[:-1]) + (top,) * len(network.blocks[-1:]), top)
 
 

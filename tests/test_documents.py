@@ -11,7 +11,7 @@ from projects import ROOT
 
 from fa_audit.audit.audit_file import CREDITS, DEEP, STATES
 from fa_audit.audit.run_audit import audit
-from fa_audit.core.thresholds import LETTERS, DiagnosticThresholds
+from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds
 from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.published import FILE, read_published
 from fa_audit.methods import METHODS
@@ -21,7 +21,6 @@ from fa_audit.training.learner import load_method
 from fa_audit.training.loop import train
 
 CHECK = [sys.executable, str(ROOT / "tools/methods_table.py"), "--check"]
-PUBLISHED = (FILE, "schemas/published.schema.yaml", "schemas/config.schema.yaml")
 PROTOCOL = (ROOT / "docs/protocol.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PROTOCOL, flags=re.MULTILINE | re.DOTALL))
 CARDS = {
@@ -71,7 +70,7 @@ def places():
 
 
 def test_every_check_layer_and_credit_of_an_audit_has_its_place_in_a_card():
-    expected = {f"checks.{name}" for name in LETTERS} | {f"credit[].{name}" for name in CREDITS}
+    expected = {f"checks.{name}" for name in CHECK_LABELS} | {f"credit[].{name}" for name in CREDITS}
     expected |= {f"layers[].{name}" for name in STATES if name != "layer"} | {f"deep.{name}" for name in DEEP}
     expected |= {"finite", "feature_drift", "first_flags.first_scale_flag", "first_flags.first_reference_flag"}
     assert expected <= places()
@@ -82,7 +81,7 @@ def test_what_the_cards_name_is_in_a_real_audit_and_its_tables(make_spec, datase
     spec = make_spec("dfa", epochs=1)
     trained = train(spec, dataset)
     audited = audit(trained.learner, dataset, 0.5, trajectory=trained.history).to_dict()
-    assert tuple(audited["checks"]) == tuple(LETTERS) and set(audited["layers"][0]) == set(STATES)
+    assert tuple(audited["checks"]) == tuple(CHECK_LABELS) and set(audited["layers"][0]) == set(STATES)
     assert set(audited["credit"][0]) == set(CREDITS) and set(audited["deep"]) == set(DEEP)
     about = {"setting": "tiny", "run": "dfa", "seed": 3, "spec": spec.to_dict(), "baseline_runs": {}}
     about |= dict.fromkeys(("stopped_after", "digest", "seconds", "device", "commit"))
@@ -105,17 +104,15 @@ def test_the_reproduction_counts_as_the_scorecard_beside_it():
     hit, missed, absent = (counts[verdict] for verdict in (REPRODUCED, NOT_REPRODUCED, NOT_RUN))
     said = f"{hit} of {len(rows)} published numbers reproduced, {missed} not reproduced, {absent} not run;"
     assert f"{said} of the {hit + missed} that were run, {hit}." in text
-    published = read_published(*(yaml.safe_load((ROOT / name).read_text()) for name in PUBLISHED))
+    published = read_published(yaml.safe_load((ROOT / FILE).read_text()))
     assert len(published.entries) == len(rows)
     for name in re.findall(r"\]\((reproduction/[^)]+)\)", text):
         assert (ROOT / "docs" / name).stat().st_size > 0
 
 
 def test_what_was_measured_is_part_of_the_paper_s_grid():
-    schema = yaml.safe_load((ROOT / "schemas/config.schema.yaml").read_text())
     part, whole = (
-        read_grid(yaml.safe_load((ROOT / name).read_text()), schema)
-        for name in ("configs/measured.yaml", "config.yaml")
+        read_grid(yaml.safe_load((ROOT / name).read_text())) for name in ("configs/measured.yaml", "config.yaml")
     )
     for setting, run, seed in part.cells("runs"):
         assert part.setting(setting).spec(run, seed) == whole.setting(setting).spec(run, seed)

@@ -11,73 +11,59 @@ import threading
 import pytest
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.files import (
-    exclusive,
-    read_json,
-    remove_leftovers,
-    sha256_of,
-    write_atomically,
-    write_json,
-    write_text,
-)
+from fa_audit.core.files import exclusive, read_json, remove_leftovers, sha256_of, write_json, write_text
+from fa_audit.core.files import write_atomically as write
+
+
+def python(program, **options):
+    return subprocess.Popen([sys.executable, "-c", program], text=True, **options)
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "table.csv"
     write_text(path, "old")
+    (tmp_path / "plain").write_text("x")
+    assert len({stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in ("plain", "table.csv")}) == 1
+    (tmp_path / "plain").unlink()
 
     def fail(part):
         part.write_text("half")
         raise OSError("disk full")
 
     with pytest.raises(AuditError, match=r"table.csv: not written \(disk full; .* free on its disk\). Free some space"):
-        write_atomically(path, fail)
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
+        write(path, fail)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_killed_writer_leaves_the_old_file_and_a_leftover_that_can_be_removed(tmp_path):
     path = tmp_path / "table.csv"
     write_text(path, "old")
-    program = (
-        "import os, signal; from fa_audit.core.files import write_atomically;"
-        f"write_atomically({str(path)!r}, lambda part: (part.write_text('half'), os.kill(os.getpid(), signal.SIGKILL)))"
-    )
-    assert subprocess.run([sys.executable, "-c", program]).returncode == -9
+    kill = "(part.write_text('half'), os.kill(os.getpid(), signal.SIGKILL))"
+    imports = "import os, signal; from fa_audit.core.files import write_atomically;"
+    assert python(f"{imports} write_atomically({str(path)!r}, lambda part: {kill})").wait() == -9
     assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 2
     remove_leftovers(path)
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_new_file_has_ordinary_permissions(tmp_path):
-    write_text(tmp_path / "a", "x")
-    (tmp_path / "b").write_text("x")
-    modes = [stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in "ab"]
-    assert modes[0] == modes[1]
-
-
-def test_json_refuses_numbers_that_are_not_numbers(tmp_path):
+def test_json_is_whole_and_without_nan(tmp_path):
+    path = tmp_path / "a.json"
     with pytest.raises(ValueError, match="JSON"):
-        write_json(tmp_path / "a.json", {"x": float("nan")})
-    assert not (tmp_path / "a.json").exists()
+        write_json(path, {"x": float("nan")})
+    assert not path.exists()
+    write_json(path, {"x": 1})
+    assert read_json(path) == {"x": 1}
+    for text, found in (('{"x": ', "no JSON"), ("", "an empty file"), ("NaN", "NaN, which JSON does not have")):
+        path.write_text(text)
+        with pytest.raises(
+            AuditError, match=rf"a.json: found .*{found}.*; expected a b. .* delete it and make it again"
+        ):
+            read_json(path, "a b")
 
 
-def test_half_of_a_json_file_is_refused(tmp_path):
-    write_json(tmp_path / "a.json", {"x": 1})
-    assert read_json(tmp_path / "a.json") == {"x": 1}
-    (tmp_path / "a.json").write_text('{"x": ')
-    with pytest.raises(
-        AuditError,
-        match=r"a.json: found no JSON .*; expected JSON. If it should be that, delete it and run snakemake again",
-    ):
-        read_json(tmp_path / "a.json")
-
-
-def test_the_digest_depends_on_contents_and_order_only(tmp_path):
-    for name, text in (("a", "1"), ("b", "2"), ("c", "1")):
-        (tmp_path / name).write_text(text)
-    a, b, c = (tmp_path / name for name in "abc")
-    assert sha256_of([a, b]) == sha256_of([c, b]) != sha256_of([b, a])
+def test_a_digest_is_the_one_that_sha256sum_prints(tmp_path):
+    (tmp_path / "a").write_bytes(b"abc")
+    assert sha256_of(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
 def test_a_lock_is_refused_while_held_and_free_after_its_holder_was_killed(tmp_path):
@@ -86,7 +72,7 @@ def test_a_lock_is_refused_while_held_and_free_after_its_holder_was_killed(tmp_p
         "import time; from fa_audit.core.files import exclusive;\n"
         f"with exclusive({str(lock)!r}): print('held', flush=True); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as holder:
+    with python(program, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == "held\n"
         with pytest.raises(BlockingIOError, match=f"process {holder.pid} on "), exclusive(lock, wait=False):
             pass
@@ -95,32 +81,29 @@ def test_a_lock_is_refused_while_held_and_free_after_its_holder_was_killed(tmp_p
         pass
 
 
-def test_who_waits_for_a_lock_says_for_whom(tmp_path, caplog):
+def test_waiting_for_a_lock_names_its_holder(tmp_path, caplog):
     caplog.set_level("INFO")
-    lock, free = tmp_path / "lock", threading.Event()
+    lock, held, free = tmp_path / "lock", threading.Event(), threading.Event()
 
     def hold():
         with exclusive(lock):
             held.set()
             free.wait()
 
-    held = threading.Event()
     holder = threading.Thread(target=hold)
     holder.start()
     held.wait()
-    threading.Timer(0.2, free.set).start()
+    threading.Timer(0.1, free.set).start()
     with exclusive(lock):
         assert f"waiting: process {os.getpid()} on " in caplog.text and str(lock) in caplog.text
     holder.join()
 
 
-def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
+def test_a_file_system_without_locks_is_an_error(tmp_path, monkeypatch):
     def refuse(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with (
-        pytest.raises(AuditError, match=r"lock: not locked \(No locks available\).* has no locks"),
-        exclusive(tmp_path / "lock"),
-    ):
+    expected = pytest.raises(AuditError, match=r"lock: not locked \(No locks available\).* has no locks")
+    with expected, exclusive(tmp_path / "lock"):
         pass

@@ -1,17 +1,24 @@
-"""The reporting template: its numbers are those of the audits, and what it must disclose is disclosed."""
+"""The reporting template: its numbers, what it discloses, LaTeX that compiles, one clear error for what is no audit."""
 
 import copy
 import json
 import re
+import subprocess
+import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from latex import check_latex
 from printed_audits import printed_audits
 
-from fa_audit.audit.audit_file import read_cell
+from fa_audit.audit.audit_file import read_seed_group
+from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
-from fa_audit.results.reporting import report, to_markdown
+from fa_audit.results.reporting import report, to_latex, to_markdown
 
 SEEDS = (3, 7)
+STRANGE = r"50%_&#1 ^~{a}\b $ <x>|y ü"
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +49,7 @@ def written(tmp_path):
 @pytest.fixture
 def render(written):
     """The markdown report of some audits."""
-    return lambda audits: to_markdown(report(read_cell(written(audits))))
+    return lambda audits: to_markdown(report(read_seed_group(written(audits))))
 
 
 def rows(text, beginning):
@@ -104,28 +111,17 @@ def test_statistics_by_hand(audits, render):
     audits = three(audits)
     set_accuracies(audits, [0.40, 0.44, 0.48], [0.35, 0.36, 0.46])
     found = table(render(audits), "Mean ±")
-    assert found["accuracy (%)"] == {
-        "quantity": "accuracy (%)",
-        "n": "3",
-        "mean": "44.00 ± 4.00",  # divisor n would give 3.27
-        "95 % from": "34.06",  # 44 - 4.3027 * 4 / sqrt(3)
-        "95 % to": "53.94",
-        "smallest": "40.00",
-        "largest": "48.00",
-    }
+    # Divisor n would give 3.27; 44 - 4.3027 * 4 / sqrt(3) = 34.06.
+    assert list(found["accuracy (%)"].values())[1:] == ["3", "44.00 ± 4.00", "34.06", "53.94", "40.00", "48.00"]
     assert found["margin (points)"]["mean"] == "5.00 ± 3.00"  # of 5, 8 and 2, seed by seed
     assert "reaches 2.48 deviations" in said(render(audits), "Spread")  # 4.3027 / sqrt(3)
 
 
-def test_one_seed_has_neither_deviation_nor_interval(audits, render):
-    set_accuracies(audits[:1], [0.4], [0.3])
+def test_one_seed_has_no_spread_and_a_seed_without_a_baseline_is_counted(audits, render):
+    set_accuracies(audits, [0.4, 0.5], [0.3, None])
     found = table(render(audits[:1]), "Mean ±")["accuracy (%)"]
     assert list(found.values())[1:] == ["1", "40.00", "–", "–", "40.00", "40.00"]  # noqa: RUF001
     assert said(render(audits[:1]), "Spread").startswith("one seed: no deviation")
-
-
-def test_a_seed_without_a_baseline_is_counted_and_said(audits, render):
-    set_accuracies(audits, [0.4, 0.5], [0.3, None])
     audits[1]["checks"]["depth"] |= {"fires": None, "note": "no own frozen baseline"}
     text = render(audits)
     assert list(table(text, "Mean ±")["margin (points)"].values())[1:3] == ["1", "10.00"]
@@ -272,7 +268,7 @@ def test_nothing_is_said_of_what_does_not_apply(audits, render):
 def test_a_report_is_about_one_cell(audits, written, change, words):
     change(audits[1])
     with pytest.raises(AuditError, match=rf"audit1\.json: .*{words}"):
-        read_cell(written(audits))
+        read_seed_group(written(audits))
 
 
 def test_networks_without_a_specification_are_numbered_and_told_apart_by_their_file(audits, render):
@@ -286,3 +282,100 @@ def test_networks_without_a_specification_are_numbered_and_told_apart_by_their_f
     audits[0]["entry"] = {"model": "a:b", "frozen_accuracy": 0.4, "weights": None}
     audits[1]["entry"] = {"model": "a:b", "frozen_accuracy": 0.5, "weights": "w.safetensors"}
     assert said(render(audits), "Network") == "frozen\\_accuracy 0.4, model a:b"
+
+
+# --- LaTeX ---------------------------------------------------------------------------------------------------------
+
+
+def test_latex_is_escaped_balanced_and_full(real, written):
+    check_latex(r"\item 50\% a\_b $x_1$ \textbf{x}")
+    for broken in ("a_b", "50% of", "{", r"\begin{x}", "$x", "a & b", "#", r"\textbf{x}}"):
+        with pytest.raises((AssertionError, IndexError)):
+            check_latex(rf"\item {broken}")
+    audit = real[0] | {"run": STRANGE, "setting": STRANGE, "notes": f"{STRANGE}\n\n{STRANGE}\x00", "flags": [STRANGE]}
+    audit |= {"verdict": dict.fromkeys(real[0]["verdict"], STRANGE)}
+    text = to_latex(report(read_seed_group(written([audit]))))
+    check_latex(text)
+    assert text.count(r"\toprule") == text.count(r"\begin{tabular}{") == 7
+    assert all(line.isprintable() for line in text.splitlines())
+    assert r"\subsection*{Audit report: 50\%\_\&\#1 \textasciicircum{}\textasciitilde{}\{a\}" in text
+
+
+# --- the command line, and damaged files ---------------------------------------------------------------------------
+
+
+def test_the_command_prints_or_writes_whole_files_and_needs_no_torch(audits, written, capsys, tmp_path):
+    paths = list(map(str, written(audits)))
+    program = "import sys; from fa_audit.cli import main; main(sys.argv[1:]); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program, "report", *paths], capture_output=True, text=True)
+    assert done.stdout == to_markdown(report(read_seed_group(paths))) + "False\n", done.stderr
+    assert main(["report", *paths, "--format", "latex", "--output", str(tmp_path / "new/a.tex")]) == 0
+    assert capsys.readouterr().out == ""
+    assert (tmp_path / "new/a.tex").read_text() == to_latex(report(read_seed_group(paths)))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "found an empty file; expected an audit's JSON: results/audits/"),
+        ("{", "found no JSON (Expecting property name"),
+        ("[" * 100_000, "found no JSON (maximum recursion"),
+        ("[1, 2]", "found [1, 2]; expected an audit's JSON"),
+        ('{"spec": {}, "accuracy": 0.5}', "missing method, verdict, flags"),
+        (None, "No such file or directory; expected an audit's JSON"),
+        ("wrong", "layers.1.hidden_norm: found 'much'; expected a number, null, 'nan', 'inf' or '-inf'."),
+    ],
+)
+def test_what_is_no_audit_is_one_line_with_its_place(real, tmp_path, capsys, content, words):
+    path = tmp_path / "bad.json"
+    if content is not None:
+        wrong = damaged(real[0], ("layers", 1, "hidden_norm"), "much")
+        path.write_text(json.dumps(wrong) if content == "wrong" else content)
+    assert main(["report", str(path)]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith(f"fa-audit: {path}: {words}") and len(message.splitlines()) == 1
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["inf", "nan", 10**400]),
+    lambda children: st.lists(children, max_size=2) | st.dictionaries(st.text(max_size=3), children, max_size=2),
+    max_leaves=3,
+)
+
+
+def places(value, place=()):
+    """Every place in nested lists and mappings."""
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in children:
+        yield (*place, key)
+        yield from places(child, (*place, key))
+
+
+def damaged(audit, place, junk, how="replaced"):
+    """The audit with one entry lost, replaced, or with another beside it."""
+    audit = copy.deepcopy(audit)
+    *way, last = place
+    parent = audit
+    for key in way:
+        parent = parent[key]
+    if how == "lost":
+        del parent[last]
+    elif how == "beside" and isinstance(parent, dict):
+        parent["extra"] = junk
+    else:
+        parent[last] = junk
+    return audit
+
+
+@settings(max_examples=40)
+@given(data=st.data(), junk=JUNK, how=st.sampled_from(["lost", "replaced", "beside"]))
+def test_no_damage_gives_a_traceback_or_broken_latex(real, tmp_path_factory, data, junk, how):
+    place = data.draw(st.sampled_from([place for place in places(real[0]) if place[0] != "feature_drift"]))
+    path = tmp_path_factory.getbasetemp() / "damaged.json"
+    path.write_text(json.dumps(damaged(real[0], place, junk, how)))
+    try:
+        document = report(read_seed_group([path]))
+        check_latex(to_latex(document))
+        to_markdown(document).encode()
+    except AuditError as error:
+        assert str(error).startswith(f"{path}: ") and len(str(error).splitlines()) == 1

@@ -21,7 +21,7 @@ with logged(snakemake), device(snakemake) as where:
     entry, name = snakemake.params.model, snakemake.wildcards.model
     limits = DiagnosticThresholds(**snakemake.params.thresholds)
     report = audit_model(name, entry, load_dataset(snakemake.input.data), where, limits)
-    weights = sha256_of([entry["weights"]]) if entry["weights"] else None
+    weights = sha256_of(entry["weights"]) if entry["weights"] else None
     about = {"entry": entry, "weights_sha256": weights, "provenance": provenance(where)}
     write_json(snakemake.output.audit, {"model": name} | report.to_dict() | about)
     write_text(snakemake.output.report, report.to_markdown())

@@ -6,24 +6,22 @@ from typing import TYPE_CHECKING
 import yaml
 from _workflow import logged
 
-from fa_audit.core.files import write_json, write_text
+from fa_audit.core.files import write_json
 from fa_audit.experiments.published import read_published
 from fa_audit.results.origin import origin_of
 from fa_audit.results.scorecard import made_by, scorecard
-from fa_audit.results.tables.scorecard import to_html, to_markdown
-from fa_audit.results.tidy import read_audits, write_tables
+from fa_audit.results.tables.scorecard_text import write_scorecard
+from fa_audit.results.tidy import read_audits
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
     files, out = snakemake.input, snakemake.output
-    texts = [Path(path).read_text(encoding="utf-8") for path in (files.published, *files.schemas)]
-    published, audits = read_published(*map(yaml.safe_load, texts)), read_audits(files.audits)
+    published = read_published(yaml.safe_load(Path(files.published).read_text(encoding="utf-8")))
+    audits = read_audits(files.audits)
     rows, remark = scorecard(published, audits), made_by(audits)
     digests = [audit["digest"] for audit in audits]
     origin = origin_of({"kind": "scorecard"}, digests, [files.published, *files.audits])
-    write_tables({out.csv: rows}, out.digests)
-    write_text(out.markdown, to_markdown(rows, remark))
-    write_text(out.html, to_html(rows, remark))
+    write_scorecard(rows, remark, [out.csv, out.markdown, out.html])
     write_json(out.origin, origin.to_dict())

@@ -11,10 +11,9 @@ import pytest
 from hostile_files import hostile_checkpoint, hostile_csv, hostile_json
 
 from fa_audit.cli import main
-from fa_audit.core.files import write_json
+from fa_audit.core.files import sha256_of, write_json
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
-from fa_audit.results.origin import content_digest
 
 AUDITS, CHECKPOINTS, SIDECARS, MANIFESTS = 300, 300, 120, 100
 SAMPLE = 60  # of each kind in the ordinary suite
@@ -126,16 +125,17 @@ def test_hostile_sidecars_baselines_and_trajectories_are_read_or_refused_in_one_
 
 
 @few_and_all
-def test_a_hostile_manifest_is_compared_or_refused_in_one_line(tmp_path, faults):
+def test_a_hostile_manifest_is_compared_or_refused_in_one_line(tmp_path, faults, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "results").mkdir()
     (tmp_path / "results/a.csv").write_text("1\n")
-    digest, path = content_digest(tmp_path / "results/a.csv"), tmp_path / "results/MANIFEST.json"
+    digest, path = sha256_of(tmp_path / "results/a.csv"), tmp_path / "results/MANIFEST.json"
     entry = {"sha256": digest, "commit": "1234567", "spec": digest, "inputs": {"results/a.csv": digest}}
     write_json(path, {"versions": {"python": "3.12"}, "artefacts": {"results/a.csv": entry}})
     good, answers = path.read_bytes(), set()
     for number in some_or_all(MANIFESTS, faults):
         path.write_bytes(hostile_json(good, number))
-        status, out, err = called(["verify", path])
+        status, out, err = called(["verify"])
         refusals = err.splitlines()
         assert not refusals or ((status, out, len(refusals)) == (1, "", 1) and refusals[0].isprintable()), err
         answers.add((status, bool(refusals)))

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -19,7 +18,7 @@ from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import load
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.data.dataset import Dataset, evaluation_batches
-from fa_audit.networks.trace import Description, untouched
+from fa_audit.networks.trace import Description, accuracy_of
 
 SHOWN = 3  # names of a kind in one message
 
@@ -63,13 +62,6 @@ def _audit(
     if accuracy is None:  # last, so that a wrong description fails before a pass over the whole test set
         accuracy = accuracy_of(model, inputs(dataset, entry["image_shape"], device))
     return replace(report, headline_acc=accuracy)
-
-
-def accuracy_of(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """Return the fraction of correctly classified samples over all batches; the model is left unchanged."""
-    with untouched(model), torch.no_grad():
-        hits = torch.cat([model(x).argmax(dim=1) == labels for x, labels in batches])
-    return hits.double().mean().item()
 
 
 def _remarks(entry: Mapping[str, Any]) -> str:
@@ -120,7 +112,7 @@ def load_weights(model: nn.Module, path: str) -> None:
         "not the model's": sorted(found.keys() - own.keys()),
         "of another shape": [f"{key} {tuple(found[key].shape)}, not {tuple(own[key].shape)}" for key in reshaped],
     }
-    if problems := [f"{kind}: {listed(names, most=SHOWN)}" for kind, names in wrong.items() if names]:
+    if problems := [f"{kind}: {listed(names, SHOWN)}" for kind, names in wrong.items() if names]:
         raise AuditError(
             f"{path}: {'; '.join(problems)}. Expected the state dict of {type(model).__name__} as the entry makes it."
         )

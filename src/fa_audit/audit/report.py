@@ -19,7 +19,7 @@ from fa_audit.audit.verdicts import (
     three_check_verdict,
 )
 from fa_audit.core.metrics import Measured
-from fa_audit.core.thresholds import LETTERS, DiagnosticThresholds, sign_of
+from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds, sign_of
 
 CREDIT_COLUMNS = ("cosine", "rho", "nudging")
 
@@ -112,7 +112,7 @@ class DiagnosticReport:
                 "first_flags": self.first_flags,
                 "headline_acc": self.headline_acc,
                 "baselines": asdict(self.baselines),
-                "checks": {name: asdict(getattr(self.checks, name)) for name in LETTERS},
+                "checks": {name: asdict(getattr(self.checks, name)) for name in CHECK_LABELS},
                 "finite": self.evidence.finite,
                 "layers": [layer.to_dict() for layer in self.evidence.layers],
                 "credit": [_entries(block) for block in self.credit],
@@ -154,7 +154,7 @@ class DiagnosticReport:
             yield [["block", *CREDIT_COLUMNS], *self._credit_rows()]
 
     def _check_rows(self) -> Iterator[list[str]]:
-        for name, letter in LETTERS.items():
+        for name, letter in CHECK_LABELS.items():
             entry: Check = getattr(self.checks, name)
             outcome = {True: "FIRES", False: "ok", None: "not evaluated"}[entry.fires]
             note = f" ({entry.note})" if entry.note else ""

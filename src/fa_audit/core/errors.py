@@ -6,8 +6,7 @@ import difflib
 import reprlib
 from collections.abc import Iterable
 
-MOST_NAMES = 20  # in one message
-LOOKED_AT = 1000  # names among which the nearest is looked for: more of them take seconds
+LOOKED_AT = 1000  # names that are searched for the nearest: more take seconds
 MOST_BITS = 1000  # of an integer: Python refuses to write those of more than 4300 digits
 
 
@@ -26,7 +25,7 @@ class AuditError(ValueError):
 
 
 def unknown(kind: str, found: object, known: Iterable[str], *, where: str = "") -> AuditError:
-    """An `AuditError` for a name that is not in a list, with the nearest known name.
+    """Return an `AuditError` for a name that is not in a list, with the nearest known name.
 
     Args:
         kind: what the name names, e.g. ``"method"``.
@@ -41,24 +40,28 @@ def unknown(kind: str, found: object, known: Iterable[str], *, where: str = "") 
     return AuditError(f"{place}unknown {kind} {shortened(str(found))}; known: {listed(names)}.{hint}")
 
 
-def listed(names: Iterable[str], *, most: int = MOST_NAMES) -> str:
-    """Join names by commas; beyond the first `most` of them only their number is given."""
+def listed(names: Iterable[str], most: int = 20) -> str:
+    """Join the first `most` names with commas and count the rest.
+
+    >>> listed(["fa", "dfa", "ep", "bp"], most=2)
+    'fa, dfa and 2 more'
+    """
     found = list(names)
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(found[:most]) + more
 
 
 def first_line(error: BaseException) -> str:
-    """Kind and first line of an exception of somebody else's code, without a full stop at the end."""
+    """Return type and first line of an exception, without a full stop at the end."""
     text = next(iter(str(error).splitlines()), "")
     return f"{type(error).__name__} {text}".rstrip(" .")
 
 
 def shortened(value: object) -> str:
-    """A value as Python writes it, in a few words where it is long."""
+    """Return the `repr` of a value, abbreviated where it is long."""
     return _short.repr(value)
 
 
 def printable(text: str) -> str:
-    """A text on one line: line breaks, control characters and marks of direction as escapes."""
+    """Escape line breaks, control characters and direction marks, so that a text fits on one line."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

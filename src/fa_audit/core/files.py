@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, and one process at a time works on a run."""
+"""Write files atomically, digest them, and lock what one process at a time may work on."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from fa_audit.core.errors import AuditError
 
-# What reading JSON, or using it, raises where somebody else wrote it.
+# Raised by parsing, or by using, JSON that does not have the expected structure.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 log = logging.getLogger(__name__)
 
 
 def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then rename it into place.
+    """Fill a temporary file beside `path` with `write`, then rename it into place.
 
     The content is flushed to the disk before the rename, so that neither a kill nor a power cut
     leaves half a file under the final name.
@@ -47,7 +47,7 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
 
 
 def not_written(path: Path, error: OSError) -> AuditError:
-    """What to tell about a file that the system refused to write."""
+    """Return the error for a file that the system refused to write."""
     folder = next(parent for parent in path.absolute().parents if parent.is_dir())
     free = shutil.disk_usage(folder).free / 1e6
     return AuditError(
@@ -58,7 +58,7 @@ def not_written(path: Path, error: OSError) -> AuditError:
 
 @contextlib.contextmanager
 def _part_of(path: Path) -> Iterator[Path]:
-    """An empty file beside `path`, which is gone in the end."""
+    """Create an empty file beside `path`; remove it at the end, unless it was renamed."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=f".part{path.suffix}")
     os.close(handle)
     try:
@@ -68,7 +68,7 @@ def _part_of(path: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(*paths: str | Path) -> None:
-    """Delete the temporary files that a killed process left beside `paths`; nobody may be writing them now."""
+    """Delete the temporary files that a killed process left beside `paths`; no process may be writing them now."""
     for path in map(Path, paths):
         for part in path.parent.glob(f".{path.name}.*.part*"):
             part.unlink(missing_ok=True)
@@ -89,17 +89,17 @@ def _umask() -> int:
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     write_atomically(path, lambda part: part.write_bytes(content))
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write UTF-8 text whole or not at all."""
+    """Write UTF-8 text atomically."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Write indented JSON; NaN and infinities must have been turned into flags before.
+    """Write indented JSON atomically; replace NaN and infinities by flags before.
 
     Raises:
         ValueError: a value is NaN or infinite.
@@ -108,13 +108,13 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_json(path: str | Path, expected: str = "JSON") -> Any:
-    """What `write_json` wrote.
+    """Read JSON, as `write_json` writes it.
 
     Args:
-        expected: what the file should be; ends the sentence "found ...; expected".
+        expected: what the file should hold; used in the error.
 
     Raises:
-        AuditError: it is no whole JSON.
+        AuditError: the file is empty, truncated or no JSON.
     """
     text = ""
     try:
@@ -124,8 +124,7 @@ def read_json(path: str | Path, expected: str = "JSON") -> Any:
         empty = isinstance(error, json.JSONDecodeError) and not text.strip()
         found = "an empty file" if empty else f"no JSON ({error})"
         raise AuditError(
-            f"{path}: found {found}; expected {expected}. If it should be that, delete it and run"
-            " snakemake again to make it."
+            f"{path}: found {found}; expected {expected}. If it should be that, delete it and make it again."
         ) from error
 
 
@@ -133,13 +132,10 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant}, which JSON does not have")
 
 
-def sha256_of(paths: Iterable[str | Path]) -> str:
-    """One digest over the contents (not the names) of several files, in the given order."""
-    digest = hashlib.sha256()
-    for path in paths:
-        with open(path, "rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()
+def sha256_of(path: str | Path) -> str:
+    """Return the SHA-256 of a file's content in hexadecimal, as ``sha256sum`` prints it."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 @contextlib.contextmanager
@@ -147,8 +143,8 @@ def exclusive(path: str | Path, *, wait: bool = True) -> Iterator[None]:
     """Hold the advisory lock `path`; the system releases it when the holder dies, however it dies.
 
     Raises:
-        BlockingIOError: somebody else holds it and `wait` is false; says who.
-        AuditError: there are no locks where `path` lies.
+        BlockingIOError: another process holds it and `wait` is false; the message names it.
+        AuditError: the file system of `path` has no locks.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,7 +155,7 @@ def exclusive(path: str | Path, *, wait: bool = True) -> Iterator[None]:
             if error.errno in WITHOUT_LOCKS:
                 raise _without_locks(path, error) from error
             raise
-        with contextlib.suppress(OSError):  # on a full disk nobody learns who it is
+        with contextlib.suppress(OSError):  # on a full disk the holder stays unnamed
             os.ftruncate(stream.fileno(), 0)
             os.write(stream.fileno(), f"process {os.getpid()} on {socket.gethostname()}\n".encode())
         yield

@@ -31,23 +31,34 @@ class Measured:
     reason: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form; the reason appears only where there is no value."""
+        """Return the JSON form; the reason appears only where there is no value."""
         entry: dict[str, Any] = {"value": self.value, "n": self.n, "n_valid": self.n_valid}
         return entry | ({"reason": self.reason} if self.reason else {})
 
 
 def median_norm(rows: Tensor) -> float:
-    """Median over samples of the L2 norm along features, in float64, of ``(B, d)``; NaN and Inf pass through."""
+    """Return the median over samples of the L2 norm of ``(B, d)``, in float64; NaN and infinities pass through.
+
+    >>> median_norm(torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.0, 9.0]]))
+    5.0
+    """
     return torch.linalg.vector_norm(rows.double(), dim=-1).median().item()
 
 
 def growth(hidden_norms: list[float]) -> list[float]:
-    """``median||h_{l+1}|| / median||h_l||`` per block; infinite where a state vanishes before a block."""
+    """Return ``median||h_{l+1}|| / median||h_l||`` of every block; infinite where the block's input vanishes.
+
+    Args:
+        hidden_norms: the median norms of ``h_0..h_L``.
+
+    >>> growth([1.0, 2.0, 0.0, 3.0])
+    [2.0, 0.0, inf]
+    """
     return [after / before if before else float("inf") for before, after in pairwise(hidden_norms)]
 
 
 def unit(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of unit length in float64 and a mask ``(B,)`` of the rows that have a direction.
+    """Scale rows to unit length in float64; also return a mask ``(B,)`` of the rows that have a direction.
 
     Dividing by the largest entry first keeps squares from under- and overflowing.
     """
@@ -60,9 +71,16 @@ def unit(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def cosine(a: Tensor, b: Tensor) -> Measured:
-    """Mean over samples of ``<a, b> / (||a|| ||b||)``, without any epsilon, in float64.
+    """Return the mean over samples of ``<a, b> / (||a|| ||b||)``, without any epsilon, in float64.
 
     Rows where either vector is zero or not finite have no angle and are left out.
+
+    Args:
+        a, b: ``(B, d)``.
+
+    >>> a, b = torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([[2.0, 0.0], [1.0, 1.0]])
+    >>> cosine(a, b)
+    Measured(value=1.0, n=2, n_valid=1, reason='')
     """
     unit_a, valid_a = unit(a)
     unit_b, valid_b = unit(b)
@@ -74,7 +92,11 @@ def cosine(a: Tensor, b: Tensor) -> Measured:
 
 
 def clamped_cosine(a: Tensor, b: Tensor) -> Measured:
-    """torch's ``F.cosine_similarity`` (each norm clamped at 1e-8, float32): where published cosines come from."""
+    """Return the mean of torch's ``F.cosine_similarity`` (float32, norms clamped at 1e-8), as published cosines are.
+
+    >>> clamped_cosine(torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([[2.0, 0.0], [1.0, 1.0]])).value
+    0.5
+    """
     value = F.cosine_similarity(a.float(), b.float(), dim=-1).mean()
     if not value.isfinite():
         return Measured(None, len(a), 0, "torch's cosine is not finite")
@@ -82,7 +104,11 @@ def clamped_cosine(a: Tensor, b: Tensor) -> Measured:
 
 
 def mean_pairwise_cosine(directions: list[Tensor]) -> Measured:
-    """Mean cosine over all pairs of vectors ``(d,)``, in float64: 1 if all agree, near 0 if unrelated."""
+    """Return the mean cosine over all pairs of vectors ``(d,)``, in float64: 1 if all agree, near 0 if unrelated.
+
+    >>> mean_pairwise_cosine([torch.tensor([1.0, 0.0]), torch.tensor([2.0, 0.0]), torch.tensor([-1.0, 0.0])]).value
+    -0.3333333333333333
+    """
     rows, valid = unit(torch.stack(directions)) if directions else (torch.empty(0, 1), torch.empty(0, dtype=bool))
     usable = rows[valid]
     count, total = len(usable), len(directions)

@@ -22,7 +22,7 @@ def set_numerics(threads: int) -> None:
 
 
 def describe_numerics() -> dict[str, Any]:
-    """The settings in force, for provenance."""
+    """Return the settings in force, for provenance."""
     operations = {
         "matmul": torch.backends.cuda.matmul,
         "convolution": torch.backends.cudnn.conv,

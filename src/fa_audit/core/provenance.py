@@ -19,7 +19,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def provenance(device: torch.device | str) -> dict[str, Any]:
-    """Facts about this process, as JSON types: the same ones each time that the same code runs on the same machine.
+    """Return facts about this process as JSON types; equal for the same code on the same machine.
 
     Args:
         device: what the result was computed on.
@@ -37,7 +37,7 @@ def provenance(device: torch.device | str) -> dict[str, Any]:
 
 
 def device_name(device: torch.device | str) -> str:
-    """E.g. ``cpu (x86_64)`` or ``cuda (name of the card)``."""
+    """Return e.g. ``cpu (x86_64)`` or ``cuda (name of the GPU)``."""
     import torch
 
     kind = torch.device(device).type
@@ -45,7 +45,7 @@ def device_name(device: torch.device | str) -> str:
 
 
 def cuda_versions(device: torch.device | str) -> dict[str, Any] | None:
-    """Versions of CUDA's libraries and of the driver, None where the system does not tell; None on a CPU."""
+    """Return the versions of CUDA's libraries and of the driver, None where unknown; None on a CPU."""
     import torch
 
     if torch.device(device).type != "cuda":
@@ -59,7 +59,7 @@ def cuda_versions(device: torch.device | str) -> dict[str, Any] | None:
 
 
 def peak_memory_mb(device: torch.device | str) -> dict[str, float]:
-    """Peak resident memory of the process and, on a GPU, peak allocated device memory, in MB (1e6 bytes)."""
+    """Return the peak resident memory of the process and, on a GPU, peak allocated device memory, in MB (1e6 bytes)."""
     import torch
 
     unit = 1 if sys.platform == "darwin" else 1024
@@ -70,7 +70,7 @@ def peak_memory_mb(device: torch.device | str) -> dict[str, float]:
 
 
 def commit() -> str:
-    """`git describe` of the code that runs, or 'unknown' outside a git checkout."""
+    """Return `git describe` of the running code, or 'unknown' outside a git checkout."""
     command = ["git", "describe", "--always", "--dirty", "--tags"]
     try:
         done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
@@ -80,12 +80,12 @@ def commit() -> str:
 
 
 def python() -> str:
-    """The version of Python."""
+    """Return the version of Python."""
     return platform.python_version()
 
 
 def packages() -> dict[str, str | None]:
-    """The installed version of each of `PACKAGES`; None for one that is not installed as a package."""
+    """Return the installed version of each of `PACKAGES`; None where it is not installed as a package."""
     return {name: _version(name) for name in PACKAGES}
 
 

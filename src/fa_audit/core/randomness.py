@@ -1,4 +1,4 @@
-"""One seed, many independent streams: nothing ever depends on what was drawn before."""
+"""Derive independent random streams from one seed, so that no draw depends on earlier ones of another purpose."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 
 
 def stream_seed(seed: int, *purpose: str | int) -> int:
-    """A 63-bit seed for one purpose of a run, e.g. ``stream_seed(42, "epoch", 3)``."""
+    """Return a 63-bit seed for one purpose of a run, e.g. ``stream_seed(42, "epoch", 3)``."""
     text = "/".join(map(str, (seed, *purpose)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def generator(seed: int, *purpose: str | int) -> torch.Generator:
-    """A CPU generator for one purpose: the same draws on every device and after every resume."""
+    """Return a CPU generator for one purpose: the same draws on every device and after every resume."""
     return torch.Generator().manual_seed(stream_seed(seed, *purpose))
 
 

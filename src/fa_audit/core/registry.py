@@ -1,4 +1,4 @@
-"""Names to classes, without importing torch before a class is really needed."""
+"""Resolve names to classes, importing them only when they are used."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHERE = "Expected package.module:ClassName, in the working folder or in a folder
 
 
 def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
-    """The object that `registry` names as ``package.module:Object``, or that `name` itself names so.
+    """Import the object that `registry` names as ``package.module:Object``, or that `name` itself names in this form.
 
     Raises:
         AuditError: `name` is not registered (the message lists the names that are), or cannot be imported.
@@ -29,14 +29,14 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
     module, _, attribute = entry.partition(":")
     try:
         return getattr(import_module(module), attribute)
-    except (Exception, SystemExit) as error:  # a file of the user's own may do anything
+    except (Exception, SystemExit) as error:  # user code may raise anything
         if name in registry:
             raise
         raise AuditError(f"{kind} '{name}': {first_line(error)}. {WHERE}") from error
 
 
 def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
-    """The entry ``package.module:Object`` behind a name, which may be such an entry itself.
+    """Return the entry ``package.module:Object`` of a name, which may be such an entry itself.
 
     Raises:
         AuditError: it is neither.
@@ -47,7 +47,7 @@ def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
 
 
 def find_module(name: str, folders: Iterable[str | Path]) -> Path | None:
-    """The source file of a module, looked for in `folders` in their order; nothing is imported."""
+    """Return the source file of a module, searched in `folders` in order, without importing it."""
     relative = Path(*name.split("."))
     candidates = (
         Path(folder) / path for folder in folders for path in (relative.with_suffix(".py"), relative / "__init__.py")
@@ -58,7 +58,7 @@ def find_module(name: str, folders: Iterable[str | Path]) -> Path | None:
 
 @cache
 def class_literals(entry: str) -> dict[str, Any]:
-    """The class attributes that ``package.module:Class`` assigns as literals, read from its source.
+    """Return the class attributes that ``package.module:Class`` assigns as literals, read from its source.
 
     The workflow plans with them; importing every method would cost it seconds. Inherited ones are followed to bases of
     the same file and to those that it imports by ``from module import Base``.
@@ -97,7 +97,7 @@ def _source_of(entry: str, module: str) -> ast.Module:
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:
-    """Names that a module imports by ``from module import name``, with the module."""
+    """Map the names that a module imports by ``from module import name`` to the module."""
     statements = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module and not node.level]
     return {alias.name: node.module for node in statements for alias in node.names if not alias.asname}
 

@@ -1,6 +1,6 @@
-"""The limits of the checks, and when a number makes a check fire: the one place that says so.
+"""The limits of the checks, and the only code that decides whether a value makes a check fire.
 
-For one network as for the tables of many. Imports no torch, so that figures and tables can ask, too.
+Used by audits, the training monitor, figures and tables alike. Imports no torch.
 docs/protocol.md says where each limit comes from.
 """
 
@@ -31,33 +31,36 @@ class DiagnosticThresholds:
     saturation: float = 1e-2
 
 
-LETTERS = {"scale": "D1 / (a)", "reference": "D2 / (b)", "stability": "(c)", "depth": "D3 / (d)",
-           "depth_strict": "D3-strict"}  # fmt: skip
+CHECK_LABELS = {"scale": "D1 / (a)", "reference": "D2 / (b)", "stability": "(c)", "depth": "D3 / (d)",
+                "depth_strict": "D3-strict"}  # fmt: skip
 # The limit of each check, by its name in `DiagnosticThresholds`.
 LIMITS = {"scale": "growth", "reference": "reference", "stability": "stability", "depth": "depth_margin",
           "depth_strict": "depth_margin"}  # fmt: skip
-# Names as in `DiagnosticThresholds`; the side of the limit on which a value makes the check fire.
-SIDES = {"growth": "above", "reference": "below", "stability": "above", "depth_margin": "below"}
+# Names as in `DiagnosticThresholds`; the side of the limit on which a check fires.
+FIRES_WHEN = {"growth": "above", "reference": "below", "stability": "above", "depth_margin": "below"}
 
 
 def fires(check: str, value: Any, limit: Any) -> Any:
-    """Whether a check fires: its value lies strictly on the wrong side of its limit. NaN fires nothing.
+    """Return whether a check fires: its value lies strictly on the wrong side of its limit. NaN never fires.
+
+    >>> fires("growth", 51.0, 50.0), fires("depth_margin", 0.02, 0.02), fires("reference", float("nan"), 1e-7)
+    (True, False, False)
 
     Args:
         check: ``growth`` (a), ``reference`` (b), ``stability`` (c) or ``depth_margin`` (d), as in
             `DiagnosticThresholds`.
         value, limit: numbers, or arrays of shapes that numpy broadcasts.
     """
-    return value > limit if SIDES[check] == "above" else value < limit
+    return value > limit if FIRES_WHEN[check] == "above" else value < limit
 
 
 def sign_of(check: str) -> str:
-    """How a check compares its value with its limit where it fires, ``>`` or ``<``; its name is that in an audit."""
-    return ">" if SIDES[LIMITS[check]] == "above" else "<"
+    """Return ``>`` or ``<``: how a check, by its name in an audit, compares its value with its limit when it fires."""
+    return ">" if FIRES_WHEN[LIMITS[check]] == "above" else "<"
 
 
 def depth_margin(accuracy: Any, frozen: Any) -> Any:
-    """Accuracy minus that of a frozen baseline, both fractions; numbers or Series.
+    """Return accuracy minus that of a frozen baseline, both fractions; numbers or Series.
 
     Rounded to nine digits: 0.36 - 0.34 is two points, whatever binary fractions make of it.
     """

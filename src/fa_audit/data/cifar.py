@@ -14,7 +14,7 @@ import torch
 from torchvision.datasets import CIFAR10, CIFAR100
 from torchvision.datasets.utils import check_integrity, download_and_extract_archive
 
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, listed
 from fa_audit.data.dataset import Dataset
 
 log = logging.getLogger(__name__)
@@ -22,12 +22,12 @@ ATTEMPTS = 3
 
 
 def cifar10(data_root: Path) -> Dataset:
-    """CIFAR-10: 50,000 training and 10,000 test images of 3 x 32 x 32, ten classes."""
+    """Load CIFAR-10: 50,000 training and 10,000 test images of 3 x 32 x 32, ten classes."""
     return _dataset("cifar10", CIFAR10, data_root, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 
 
 def cifar100(data_root: Path) -> Dataset:
-    """CIFAR-100: as CIFAR-10 with one hundred classes."""
+    """Load CIFAR-100: as CIFAR-10 with one hundred classes."""
     return _dataset("cifar100", CIFAR100, data_root, 100, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
 
 
@@ -52,9 +52,9 @@ def _dataset(
 
 
 def _damaged(source: type[CIFAR10], root: Path) -> list[str]:
-    """Files of the data set that are missing or have the wrong md5, each with which of the two it is."""
-    listed = [*source.train_list, *source.test_list, [source.meta["filename"], source.meta["md5"]]]
-    paths = [(root / source.base_folder / name, md5) for name, md5 in listed]
+    """List the files of the data set that are missing or have the wrong md5, each with the reason."""
+    published = [*source.train_list, *source.test_list, [source.meta["filename"], source.meta["md5"]]]
+    paths = [(root / source.base_folder / name, md5) for name, md5 in published]
     return [
         f"{path} ({'wrong md5' if path.exists() else 'missing'})"
         for path, md5 in paths
@@ -63,10 +63,10 @@ def _damaged(source: type[CIFAR10], root: Path) -> list[str]:
 
 
 def _fetch(source: type[CIFAR10], root: Path) -> None:
-    """Make sure that every file of the data set lies in `root` with the right md5.
+    """Download the data set into `root`, unless every file is there with the right md5.
 
     Raises:
-        AuditError: it does not, and downloading failed `ATTEMPTS` times.
+        AuditError: downloading failed `ATTEMPTS` times.
     """
     failure: Exception | None = None
     for attempt in range(ATTEMPTS):
@@ -80,8 +80,8 @@ def _fetch(source: type[CIFAR10], root: Path) -> None:
             time.sleep(2**attempt)
     if damaged := _damaged(source, root):
         raise AuditError(
-            f"{source.__name__}: not available in data_root '{root}': {damaged[0]}"
-            f"{f' and {len(damaged) - 1} more' if damaged[1:] else ''}. Downloading failed {ATTEMPTS} times"
+            f"{source.__name__}: not available in data_root '{root}': {listed(damaged, most=1)}."
+            f" Downloading failed {ATTEMPTS} times"
             f" (last error: {failure}). Connect to the network and run again, or set data_root in the config to a"
             f" folder that holds {source.base_folder}/ as published ({source.url})."
         )

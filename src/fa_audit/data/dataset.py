@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_bytes
-from fa_audit.data.data_file import ARRAYS, KEY, checksums, cure, read_data_file
+from fa_audit.data.data_file import ARRAYS, HINT, KEY, checksums, read_data_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +50,15 @@ class Dataset:
 
     @property
     def image_shape(self) -> tuple[int, ...]:
-        """``(C, H, W)``."""
+        """Return ``(C, H, W)``."""
         return tuple(self.train_images.shape[1:])
 
     def to(self, device: torch.device | str) -> Dataset:
-        """The same data set with its arrays on `device`."""
+        """Return the same data set with its arrays on `device`."""
         return replace(self, **{name: getattr(self, name).to(device) for name in ARRAYS})
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Images ``(B, C, H, W)`` to new ones in float32: ``(pixel / scale - mean) / std``."""
+        """Return images ``(B, C, H, W)`` as new ones in float32: ``(pixel / scale - mean) / std``."""
         mean, std = (self.scale * torch.tensor(values).view(1, -1, 1, 1) for values in (self.mean, self.std))
         return images.to(torch.float32, copy=True).sub_(mean.to(images.device)).div_(std.to(images.device))
 
@@ -82,18 +82,18 @@ def load_dataset(path: str | Path) -> Dataset:
     try:
         return Dataset(**described | {name: tuple(described[name]) for name in ("mean", "std")}, **arrays)
     except (LookupError, TypeError) as error:
-        raise AuditError(f"{path}: of another version of fa-audit ({error}). Delete it and {cure(path)}.") from error
+        raise AuditError(f"{path}: not the description of a data set ({error}). Delete it and {HINT}.") from error
 
 
 def pad(images: Tensor, padding: int) -> Tensor:
-    """Zero padding of ``(N, C, H, W)`` to ``(N, C, H + 2p, W + 2p)``."""
+    """Pad ``(N, C, H, W)`` with zeros to ``(N, C, H + 2p, W + 2p)``."""
     return F.pad(images, (padding,) * 4)
 
 
 def crop_and_flip(
     padded: Tensor, index: Tensor, rows: Tensor, columns: Tensor, flips: Tensor, size: tuple[int, int]
 ) -> Tensor:
-    """The augmented images ``(B, C, H, W)`` of a minibatch, as torchvision's RandomCrop and flip make them.
+    """Return the augmented images ``(B, C, H, W)`` of a minibatch, as torchvision's RandomCrop and flip make them.
 
     Args:
         padded: ``(N, C, H + 2p, W + 2p)``.
@@ -112,7 +112,7 @@ def crop_and_flip(
 def training_batches(
     dataset: Dataset, padded: Tensor, batch_size: int, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """One shuffled, augmented pass over the training set; the last batch may be smaller.
+    """Iterate once over the training set, shuffled and augmented; the last batch may be smaller.
 
     Everything random is drawn at once from the CPU `generator`, so that the device does not matter.
 
@@ -132,6 +132,6 @@ def training_batches(
 def evaluation_batches(
     dataset: Dataset, batch_size: int = 128, limit: int | None = None
 ) -> list[tuple[Tensor, Tensor]]:
-    """The first `limit` unshuffled test batches (all of them without a limit), normalised."""
+    """Return the first `limit` unshuffled test batches (all of them without a limit), normalised."""
     parts = zip(dataset.test_images.split(batch_size), dataset.test_labels.split(batch_size))
     return [(dataset.normalise(images), labels) for images, labels in list(parts)[:limit]]

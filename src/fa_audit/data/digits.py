@@ -18,7 +18,7 @@ BRIGHTEST = 16  # pixel values are counts 0..16
 
 
 def digits(data_root: Path) -> Dataset:
-    """Handwritten digits: 1,437 training and 360 test images of 1 x 8 x 8, ten classes; `data_root` is not used."""
+    """Load handwritten digits: 1,437 training and 360 test images of 1 x 8 x 8, ten classes; `data_root` is unused."""
     images, labels = load_digits(return_X_y=True)
     images = torch.from_numpy(images).to(torch.uint8).reshape(-1, 1, 8, 8)
     labels = torch.from_numpy(labels).to(torch.int64)

@@ -27,7 +27,7 @@ SEED = 0
 
 
 def synthetic_teacher(data_root: Path) -> Dataset:
-    """Synthetic teacher: 2,000 training and 2,000 test inputs of 1 x 4 x 4, ten classes; `data_root` is not used."""
+    """Draw 2,000 training and 2,000 test inputs of 1 x 4 x 4, ten classes; `data_root` is unused."""
     randomness = generator(SEED, "synthetic teacher")
     images = torch.randn(TRAIN + TEST, *SHAPE, generator=randomness)
     x = images.flatten(1).double()

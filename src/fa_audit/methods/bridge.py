@@ -32,7 +32,7 @@ class BridgeNet(nn.Module):
             self.layers = nn.Sequential(*layers, nn.Linear(hidden, out))
 
     def forward(self, h: Tensor, t: Tensor, error: Tensor) -> Tensor:
-        """Outputs ``(..., B, out)``.
+        """Return outputs ``(..., B, out)``.
 
         Args:
             h: vectors of states, ``(..., B, d)``.
@@ -45,12 +45,12 @@ class BridgeNet(nn.Module):
 
 
 def stacked_states(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:
-    """The vectors of ``h_0..h_L``, detached, ``(L + 1, B, d)``, and their depths ``t_l = l / L``, ``(L + 1, 1, 1)``."""
+    """Stack the vectors of ``h_0..h_L``, detached, ``(L + 1, B, d)``; and ``t_l = l / L``, ``(L + 1, 1, 1)``."""
     vectors = torch.stack([network.read(h.detach()) for h in trace.states])
     t = torch.arange(len(vectors), device=vectors.device, dtype=vectors.dtype) / max(len(vectors) - 1, 1)
     return vectors, t[:, None, None]
 
 
 def rms(vectors: Tensor) -> Tensor:
-    """Root mean square over features, ``(..., d) -> (..., 1)``."""
+    """Return the root mean square over features, ``(..., d) -> (..., 1)``."""
     return vectors.square().mean(dim=-1, keepdim=True).sqrt()

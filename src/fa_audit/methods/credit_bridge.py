@@ -94,7 +94,7 @@ class CreditBridge(Method):
         value = state.value(torch.cat([h[:-1], top[None]]), t, error := output_error(trace, labels)).squeeze(-1)
         targets = [*self._soft_minima(h[1:], t[1:], error, state, randomness), _losses(trace, labels)]
         (slope,) = torch.autograd.grad(value[-1].sum(), top, create_graph=True)
-        truth = network.read_gradient(*loss_gradients(trace, labels, (trace.top,)))
+        truth = network.read_gradient(*loss_gradients(trace, labels, (trace.head_input,)))
         misses = h[-1].norm(dim=-1, keepdim=True) * (slope - truth)
         return F.mse_loss(value, torch.stack(targets)) + misses.square().mean()
 
@@ -116,17 +116,17 @@ class CreditBridge(Method):
     def _soft_minima(
         self, following: Tensor, t: Tensor, error: Tensor, state: nn.Module, randomness: torch.Generator
     ) -> Tensor:
-        """Targets of ``V(h_l)`` from the states ``h_{l+1}``, ``(L, B, d) -> (L, B)``."""
+        """Compute the targets of ``V(h_l)`` from the states ``h_{l+1}``, ``(L, B, d) -> (L, B)``."""
         noise = torch.randn(self.draws, *following.shape, generator=randomness).to(following)
         values = state.average(following + self.sigma * rms(following) * noise, t, error).squeeze(-1)
         return soft_minimum(values, self.tau)
 
 
 def soft_minimum(values: Tensor, tau: float) -> Tensor:
-    """``-tau log mean_k exp(-v_k / tau)`` over the first dimension, without over- or underflow."""
+    """Return ``-tau log mean_k exp(-v_k / tau)`` over the first dimension, without over- or underflow."""
     return -tau * (torch.logsumexp(-values / tau, dim=0) - math.log(len(values)))
 
 
 def _losses(trace: Trace, labels: Tensor) -> Tensor:
-    """Per-sample cross-entropy, detached, ``(B,)``."""
+    """Return the per-sample cross-entropy, detached, ``(B,)``."""
     return F.cross_entropy(trace.logits.detach(), labels, reduction="none")

@@ -65,7 +65,7 @@ class EP(Method):
         return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
 
     def _relax(self, network: Network, free: States, labels: Tensor, beta: float) -> States:
-        """The states after the nudged phase, detached."""
+        """Return the states after the nudged phase, detached."""
         states = free
         for _ in range(self.steps):
             states = tuple(h.detach().requires_grad_() for h in states)
@@ -77,7 +77,7 @@ class EP(Method):
 
 
 def energy(network: Network, embedded: Tensor, states: States) -> Tensor:
-    """``E``, summed over samples: how far `states` are from a forward pass that starts at `embedded`.
+    """Return ``E``, summed over samples: how far `states` are from a forward pass that starts at `embedded`.
 
     Args:
         embedded: ``embed(x)``.

@@ -67,14 +67,14 @@ class Method:
     decays_state: ClassVar[bool] = False
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        """What the method keeps beside the network: feedback matrices, auxiliary nets; here nothing.
+        """Return what the method keeps beside the network: feedback matrices, auxiliary nets; here nothing.
 
         Buffers and parameters are saved with the checkpoint; parameters are trained by `auxiliary_loss`.
         """
         return nn.Module()
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
-        """The credits of one batch, detached. A function of its arguments alone: no randomness, nothing changed.
+        """Compute the credits of one batch, detached: a pure function of its arguments.
 
         It may run parts of the network again: the engine keeps the running statistics of BatchNorm layers meanwhile.
 
@@ -88,7 +88,7 @@ class Method:
     def auxiliary_loss(
         self, network: Network, trace: Trace, labels: Tensor, state: nn.Module, randomness: torch.Generator
     ) -> Tensor | None:
-        """A scalar that the parameters of `state` descend (and nothing else does), or None.
+        """Return the scalar loss that the parameters of `state`, and no others, descend; None without such parameters.
 
         Args:
             randomness: a CPU generator for noise: the same draws on every device and after every resume.
@@ -96,10 +96,10 @@ class Method:
         return None
 
     def begin_epoch(self, state: nn.Module, progress: float) -> None:
-        """Called before each epoch with the fraction of training that is done, ``0 <= progress < 1``."""
+        """Prepare for an epoch, given the fraction of training that is done, ``0 <= progress < 1``."""
 
     def update_state(self, network: Network, state: nn.Module, randomness: torch.Generator) -> None:
-        """Called once a minibatch, when all gradients are in place and before the optimiser's step.
+        """Update the state after the gradients of a minibatch are computed and before the optimiser's step.
 
         For moving averages and for feedback that is redrawn or follows the network.
         """
@@ -107,7 +107,7 @@ class Method:
     def bridge_residual(
         self, network: Network, trace: Trace, labels: Tensor, state: nn.Module, randomness: torch.Generator
     ) -> tuple[Tensor, ...] | None:
-        """Per block, ``(B,)``: how far an auxiliary net is from its target; None for methods without one."""
+        """Return each block's distance ``(B,)`` of an auxiliary net from its target; None for methods without one."""
         return None
 
 
@@ -124,17 +124,17 @@ class Feedback(nn.Module):
 
 
 def output_error(trace: Trace, labels: Tensor) -> Tensor:
-    """``e = softmax(logits) - y``, ``(B, C)``, detached: the per-sample loss gradient by the logits."""
+    """Return ``e = softmax(logits) - y``, ``(B, C)``, detached: the per-sample loss gradient by the logits."""
     logits = trace.logits.detach()
     return logits.softmax(dim=-1) - F.one_hot(labels, logits.shape[-1]).to(logits.dtype)
 
 
 def top_gradient(trace: Trace, labels: Tensor) -> Tensor:
-    """``dCE/dh_L`` of the batch-mean cross-entropy, shaped like the state; the trace's graph stays usable."""
-    return loss_gradients(trace, labels, (trace.top,))[0] / len(labels)
+    """Return ``dCE/dh_L`` of the batch-mean cross-entropy, shaped like the state; the trace's graph stays usable."""
+    return loss_gradients(trace, labels, (trace.head_input,))[0] / len(labels)
 
 
 def loss_gradients(trace: Trace, labels: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Gradients of the per-sample cross-entropy by tensors of the trace's graph, which stays usable."""
+    """Return gradients of the per-sample cross-entropy by tensors of the trace's graph, which stays usable."""
     loss = F.cross_entropy(trace.logits, labels, reduction="sum")
     return torch.autograd.grad(loss, at, retain_graph=True)

@@ -49,7 +49,7 @@ class StateBridge(Method):
         h, t = _block_inputs(network, trace)
         with torch.enable_grad():
             predicted = state(h.requires_grad_(), t, output_error(trace, labels)).flatten(0, 1)
-            logits = network.head(network.lift(predicted, trace.top))
+            logits = network.head(network.lift(predicted, trace.head_input))
             loss = F.cross_entropy(logits, labels.repeat(len(h)), reduction="sum")
             (slopes,) = torch.autograd.grad(loss, h)
         return Credits(tuple(slopes[: len(network.blocks)]), slopes[0])
@@ -66,14 +66,14 @@ class StateBridge(Method):
 
 
 def _block_inputs(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:
-    """States and depths from which G predicts: ``h_0..h_{L-1}``, and ``h_0`` alone in a network without blocks."""
+    """Return the states and depths from which G predicts: ``h_0..h_{L-1}``; ``h_0`` in a network without blocks."""
     vectors, t = stacked_states(network, trace)
     inputs = max(len(network.blocks), 1)
     return vectors[:inputs], t[:inputs]
 
 
 def _misses(network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Tensor:
-    """Prediction minus target at every block's input, ``(L, B, d)``."""
+    """Return prediction minus target at every block's input, ``(L, B, d)``."""
     h, t = _block_inputs(network, trace)
     last = network.read(trace.states[-1].detach())
     target = last / rms(last).clamp_min(SMALLEST_RMS)  # a state of zeros, as ReLUs can make it, stays one

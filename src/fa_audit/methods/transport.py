@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, listed
 from fa_audit.methods.method import Credits, top_gradient
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace
@@ -24,28 +24,28 @@ LAYERS = (F.linear, F.conv2d)
 
 
 def block_weights(network: Network) -> Iterator[tuple[str, nn.Parameter]]:
-    """Every matrix and kernel inside the blocks, under a name that a buffer can have."""
+    """Yield every matrix and kernel inside the blocks, under a name that a buffer can have."""
     for name, parameter in network.blocks.named_parameters():
         if parameter.dim() > 1:
             yield name.replace(".", "_"), parameter
 
 
 def fan_in(weight: Tensor) -> int:
-    """Number of inputs that each output of a matrix ``(out, in)`` or kernel ``(out, in, kh, kw)`` sums."""
+    """Return the number of inputs that each output of a matrix ``(out, in)`` or kernel ``(out, in, kh, kw)`` sums."""
     return weight[0].numel()
 
 
 def transported_credits(
     network: Network, trace: Trace, labels: Tensor, feedback: Mapping[nn.Parameter, Tensor]
 ) -> Credits:
-    """The exact output gradient of the batch-mean loss, carried down through `feedback`, block by block.
+    """Carry the exact output gradient of the batch-mean loss down through `feedback`, block by block.
 
     Args:
         feedback: weight -> what takes its place on the way back, of the same shape.
 
     Raises:
-        AuditError: a weight is used in another way than as the second argument of a linear layer or convolution, so
-            that it, and not its feedback, would have carried the credit.
+        AuditError: a weight is not the second argument of a linear layer or convolution: it, not its feedback, would
+            carry the credit.
     """
     credit = top_gradient(trace, labels)
     descending = [credit]
@@ -61,16 +61,16 @@ def transported_credits(
 
 
 def _check_all_passed(block: nn.Module, feedback: Mapping[nn.Parameter, Tensor], used: set[nn.Parameter]) -> None:
-    odd = [name for name, p in block.named_parameters() if p in feedback and p not in used]
-    if odd:
+    bypassed = [name for name, p in block.named_parameters() if p in feedback and p not in used]
+    if bypassed:
         raise AuditError(
-            f"{type(block).__name__}: no linear layer or convolution passes {', '.join(odd)}, so its feedback carries"
+            f"{type(block).__name__}: no linear layer or convolution passes {listed(bypassed)}, so its feedback carries"
             " nothing; expected blocks that call F.linear or F.conv2d with it (nn.Linear and nn.Conv2d do)."
         )
 
 
 class _FeedbackWeights(TorchFunctionMode):
-    """Inside it, linear layers and convolutions compute with their weights and pass gradients through others."""
+    """Make linear layers and convolutions compute with their weights and pass gradients through others."""
 
     def __init__(self, feedback: Mapping[nn.Parameter, Tensor]) -> None:
         super().__init__()

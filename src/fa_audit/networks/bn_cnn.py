@@ -20,7 +20,7 @@ SMALLEST_SIDE = 2  # a map of one pixel would leave BatchNorm nothing to average
 
 
 def halved(sides: tuple[int, int]) -> tuple[int, int]:
-    """The sides of a map after a stage: half, unless one of them would become shorter than `SMALLEST_SIDE`."""
+    """Return the sides of a map after a stage: half, unless one of them would become shorter than `SMALLEST_SIDE`."""
     return (sides[0] // 2, sides[1] // 2) if min(sides) // 2 >= SMALLEST_SIDE else sides
 
 

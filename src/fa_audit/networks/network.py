@@ -14,7 +14,7 @@ Skip = Literal["outside", "inside", "none"]
 
 
 def vector_of(h: Tensor) -> Tensor:
-    """The vector ``(B, d)`` of a state: the state itself, its cls token (token 0), or its spatial mean."""
+    """Return the vector ``(B, d)`` of a state: the state itself, its cls token (token 0), or its spatial mean."""
     return h if h.dim() == 2 else h[:, 0] if h.dim() == 3 else h.mean(dim=(2, 3))
 
 
@@ -45,46 +45,46 @@ class Network(nn.Module):
     classes: int
 
     def split(self, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        """Residual ``f_l(h_l)`` and next state ``h_{l+1}`` of block `layer`, of one shape (that of `h` if skipping)."""
+        """Return residual ``f_l(h_l)`` and next state ``h_{l+1}`` of block `layer`, both of one shape."""
         out = self.blocks[layer](h)
         if self.skip == "outside":
             return out, h + out
         return (out - h if self.skip == "inside" else out), out
 
     def read(self, h: Tensor) -> Tensor:
-        """The vector ``(B, d)`` of a state, see `vector_of`."""
+        """Return the vector ``(B, d)`` of a state, see `vector_of`."""
         return vector_of(h)
 
     def read_gradient(self, g: Tensor) -> Tensor:
-        """The gradient ``(B, d)`` by the vector of a state, from the gradient `g` by the whole state.
+        """Return the gradient ``(B, d)`` by the vector of a state, from the gradient `g` by the whole state.
 
         Moving a spatial mean by delta moves every position by delta, hence the sum over positions.
         """
         return g if g.dim() == 2 else g[:, 0] if g.dim() == 3 else g.sum(dim=(2, 3))
 
     def lift(self, vector: Tensor, like: Tensor) -> Tensor:
-        """A state of the kind of `like` whose vector is `vector`: ``(B, d)``, one token, or one position."""
+        """Return a state of the kind of `like` whose vector is `vector`: ``(B, d)``, one token, or one position."""
         return vector if like.dim() == 2 else vector[:, None] if like.dim() == 3 else vector[:, :, None, None]
 
     def shift(self, h: Tensor, delta: Tensor) -> Tensor:
-        """The state `h` with its vector moved by `delta` ``(B, d)``: the cls token, or every position alike."""
+        """Return the state `h` with its vector moved by `delta` ``(B, d)``: the cls token, or every position alike."""
         if h.dim() == 3:
             return torch.cat([h[:, :1] + delta[:, None], h[:, 1:]], dim=1)
         return h + self.lift(delta, h)
 
     def chain(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Points whose gradients are ``g_0..g_L``, and logits ``(B, C)``, of one pass whose graph starts at ``h_0``."""
+        """Run one pass from a leaf ``h_0``; return points whose gradients are ``g_0..g_L``, logits ``(B, C)``."""
         states = [self.embed(x).detach().requires_grad_()]
         for layer in range(len(self.blocks)):
             states.append(self.split(layer, states[-1])[1])
         return states, self.head(states[-1])
 
     def states_at(self, points: list[Tensor]) -> list[Tensor]:
-        """The states ``[h_0..h_L]``, detached, at the points that `chain` returns, which are the states themselves."""
+        """Return the states ``[h_0..h_L]``, detached, at the points of `chain`, which are the states themselves."""
         return [point.detach() for point in points]
 
     def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
-        """Logits ``(B, C)``; with `return_hidden` also the states ``[h_0..h_L]``."""
+        """Return logits ``(B, C)``; with `return_hidden` also the states ``[h_0..h_L]``."""
         states = [self.embed(x)]
         for layer in range(len(self.blocks)):
             states.append(self.split(layer, states[-1])[1])

@@ -16,7 +16,7 @@ from fa_audit.networks.network import Network, Vector
 
 
 def normalised_conv(channels: int, width: int) -> list[nn.Module]:
-    """A 3 x 3 convolution that keeps the resolution, and BatchNorm."""
+    """Return a 3 x 3 convolution that keeps the resolution, and BatchNorm."""
     return [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)]
 
 

@@ -1,11 +1,11 @@
-"""The one place that runs a network and yields its states, residuals and reference gradients.
+"""Run a network and return its states, residuals and reference gradients: the only code that does.
 
 Shapes: B batch, d width, L blocks, C classes. A state is ``(B, d)``, ``(B, T, d)`` or ``(B, d, H, W)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,13 +25,13 @@ class Trace:
     Attributes:
         states: ``h_0..h_L``, as the network makes them.
         residuals: ``f_0..f_{L-1}``; ``f_l`` reaches only block l's parameters if the trace is local.
-        top: what the head read: ``h_L`` itself, or a leaf equal to it if the trace is local.
+        head_input: what the head read: ``h_L`` itself, or a leaf equal to it if the trace is local.
         logits: ``(B, C)``.
     """
 
     states: tuple[Tensor, ...]
     residuals: tuple[Tensor, ...]
-    top: Tensor
+    head_input: Tensor
     logits: Tensor
 
 
@@ -48,8 +48,8 @@ def trace(network: Network, x: Tensor, *, local: bool) -> Trace:
         residual, following = network.split(layer, h)
         residuals.append(residual)
         states.append(following)
-    top = states[-1].detach().requires_grad_() if local else states[-1]
-    return Trace(tuple(states), tuple(residuals), top, network.head(top))
+    head_input = states[-1].detach().requires_grad_() if local else states[-1]
+    return Trace(tuple(states), tuple(residuals), head_input, network.head(head_input))
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Reference:
 
 
 def reference(network: Network, x: Tensor, labels: Tensor) -> Reference:
-    """States and true gradients at every state boundary, from the network's own forward pass.
+    """Return states and true gradients at every state boundary, from the network's own forward pass.
 
     Touches no ``.grad``. Works with frozen parameters and inside ``torch.no_grad()``.
     """
@@ -85,7 +85,7 @@ def reference(network: Network, x: Tensor, labels: Tensor) -> Reference:
 
 
 def _part(network: Network, x: Tensor, labels: Tensor, batch: int) -> Reference:
-    """`reference` of some samples of a batch of size `batch`; each gradient is that of the whole batch's mean loss."""
+    """Return the `reference` of some samples of a batch of size `batch`, with gradients of the whole batch's loss."""
     with torch.enable_grad():
         points, logits = network.chain(x)
         loss = F.cross_entropy(logits, labels) * (len(x) / batch)
@@ -136,7 +136,7 @@ class Observation:
     whole: bool = False
 
     def enter(self, index: int, module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """Hook before block `index`; what it returns takes the place of what the block is given."""
+        """Record the input of block `index` and, for the first one, replace it by the leaf: a forward pre-hook."""
         h = given[0] if given and isinstance(given[0], Tensor) else None
         self.inputs.append((index, None if h is None else h.detach().clone()))
         if index or self.start is not None or h is None or not h.is_floating_point():
@@ -148,7 +148,7 @@ class Observation:
     def _starts_at(self, h: Tensor) -> bool:
         """Make the model's own tensor start at the leaf.
 
-        False where that cannot be: for what belongs to the model (a parameter as first state) and some kinds of view.
+        Returns False where that is impossible: for a parameter of the model as first state and for some views.
         """
         if h.untyped_storage().data_ptr() in self.owned:
             return False
@@ -159,7 +159,7 @@ class Observation:
         return True
 
     def leave(self, index: int, module: nn.Module, given: tuple[Any, ...], returned: Any) -> Tensor | None:
-        """Hook after block `index`; hands a copy on, so that what works in place leaves the state as it was."""
+        """Record the output of block `index` and pass on a copy, safe from in-place code: a forward hook."""
         self.outputs.append((index, returned))
         return returned.clone() if isinstance(returned, Tensor) else None
 
@@ -188,9 +188,20 @@ def observe(model: nn.Module, blocks: nn.ModuleList, x: Tensor) -> Observation:
     return seen
 
 
+def accuracy_of(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
+    """Return the fraction of samples that `model`, in eval mode and left as it was, classifies correctly.
+
+    Args:
+        batches: inputs and labels ``(B,)``.
+    """
+    with untouched(model), torch.no_grad():
+        hits = torch.cat([model(x).argmax(dim=-1) == labels for x, labels in batches])
+    return int(hits.sum()) / len(hits)
+
+
 @contextmanager
 def keeping_statistics(model: nn.Module) -> Iterator[None]:
-    """Within it, forward passes of `model` leave the running statistics of its BatchNorm layers alone.
+    """Leave the running statistics of BatchNorm layers alone in forward passes of `model` inside this context.
 
     Layers in training mode go on normalising by the statistics of the batch.
     """

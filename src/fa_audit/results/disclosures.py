@@ -1,4 +1,4 @@
-"""What a reader must know before believing the numbers of an audit, said from its JSON alone. No torch.
+"""Disclose what a reader must know before believing the numbers of an audit, from its JSON alone. No torch.
 
 A function of an audit gives one text about it, or an empty one where there is nothing to say. What makes a check lie
 stands in docs/protocol.md.
@@ -14,16 +14,16 @@ from typing import Any
 
 from scipy import stats
 
-from fa_audit.audit.audit_file import CREDITS, DEEP, PRECISION, Cell, number
-from fa_audit.core.thresholds import LETTERS, DiagnosticThresholds
+from fa_audit.audit.audit_file import CREDITS, DEEP, PRECISION, SeedGroup, number
+from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds
 
 Audit = Mapping[str, Any]
 PAPER_SAMPLES, PAPER_BATCHES = 128, 10
 
 
-def disclosures(cell: Cell) -> tuple[tuple[str, str], ...]:
-    """Term and text of every disclosure that applies to the audits of a cell."""
-    said = (
+def disclosures(cell: SeedGroup) -> tuple[tuple[str, str], ...]:
+    """Return term and text of every disclosure that applies to the audits of a seed group."""
+    found = (
         ("Spread", _spread(cell)),
         ("Verdicts", _verdicts(cell)),
         ("Baseline of D3", by_seed(cell, _baseline)),
@@ -43,11 +43,11 @@ def disclosures(cell: Cell) -> tuple[tuple[str, str], ...]:
         ("Code", by_seed(cell, _code)),
         ("Remarks", by_seed(cell, lambda audit: audit["notes"])),
     )
-    return tuple((term, f"{text.rstrip('.')}.") for term, text in said if text)
+    return tuple((term, f"{text.rstrip('.')}.") for term, text in found if text)
 
 
-def by_seed(cell: Cell, say: Callable[[Audit], str]) -> str:
-    """What `say` says of each audit, equal texts once, with the seeds that they are about where not all are."""
+def by_seed(cell: SeedGroup, say: Callable[[Audit], str]) -> str:
+    """Join what `say` returns for each audit: equal texts once, with their seeds where not all have them."""
     about: dict[str, list[str]] = defaultdict(list)
     for label, audit in zip(cell.labels, cell.audits):
         if text := say(audit):
@@ -58,7 +58,7 @@ def by_seed(cell: Cell, say: Callable[[Audit], str]) -> str:
 
 
 def span(values: Iterable[float | None]) -> str:
-    """The smallest and the largest of several numbers, once where they print alike; 'n/a' where there is none."""
+    """Return the smallest and the largest of several numbers, once where they print alike; 'n/a' without any."""
     known = [value for value in values if value is not None and not math.isnan(value)]
     ends = dict.fromkeys(f"{end:.3g}" for end in (min(known), max(known))) if known else ["n/a"]
     return " to ".join(ends)
@@ -67,7 +67,7 @@ def span(values: Iterable[float | None]) -> str:
 # --- seeds and baselines -------------------------------------------------------------------------------------------
 
 
-def _spread(cell: Cell) -> str:
+def _spread(cell: SeedGroup) -> str:
     n = len(cell.labels)
     if n == 1:
         return f"one {cell.unit}: no deviation and no interval, nothing is known of the spread"
@@ -79,7 +79,7 @@ def _spread(cell: Cell) -> str:
     )
 
 
-def _verdicts(cell: Cell) -> str:
+def _verdicts(cell: SeedGroup) -> str:
     found = {(audit["verdict"]["three_check"], audit["verdict"]["four_check"]) for audit in cell.audits}
     return f"they differ from {cell.unit} to {cell.unit}" if len(found) > 1 else ""
 
@@ -130,7 +130,7 @@ def _gradient_norms(audit: Audit) -> str:
     )
 
 
-def _float32(cell: Cell) -> str:
+def _float32(cell: SeedGroup) -> str:
     states = [state for audit in cell.audits for state in audit["layers"]]
     error, cosine = (
         span([worst((value for state in states if (value := number(state[name]["value"])) is not None), default=None)])
@@ -150,7 +150,7 @@ def _stability(audit: Audit) -> str:
 # --- credits -------------------------------------------------------------------------------------------------------
 
 
-def _cosines(cell: Cell) -> str:
+def _cosines(cell: SeedGroup) -> str:
     blocks = [block for audit in cell.audits for block in audit["credit"]]
     if not blocks:
         return ""
@@ -172,7 +172,7 @@ def _correlation(audit: Audit) -> str:
 
 
 def _inside(measured: Mapping[str, Any], null: Mapping[str, Any]) -> bool:
-    """Whether a value lies where 95 % of random draws lie."""
+    """Check whether a value lies where 95 % of random draws lie."""
     value, (low, high) = number(measured["value"]), map(number, null.get("interval") or (None, None))
     return None not in (value, low, high) and low <= value <= high
 
@@ -205,8 +205,8 @@ def _finite(audit: Audit) -> str:
     return "" if audit["finite"] else "a state, gradient or logit of an evaluation batch is NaN or infinite"
 
 
-def _missing(cell: Cell) -> str:
-    """Every reason for absent values, with the quantities: in how many of how many places."""
+def _missing(cell: SeedGroup) -> str:
+    """Return every reason for absent values, with the quantities: in how many of how many places."""
     offered: Counter[str] = Counter()
     absent: dict[str, Counter[str]] = defaultdict(Counter)
     for name, entry in (pair for audit in cell.audits for pair in _measured(audit)):
@@ -220,9 +220,9 @@ def _missing(cell: Cell) -> str:
 
 
 def _measured(audit: Audit) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Everything that may be absent, with its name."""
+    """Yield everything that may be absent, with its name."""
     yield "accuracy", {"value": audit["headline_acc"], "reason": "no headline accuracy"}
-    yield from ((f"check {letter}", audit["checks"][name]) for name, letter in LETTERS.items())
+    yield from ((f"check {letter}", audit["checks"][name]) for name, letter in CHECK_LABELS.items())
     for names, places in ((PRECISION, audit["layers"]), (CREDITS, audit["credit"])):
         yield from ((name.replace("_", " "), place[name]) for place in places for name in names)
     yield from ((f"deep {name.replace('_', ' ')}", audit["deep"][name]) for name in DEEP if name in audit["deep"])

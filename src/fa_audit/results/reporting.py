@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.audit.audit_file import Cell, number
-from fa_audit.core.thresholds import LETTERS, sign_of
+from fa_audit.audit.audit_file import SeedGroup, number
+from fa_audit.core.thresholds import CHECK_LABELS, sign_of
 from fa_audit.results.disclosures import by_seed, disclosures
 from fa_audit.results.statistics import summarise
 from fa_audit.results.tables import formats
@@ -47,7 +47,7 @@ class Report:
     sections: tuple[Section, ...]
 
 
-def report(cell: Cell) -> Report:
+def report(cell: SeedGroup) -> Report:
     """Fill in the template.
 
     Accuracies are printed in percent and margins in points; mean, sample deviation (divisor n - 1) and 95 % t-interval
@@ -67,7 +67,7 @@ def report(cell: Cell) -> Report:
 
 
 def to_markdown(document: Report) -> str:
-    """The report as a markdown section."""
+    """Format the report as a markdown section."""
     lines = [f"## {_in_markdown(document.title)}", ""]
     for section in document.sections:
         lines += [f"### {section.heading}", ""]
@@ -78,7 +78,7 @@ def to_markdown(document: Report) -> str:
 
 
 def to_latex(document: Report) -> str:
-    r"""The report as a ``\subsection*`` to ``\input``; the document needs ``\usepackage{booktabs,graphicx}``."""
+    r"""Format the report as a ``\subsection*`` to ``\input``; the document needs ``\usepackage{booktabs,graphicx}``."""
     lines = [rf"\subsection*{{{_in_latex(document.title)}}}"]
     for section in document.sections:
         lines.append(rf"\subsubsection*{{{section.heading}}}")
@@ -90,7 +90,7 @@ def to_latex(document: Report) -> str:
 
 
 def _printable(text: str) -> str:
-    """One line without control characters, which neither format can hold."""
+    """Replace control characters, which neither format can hold; return one line."""
     return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
@@ -103,7 +103,7 @@ def _in_latex(text: str) -> str:
 
 
 def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str | Number]]) -> Table:
-    """A table of printable text; its numbers are the audits' own, so that there is no CSV of them."""
+    """Return a table of printable text; its numbers are the audits' own, so that there is no CSV of them."""
     cells = tuple(tuple(_printable(cell) if isinstance(cell, str) else cell for cell in row) for row in rows)
     return Table(caption, tuple(columns), cells, pd.DataFrame())
 
@@ -111,7 +111,7 @@ def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str | N
 # --- identification ------------------------------------------------------------------------------------------------
 
 
-def _identification(cell: Cell) -> Iterator[tuple[str, str]]:
+def _identification(cell: SeedGroup) -> Iterator[tuple[str, str]]:
     audit = cell.audits[0]
     yield "Method", audit["spec"]["method"] if "spec" in audit else audit["method"]
     yield from _specification(audit["spec"]) if "spec" in audit else _model(audit.get("entry", {}))
@@ -144,7 +144,7 @@ def _specification(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _model(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """A described model; of other networks nothing is recorded."""
+    """Yield what is recorded of a described model; nothing is of other networks."""
     yield "Network", _settings({key: value for key, value in entry.items() if value is not None}) or UNKNOWN
 
 
@@ -171,7 +171,7 @@ def _at(audit: Mapping[str, Any], place: tuple[str, ...]) -> float | None:
     return number(value)
 
 
-def _summary_table(cell: Cell) -> Table:
+def _summary_table(cell: SeedGroup) -> Table:
     columns = ("quantity", "n", "mean", "95 % from", "95 % to", "smallest", "largest")
     caption = (
         f"Mean ± sample deviation and 95 % t-interval over the n {cell.unit}s that have a value; growth and ||g_L||,"
@@ -181,7 +181,7 @@ def _summary_table(cell: Cell) -> Table:
     return _table(caption, columns, rows)
 
 
-def _summary_row(cell: Cell, heading: str, place: tuple[str, ...]) -> tuple[str | Number, ...]:
+def _summary_row(cell: SeedGroup, heading: str, place: tuple[str, ...]) -> tuple[str | Number, ...]:
     values = [value for audit in cell.audits if (value := _at(audit, place)) is not None]
     count = Number(len(values), decimals=0)
     if not values:
@@ -194,7 +194,7 @@ def _summary_row(cell: Cell, heading: str, place: tuple[str, ...]) -> tuple[str 
     return (heading, count, Number(summary.mean, 2, summary.deviation), *(Number(end, 2) for end in ends))
 
 
-def _seed_table(cell: Cell) -> Table:
+def _seed_table(cell: SeedGroup) -> Table:
     rows = [
         (
             Number(label, decimals=0),
@@ -211,7 +211,7 @@ def _percent(fraction: float | None) -> Number:
     return Number(None if fraction is None else 100 * fraction, decimals=2)
 
 
-def _verdict_table(cell: Cell) -> Table:
+def _verdict_table(cell: SeedGroup) -> Table:
     columns = (cell.unit, "three-check", "four-check", "frozen baseline", "flags")
     rows = [
         (str(label), *(audit["verdict"][key] for key in VERDICT), ", ".join(audit["flags"]) or "none")
@@ -223,30 +223,30 @@ def _verdict_table(cell: Cell) -> Table:
 # --- checks and layers ---------------------------------------------------------------------------------------------
 
 
-def _check_table(cell: Cell) -> Table:
+def _check_table(cell: SeedGroup) -> Table:
     columns = ("check", "fires when", cell.unit, "value", "outcome")
     rows = [
         (f"{letter} {check['name']}", f"{sign_of(name)} {check['threshold']:g}", str(label),
          Number(number(check["value"])), OUTCOMES[check["fires"]])
-        for name, letter in LETTERS.items()
+        for name, letter in CHECK_LABELS.items()
         for label, check in ((label, audit["checks"][name]) for label, audit in zip(cell.labels, cell.audits))
     ]  # fmt: skip
     return _table("Every check; margins are fractions of 1.", columns, rows)
 
 
 def _mean(values: Sequence[float | None]) -> Number:
-    """The mean over the seeds that have a value, with how many of them there are; an infinite one makes it infinite."""
+    """Return the mean over the seeds that have a value, and how many have; an infinite one makes it infinite."""
     known = [value for value in values if value is not None and not math.isnan(value)]
     return Number(sum(known) / len(known) if known else None, measured=len(known), of=len(values))
 
 
 def _value(entry: Any) -> float | None:
-    """A number that stands alone or with its evidence."""
+    """Return a number that stands alone or with its evidence."""
     return number(entry["value"] if isinstance(entry, Mapping) else entry)
 
 
-def _place_table(cell: Cell, kind: str, caption: str, headings: Mapping[str, str], first: str) -> Table:
-    """Means over the audits, a row per state or block; quantities without any value are left out."""
+def _place_table(cell: SeedGroup, kind: str, caption: str, headings: Mapping[str, str], first: str) -> Table:
+    """Return means over the audits, a row per state or block; quantities without any value are left out."""
     places = range(len(cell.audits[0][kind]))
     means = {
         name: [_mean([_value(audit[kind][place][name]) for audit in cell.audits]) for place in places]
@@ -257,7 +257,7 @@ def _place_table(cell: Cell, kind: str, caption: str, headings: Mapping[str, str
     return _table(caption, (first, *(headings[name] for name in shown)), rows)
 
 
-def _state_table(cell: Cell) -> Table:
+def _state_table(cell: SeedGroup) -> Table:
     caption = (
         f"Means over {cell.unit}s at every state: medians over the samples of the first batch; growth of the block that"
         " reads the state; agreement of float32 gradients with float64."
@@ -265,8 +265,8 @@ def _state_table(cell: Cell) -> Table:
     return _place_table(cell, "layers", caption, STATE_COLUMNS, "l")
 
 
-def _credit_tables(cell: Cell) -> Iterator[Table]:
-    """What the credits are worth, block by block and against fresh feedback; nothing for a network without a method."""
+def _credit_tables(cell: SeedGroup) -> Iterator[Table]:
+    """Yield tables of the credits, block by block and against fresh feedback; none without a method."""
     if not cell.audits[0]["credit"]:
         return
     caption = (

@@ -17,17 +17,16 @@ from fa_audit.methods.method import Method
 from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace, keeping_statistics, trace
-from fa_audit.training.optimiser import AdamW
 
 RMS_FLOOR = 1e-6
 
 
 @dataclass(frozen=True)
 class Learner:
-    """A run in the making or finished.
+    """A network, its training method and its state.
 
     Attributes:
-        spec: what it is.
+        spec: the specification of the run.
         image_shape: ``(C, H, W)`` of its images.
         network: the network.
         method: the method's constants and functions.
@@ -47,24 +46,24 @@ class Learner:
         return self
 
     def train_mode(self) -> None:
-        """Training mode for all but the frozen blocks, whose normalisation statistics stay as they are."""
+        """Set training mode for all but the frozen blocks, whose normalisation statistics stay as they are."""
         self.network.train()
         for block in self.network.blocks[: self.spec.frozen_blocks]:
             block.eval()
 
-    def optimiser(self) -> AdamW:
-        """AdamW over everything that learns; frozen parameters are left out because it would decay them."""
+    def optimiser(self) -> torch.optim.AdamW:
+        """Return AdamW over everything that learns; frozen parameters are left out because it would decay them."""
         decays = {self.network: self.spec.weight_decay}
         decays[self.state] = self.spec.weight_decay if self.method.decays_state else 0.0
         groups = [
             {"params": [p for p in module.parameters() if p.requires_grad], "weight_decay": decay}
             for module, decay in decays.items()
         ]
-        return AdamW([g for g in groups if g["params"]], lr=self.spec.lr, fused=True)
+        return torch.optim.AdamW([g for g in groups if g["params"]], lr=self.spec.lr, fused=True)
 
 
 def load_method(name: str) -> Method:
-    """A method, with its default constants, by its registered name or as ``package.module:ClassName``.
+    """Load a method, with its default constants, by its registered name or as ``package.module:ClassName``.
 
     Raises:
         AuditError: there is no such method, or the class is not a `Method`.
@@ -76,7 +75,7 @@ def load_method(name: str) -> Method:
 
 
 def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Method | None = None) -> Learner:
-    """The untrained learner of a specification, on the CPU; the same bits for the same seed.
+    """Build the untrained learner of a specification, on the CPU; the same bits for the same seed.
 
     Args:
         method: constants and functions to use in place of those that `spec.method` names.
@@ -93,7 +92,7 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Met
         )
     make = load("architecture", ARCHITECTURES, spec.architecture)
     method = method or load_method(spec.method)
-    with seeded(spec.seed):  # weights, then feedback: the draws that `torch.manual_seed(seed)` gives anybody
+    with seeded(spec.seed):  # weights, then feedback: the draws after `torch.manual_seed(seed)`
         network = make(image_shape=image_shape, classes=classes, **options)
         state = method.init_state(network, torch.default_generator)
     network.blocks[: spec.frozen_blocks].requires_grad_(False)
@@ -101,7 +100,7 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Met
 
 
 def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generator) -> Tensor:
-    """Accumulate every parameter's gradient for one minibatch; returns the cross-entropy, a scalar.
+    """Accumulate every parameter's gradient for one minibatch; return the cross-entropy, a scalar.
 
     One forward and one backward pass serve the whole network. A local method's loss is a sum of terms that each
     reach one part of the network only: the head's cross-entropy, ``mean_B <f_l, r(a_l)>`` for every block
@@ -129,13 +128,13 @@ Term = tuple[Tensor, Tensor | None]  # where the backward pass starts, and with 
 
 
 def _penalty(learner: Learner, run: Trace) -> list[Term]:
-    """The residual penalty of the trainable blocks, if there are any."""
+    """Return the residual penalty of the trainable blocks, if there are any."""
     residuals = run.residuals[learner.spec.frozen_blocks :]
     return [(learner.spec.penalty * residual_energy(residuals), None)] if learner.spec.penalty and residuals else []
 
 
 def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[Term]:
-    """What teaches embedding and trainable blocks of a local method; nothing for backpropagation."""
+    """Return the terms that train embedding and trainable blocks of a local method; none for backpropagation."""
     method, first = learner.method, learner.spec.frozen_blocks
     if method.end_to_end:
         return []
@@ -148,7 +147,7 @@ def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[Term]:
 
 
 def teaching_signal(output: Tensor, credit: Tensor, normalise: bool) -> Tensor:
-    """The gradient of ``mean <output, r(credit)>`` by `output`, shaped like `output`.
+    """Return the gradient of ``mean <output, r(credit)>`` by `output`, shaped like `output`.
 
     The mean is over samples and, where a state has tokens or positions, over those: each gets the credit.
 
@@ -166,11 +165,11 @@ def teaching_signal(output: Tensor, credit: Tensor, normalise: bool) -> Tensor:
 
 
 def residual_energy(residuals: tuple[Tensor, ...]) -> Tensor:
-    """``sum_l mean ||f_l||^2``, a scalar; the mean is over samples and tokens or positions."""
+    """Return ``sum_l mean ||f_l||^2``, a scalar; the mean is over samples and tokens or positions."""
     return sum(f.square().sum(1 if f.dim() == 4 else -1).mean() for f in residuals)
 
 
 def normalised(credit: Tensor) -> Tensor:
-    """``r(a) = a / (rms(a) + 1e-6)`` with the root mean square over features, per sample: ``(B, d) -> (B, d)``."""
+    """Return ``r(a) = a / (rms(a) + 1e-6)``, the root mean square over features, ``(B, d) -> (B, d)``."""
     rms = credit.square().mean(dim=-1, keepdim=True).sqrt()
     return credit / (rms + RMS_FLOOR)

@@ -1,14 +1,13 @@
-"""The loop: batch -> trace -> credits -> one backward -> one optimiser step; after each epoch, history and resume."""
+"""Train: batch -> trace -> credits -> one backward -> one optimiser step; after each epoch, history and resume."""
 
 from __future__ import annotations
 
-import copy
 import csv
 import io
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,10 @@ from fa_audit.core.randomness import generator
 from fa_audit.data.dataset import Dataset, evaluation_batches, pad, training_batches
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods.method import Method
-from fa_audit.networks.trace import reference, trace, untouched
-from fa_audit.training.checkpoint import Resume, learner_tensors, load_learner_tensors
+from fa_audit.networks.trace import accuracy_of, reference, trace, untouched
+from fa_audit.training.checkpoint import Resume
 from fa_audit.training.learner import Learner, build, learn
-from fa_audit.training.monitor import hopeless
+from fa_audit.training.monitor import should_stop
 
 log = logging.getLogger(__name__)
 TRAJECTORY_COLUMNS = (
@@ -78,10 +77,10 @@ def train(
         log.info("going on after epoch %d of %d", progress["epoch"], spec.epochs)
     padded, test = pad(dataset.train_images, dataset.padding), evaluation_batches(dataset)
     for epoch in range(progress["epoch"], spec.epochs):
-        if hopeless(spec.monitor, progress["history"]):
+        if should_stop(spec.monitor, progress["history"]):
             break
         start = time.perf_counter()
-        train_loss = _sound_epoch(learner, optimiser, dataset, padded, epoch)
+        train_loss = _run_epoch(learner, optimiser, dataset, padded, epoch)
         rows = observe(learner, test, epoch=epoch + 1, train_loss=train_loss)
         progress["epoch"] = epoch + 1
         progress["history"] += rows
@@ -96,34 +95,10 @@ def train(
     return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"], stopped_after)
 
 
-def _sound_epoch(
-    learner: Learner, optimiser: torch.optim.Optimizer, dataset: Dataset, padded: Tensor, epoch: int
-) -> float:
-    """As `_run_epoch`, but computed twice if it leaves NaN or infinities in a network that had none.
-
-    A divergence comes again and is a result. What does not come again was a fault of the machine.
-    """
-    tensors = learner_tensors(learner)
-    before = copy.deepcopy((tensors, optimiser.state_dict()))
-    loss = _run_epoch(learner, optimiser, dataset, padded, epoch)
-    if _finite(tensors) or not _finite(before[0]):
-        return loss
-    log.warning("epoch %d left values that are not finite: computing it once more", epoch + 1)
-    load_learner_tensors(learner, before[0])
-    optimiser.load_state_dict(before[1])
-    loss = _run_epoch(learner, optimiser, dataset, padded, epoch)
-    log.warning("%s", "not so now: a fault of the machine" if _finite(tensors) else "so again: the training diverged")
-    return loss
-
-
-def _finite(tensors: Mapping[str, Tensor]) -> bool:
-    return bool(torch.stack([tensor.isfinite().all() for tensor in tensors.values()]).all())
-
-
 def _run_epoch(
     learner: Learner, optimiser: torch.optim.Optimizer, dataset: Dataset, padded: Tensor, epoch: int
 ) -> float:
-    """One pass over the training set at the cosine schedule's learning rate; returns the mean cross-entropy."""
+    """Train for one epoch at the cosine schedule's learning rate; return the mean cross-entropy."""
     spec = learner.spec
     for group in optimiser.param_groups:
         group["lr"] = spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs))
@@ -149,7 +124,7 @@ def _with_random_targets(
 
 
 def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, train_loss: float) -> list[Row]:
-    """The trajectory rows of one epoch, one per state ``h_0..h_L``.
+    """Return the trajectory rows of one epoch, one per state ``h_0..h_L``.
 
     Norms are medians over the first test batch; a row's growth and credit cosine belong to the block that
     reads the state. The cosine compares ``a_l`` with ``g_l`` at the block's input, the paper's convention.
@@ -157,7 +132,7 @@ def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, 
     with untouched(learner.network):
         truth = reference(learner.network, *test[0])
         cosines = [cosine(a, g).value for a, g in zip(block_credits(learner, *test[0]), truth.gradients)]
-        accuracy = accuracy_on(learner.network, test)
+        accuracy = accuracy_of(learner.network, test)
     norms = [median_norm(h) for h in truth.states]
     gradients = [median_norm(g) for g in truth.gradients]
     columns = zip(norms, gradients, [*growth(norms), None], [*cosines, None])
@@ -168,16 +143,9 @@ def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, 
 
 
 def block_credits(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
-    """The credits ``a_0..a_{L-1}``, each ``(B, d)``, that the method would train its blocks with on this batch."""
+    """Return the credits ``a_0..a_{L-1}``, each ``(B, d)``, that would train the blocks on this batch."""
     run = trace(learner.network, x, local=not learner.method.end_to_end)
     return learner.method.credits(learner.network, run, labels, learner.state).blocks
-
-
-@torch.no_grad()
-def accuracy_on(network: torch.nn.Module, batches: list[tuple[Tensor, Tensor]]) -> float:
-    """Fraction of correctly classified samples over all batches."""
-    correct = sum((network(x).argmax(dim=-1) == labels).sum() for x, labels in batches)
-    return int(correct) / sum(len(labels) for _, labels in batches)
 
 
 def _progress_line(rows: list[Row], epochs: int, seconds: float) -> str:
@@ -190,7 +158,7 @@ def _progress_line(rows: list[Row], epochs: int, seconds: float) -> str:
 
 
 def trajectory_csv(history: list[Row]) -> str:
-    """The history as CSV text; an empty field means that the quantity does not exist there."""
+    """Write the history as CSV text; an empty field means that the quantity does not exist there."""
     text = io.StringIO()
     writer = csv.DictWriter(text, TRAJECTORY_COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -199,10 +167,10 @@ def trajectory_csv(history: list[Row]) -> str:
 
 
 def read_trajectory(path: str | Path) -> list[Row]:
-    """The history that `trajectory_csv` wrote.
+    """Read the history that `trajectory_csv` wrote.
 
     Raises:
-        AuditError: it is no such file.
+        AuditError: a column is missing or a value is no number.
     """
     try:
         with open(path, encoding="utf-8", newline="") as stream:

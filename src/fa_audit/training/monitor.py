@@ -1,7 +1,7 @@
-"""The checks that a run's history can answer epoch by epoch: scale (D1) and reference (D2).
+"""Evaluate the checks that a run's history can answer epoch by epoch: scale (D1) and reference (D2).
 
-A row is one state at one epoch, columns as in `fa_audit.training.loop.TRAJECTORY_COLUMNS`. Values that do not
-exist or are NaN fire nothing. Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), training monitor.
+A row is one state at one epoch, columns as in `fa_audit.training.loop.TRAJECTORY_COLUMNS`. Missing values and NaN never
+fire. Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), training monitor.
 """
 
 from __future__ import annotations
@@ -10,40 +10,40 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.core.thresholds import DiagnosticThresholds, fires
 
 Row = Mapping[str, Any]
 
 
 def scale_fires(states: Sequence[Row], limit: float) -> bool:
-    """D1: some block multiplies the median norm of its state by more than `limit`.
+    """Check D1: some block multiplies the median norm of its state by more than `limit`.
 
     Args:
         states: the rows of one epoch.
     """
-    return any(row["growth"] is not None and row["growth"] > limit for row in states)
+    return any(fires("growth", row["growth"], limit) for row in states if row["growth"] is not None)
 
 
 def reference_fires(states: Sequence[Row], limit: float) -> bool:
-    """D2: the median norm of the gradient at the last state is below `limit`.
+    """Check D2: the median norm of the gradient at the last state is below `limit`.
 
     Args:
         states: the rows of one epoch.
     """
-    return max(states, key=lambda row: row["layer"])["grad_norm"] < limit
+    return fires("reference", max(states, key=lambda row: row["layer"])["grad_norm"], limit)
 
 
 MONITORS: dict[str, Callable[[Sequence[Row], float], bool]] = {"D1": scale_fires, "D2": reference_fires}
 
 
 def by_epoch(history: Iterable[Row]) -> list[tuple[int, list[Row]]]:
-    """The epochs in order, each with its rows."""
+    """Group rows by epoch, both in order."""
     rows = sorted(history, key=lambda row: (row["epoch"], row["layer"]))
     return [(epoch, list(states)) for epoch, states in groupby(rows, key=lambda row: row["epoch"])]
 
 
-def hopeless(monitor: Iterable[tuple[str, float]], history: Sequence[Row]) -> bool:
-    """Whether all checks of a monitor fire at the last epoch of a history; never for a monitor without checks.
+def should_stop(monitor: Iterable[tuple[str, float]], history: Sequence[Row]) -> bool:
+    """Return whether all checks of a monitor fire at the last epoch of a history; never without checks or epochs.
 
     Args:
         monitor: checks and their limits.
@@ -57,7 +57,7 @@ def hopeless(monitor: Iterable[tuple[str, float]], history: Sequence[Row]) -> bo
 
 
 def first_flags(trajectory: Iterable[Row], thresholds: DiagnosticThresholds) -> dict[str, int | None]:
-    """The first epoch at which the scale and the reference check fire; None if they never do."""
+    """Return the first epochs at which the scale and the reference check fire; None where they never do."""
     epochs = by_epoch(trajectory)
     scale = (epoch for epoch, states in epochs if scale_fires(states, thresholds.growth))
     collapse = (epoch for epoch, states in epochs if reference_fires(states, thresholds.reference))

@@ -1,7 +1,8 @@
-"""A training and what it leaves behind: checkpoint, sidecar and trajectory, each whole or not at all."""
+"""Train a run and write its checkpoint, sidecar and trajectory, each atomically."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,15 +22,16 @@ log = logging.getLogger(__name__)
 
 
 def fingerprint(spec: RunSpec, files: Iterable[str | Path], device: str) -> str:
-    """Everything that decides the bits of a run: specification, contents of data and code, libraries, device, threads.
+    """Join all that decides the bits of a run: specification, contents of data and code, libraries, device, threads.
 
-    The model of a GPU as well: its kernels are chosen by it.
+    The device includes the model of a GPU, which decides its kernels.
     """
     versions = cuda_versions(device) or {}
     libraries = " ".join(
         str(version) for version in (torch.__version__, versions.get("runtime"), versions.get("cudnn"))
     )
-    return f"{spec.digest} {sha256_of(files)} {libraries} {device_name(device)} {torch.get_num_threads()}"
+    contents = hashlib.sha256("".join(map(sha256_of, files)).encode()).hexdigest()
+    return f"{spec.digest} {contents} {libraries} {device_name(device)} {torch.get_num_threads()}"
 
 
 def train_run(
@@ -42,16 +44,15 @@ def train_run(
     resume: Resume,
     device: str,
 ) -> None:
-    """Train a run, from where an interrupted training stopped, and write its results as `write_run` does.
+    """Train a run, from where an interrupted training stopped, and write its results with `write_run`.
 
-    One process at a time: a killed workflow's training may still be at work. It is waited for, and what it made is
-    kept.
+    Waits for another process that trains the same run, such as a killed workflow's, and keeps its results.
     """
     files = {"checkpoint": checkpoint, "trajectory": trajectory}
     with exclusive(resume.path.with_suffix(".lock")):
         remove_leftovers(resume.path, checkpoint, sidecar, trajectory)
         if _is_done(resume.fingerprint, sidecar, **files):
-            log.info("nothing to train: %s is there, of this very run", checkpoint)
+            log.info("nothing to train: %s is there, with the same fingerprint", checkpoint)
         else:
             trained = train(spec, dataset, device=device, resume=resume)
             write_run(trained, **files, sidecar=sidecar, device=device, fingerprint=resume.fingerprint)
@@ -59,13 +60,13 @@ def train_run(
 
 
 def _is_done(wanted: str, sidecar: str | Path, **files: str | Path) -> bool:
-    """Whether the results of a run are there, and whole.
+    """Return whether the results of a run are there and undamaged.
 
     Args:
         wanted: the run's fingerprint.
     """
     try:
-        facts = read_sidecar(sidecar, "fingerprint", "checkpoint_sha256", "trajectory_sha256")
+        facts = read_sidecar(sidecar)
         check_run(facts, sidecar, **files)
     except (AuditError, OSError):
         return False
@@ -100,8 +101,8 @@ def write_run(
         "accuracy": trained.accuracy,
         "seconds": round(trained.seconds, 3),
         "stopped_after": trained.stopped_after,
-        "checkpoint_sha256": sha256_of([checkpoint]),
-        "trajectory_sha256": sha256_of([trajectory]),
+        "checkpoint_sha256": sha256_of(checkpoint),
+        "trajectory_sha256": sha256_of(trajectory),
         "provenance": provenance(device) | {"peak_memory_mb": peak_memory_mb(device)},
     }
     write_json(sidecar, about)

@@ -1,0 +1,98 @@
+"""Where every file of results lies, relative to the folder in which the workflow runs. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import NamedTuple
+
+from fa_audit.core.errors import AuditError
+
+RUN_PATTERN = "{setting}/{run}/seed{seed}"  # below results/FOLDER/, without the ending; wildcards of the same names
+ORIGIN = ".origin.json"  # of results/NAME.csv, .pdf, ...: results/NAME.origin.json
+MANIFEST = "results/MANIFEST.json"
+SCORECARD = "results/scorecard.csv"
+FIGURE_ENDINGS = ("pdf", "png")
+TABLE_ENDINGS = ("csv", "md", "tex", "html")
+SCORECARD_ENDINGS = ("csv", "md", "html")
+MEASURED = ("runs", "layers", "trajectories")  # the tidy tables that figures and most tables read
+TIDY = (*MEASURED, "work")  # and what each training took, which differs from time to time
+
+
+class RunKey(NamedTuple):
+    """One network: a run of a setting with a seed. Sorts and unpacks like a tuple.
+
+    >>> RunKey("demo", "dfa+penalty1e-2", 42).path("audits", "json")
+    'results/audits/demo/dfa+penalty1e-2/seed42.json'
+    """
+
+    setting: str
+    run: str
+    seed: int
+
+    def __str__(self) -> str:
+        return RUN_PATTERN.format(**self._asdict())
+
+    def path(self, folder: str, ending: str) -> str:
+        """Return ``results/FOLDER/SETTING/RUN/seedSEED.ENDING``."""
+        return run_pattern(folder, ending).format(**self._asdict())
+
+    @classmethod
+    def of(cls, path: str | PurePath) -> RunKey:
+        """Return the key of a path ``.../SETTING/RUN/seedSEED.ENDING``, whatever stands before it.
+
+        >>> RunKey.of("results/audits/demo/dfa/seed42.json")
+        RunKey(setting='demo', run='dfa', seed=42)
+
+        Raises:
+            AuditError: the path ends in something else.
+        """
+        parts = PurePath(path).parts[-3:]
+        seed = PurePath(path).stem.removeprefix("seed")
+        if len(parts) < 3 or not parts[-1].startswith("seed") or not (seed.isascii() and seed.isdigit()):
+            raise AuditError(f"{path}: expected a path that ends in {RUN_PATTERN}: keep the file where it was written.")
+        return cls(parts[0], parts[1], int(seed))
+
+
+def run_pattern(folder: str, ending: str) -> str:
+    """Return the pattern of a kind of file of which every run has one, with wildcards in braces."""
+    return f"results/{folder}/{RUN_PATTERN}.{ending}"
+
+
+def run_files(folder: str, ending: str, keys: Iterable[tuple[str, str, int]]) -> list[str]:
+    """Return the path of every run's file of one kind, in the order of the keys."""
+    return [RunKey(*key).path(folder, ending) for key in keys]
+
+
+def data_file(dataset: str) -> str:
+    """Return the path of a data set's arrays."""
+    return f"results/data/{dataset}.safetensors"
+
+
+def tidy_file(name: str, setting: str = "") -> str:
+    """Return the path of a tidy table (one of `TIDY`), of one setting or of all together."""
+    return f"results/tidy/{setting}/{name}.csv" if setting else f"results/tidy/{name}.csv"
+
+
+def figure_files(name: str) -> list[str]:
+    """Return the paths of a figure in every format."""
+    return [f"results/figures/{name}.{ending}" for ending in FIGURE_ENDINGS]
+
+
+def table_files(name: str) -> list[str]:
+    """Return the paths of a table in every format."""
+    return [f"results/tables/{name}.{ending}" for ending in TABLE_ENDINGS]
+
+
+def scorecard_files() -> list[str]:
+    """Return the paths of the scorecard as a table and as a figure, in every format."""
+    return [*(f"results/scorecard.{ending}" for ending in SCORECARD_ENDINGS), *figure_files("scorecard")]
+
+
+def origin_file(artefact: str) -> str:
+    """Return the path of the file that says what an artefact was made from: ``results/figures/NAME.origin.json``.
+
+    >>> origin_file("results/figures/overview.pdf")
+    'results/figures/overview.origin.json'
+    """
+    return str(PurePath(artefact).with_suffix("")) + ORIGIN
