@@ -1,8 +1,9 @@
 """How long a dry run of a large grid takes, and its memory. It measures and never asserts.
 
-Three dry runs in a fresh copy of the project, in which nothing is done yet, printed as a table: the configuration of the
-repository (the reference), a generated grid, and Snakemake's own floor for it: a bare Snakefile with as many jobs, each of one script with at most one input and one output. CPU time
-counts, user and system: wall time is what else the machine does, too.
+Three dry runs in a fresh copy of the project, in which nothing is done yet, printed as a table: the configuration of
+the repository (the reference), a generated grid, and Snakemake's own floor for it: a bare Snakefile with as many jobs,
+each of one script with at most one input and one output. CPU time counts, user and system: wall time is what else the
+machine does, too.
 
     python benchmarks/planning.py [--runs N]
 """
