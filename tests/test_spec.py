@@ -171,7 +171,7 @@ def test_the_defaults_are_the_papers():
         ({"lr": float("nan")}, "lr: found nan"),
         ({"dataset": []}, "dataset: found .*; expected printable text"),
         ({"method": "a\nb"}, "method: found 'a.*b'; expected printable text"),
-        ({"architecture_options": {"depth": 10**6}}, "architecture_options.depth: found 1000000; expected a number <= 8192"),
+        ({"architecture_options": {"depth": 10**6}}, "architecture_options.depth: found 1000000; expected a number"),
         ({"architecture_options": []}, "architecture_options: found"),
         ({"monitor": {"D1": "x"}}, "monitor.D1: found 'x'; expected a finite number"),
     ],
