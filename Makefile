@@ -6,7 +6,11 @@ ARCHIVE ?= results.tar
 SHELL := /bin/sh
 IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
-unexport PYTHONPATH PYTHONHOME
+PIP := .venv/bin/python -m pip --no-input --disable-pip-version-check install -c constraints.txt
+READY := .venv/ready
+LOG := .venv.log
+
+unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-faults test-slurm slurm lint bench archive verify clean-env bootstrap
@@ -17,7 +21,8 @@ help: ## list the targets
 	@echo '  PYTHON=python3.12 chooses the Python (3.11 or newer) that .venv is made with'
 
 demo: bootstrap ## train, audit and plot on handwritten digits, on the CPU
-	$(IN_VENV) .venv/bin/snakemake --configfile configs/demo.yaml --cores all --resources gpu=0
+	@$(IN_VENV) FA_AUDIT_COMMAND='make demo' \
+		.venv/bin/snakemake --configfile configs/demo.yaml --cores all --resources gpu=0
 
 test: bootstrap ## run the tests
 	$(IN_VENV) .venv/bin/python -m pytest --numprocesses logical --dist loadfile --no-loadscope-reorder
@@ -33,7 +38,7 @@ test-slurm: bootstrap ## send a small grid through a Slurm of its own (root inst
 	$(IN_VENV) .venv/bin/python -m pytest -m slurm tests/test_slurm.py
 
 slurm: bootstrap ## add what sends jobs to a Slurm cluster (docs/cluster.md)
-	$(IN_VENV) .venv/bin/python -m pip --no-input --disable-pip-version-check install -q -c constraints.txt -e '.[slurm]'
+	$(IN_VENV) $(PIP) -q -e '.[slurm]'
 
 lint: bootstrap ## check the style of the code and of the workflow
 	$(IN_VENV) .venv/bin/ruff check .
@@ -50,14 +55,22 @@ bench: bootstrap ## measure the speed of training, of every method's step and of
 archive: bootstrap ## pack the results of CONFIG=config.yaml into ARCHIVE=results.tar (docs/archive.md)
 	@$(IN_VENV) .venv/bin/python tools/archive.py --configfile "$(CONFIG)" "$(ARCHIVE)"
 
-verify: bootstrap ## check results against results/MANIFEST.json and what an archive says of them
+verify: bootstrap ## compare results with the SHA-256 that make archive and the workflow recorded of them
 	@$(IN_VENV) .venv/bin/fa-audit verify
 
 clean-env: ## delete .venv
 	rm -rf .venv
 
+# $(READY) says where, with which Python and from which pins .venv was filled. It is written last, so that an
+# interrupted installation begins again; the lock lets a second make wait for the first.
 bootstrap:
-	@command -v "$(PYTHON)" >/dev/null 2>&1 || { \
-		echo "fa-audit: no $(PYTHON) on the PATH; install Python 3.11 or newer, or choose one: make PYTHON=python3.12 demo" >&2; \
-		exit 1; }
-	@"$(PYTHON)" tools/bootstrap.py
+	@"$(PYTHON)" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "fa-audit: '$(PYTHON)' is no Python 3.11 or newer with venv (Debian: python3-venv);" \
+			"choose another: make PYTHON=python3.12 demo" >&2; exit 1; }
+	@exec 9>.venv.lock || exit; ! command -v flock >/dev/null || flock 9; \
+	home="$$PWD, $$("$(PYTHON)" --version)"; wanted="$$home, $$(cat pyproject.toml constraints.txt | cksum)"; \
+	found=$$(cat $(READY) 2>/dev/null); [ "$$found" != "$$wanted" ] || exit 0; \
+	echo "fa-audit: installing the pinned packages in .venv: several minutes, about 6 GB (log: $(LOG))" >&2; \
+	rm -f $(READY); { case $$found in "$$home, "*) ;; *) "$(PYTHON)" -m venv --clear .venv ;; esac && \
+	$(PIP) -e '.[dev]'; } >$(LOG) 2>&1 && echo "$$wanted" >$(READY) || { \
+		echo "fa-audit: the installation failed: $$(grep -i '^error' $(LOG) | tail -n 1) (log: $(LOG))" >&2; exit 1; }

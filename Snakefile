@@ -17,33 +17,20 @@ wildcard_constraints:
     table="[a-z0-9_]+",
 
 
-include: "rules/helpers/config.smk"
-include: "rules/helpers/grid.smk"
+include: "rules/helpers/experiment.smk"
 include: "rules/helpers/artefacts.smk"
-include: "rules/helpers/resources.smk"
-include: "rules/helpers/models.smk"
+include: "rules/helpers/jobs.smk"
 include: "rules/helpers/messages.smk"
 include: "rules/data.smk"
 include: "rules/train.smk"
 include: "rules/baselines.smk"
-
-
-# For the scorecard alone audits are files like any other: without their rule nothing makes or renews them.
-if not scorecard_alone():
-
-    include: "rules/audit.smk"
-
-
-include: "rules/sweep.smk"
+include: "rules/audit.smk"
 include: "rules/aggregate.smk"
 include: "rules/figures.smk"
 include: "rules/tables.smk"
 include: "rules/scorecard.smk"
 include: "rules/manifest.smk"
 include: "rules/models.smk"
-
-
-say_inventory()
 
 
 onstart:
@@ -59,27 +46,20 @@ onerror:
 
 
 rule all:
-    """Everything: scorecard, figures, tables and the tidy results behind them (the default)."""
-    default_target: not table_alone()
+    """Everything: scorecard, figures, tables and the results behind them (the default)."""
     input:
-        scorecard=scorecard_files() if published_cells() else [],
-        figures=figure_files(),
-        tables=table_files(),
-        sweeps=sweep_files(),
+        scorecard=paths.scorecard_files() if published_keys() else [],
+        figures=files_of("figures"),
+        tables=files_of("tables"),
         tidy=expand("results/tidy/{name}.csv", name=TIDY if GRID.settings else []),
+        results=rest_of(GRID.settings),
         models=model_files(),
-        manifest="results/MANIFEST.json" if origin_files() else [],
-    localrule: True
-
-
-rule plan:
-    """The table of the grid alone, with -n; of a large grid it is what a dry run shows unless it is told a target."""
-    default_target: table_alone()
+        manifest=paths.MANIFEST if origin_files() else [],
     localrule: True
 
 
 rule train:
-    """Every audited network's checkpoint and trajectory."""
+    """Every network's checkpoint and trajectory, baselines included."""
     input:
         checkpoints=checkpoint_files(),
     localrule: True
@@ -89,53 +69,45 @@ rule baselines:
     """Every frozen and shallow baseline."""
     input:
         baselines=baseline_files(),
+        checkpoints=run_files("checkpoints", "safetensors", GRID.cells("baselines")),
     localrule: True
 
 
 rule audit:
     """Every audit, one JSON file per run and seed."""
     input:
-        audits=audit_files(),
-    localrule: True
-
-
-rule sweeps:
-    """Every penalty sweep: one trajectory per method, lambda and seed, and a table of their ends."""
-    input:
-        sweeps=sweep_files(),
+        audits=run_files("audits", "json", GRID.cells("runs")),
+        baselines=baseline_files(),
+        checkpoints=checkpoint_files(),
     localrule: True
 
 
 rule figures:
     """Every figure, PDF and PNG."""
     input:
-        figures=figure_files(),
+        figures=files_of("figures"),
+        results=rest_of(settings_of("figures")),
     localrule: True
 
 
 rule tables:
-    """Every table, csv, markdown and LaTeX."""
+    """Every table, csv, markdown, LaTeX and HTML."""
     input:
-        tables=table_files(),
+        tables=files_of("tables"),
+        results=rest_of(settings_of("tables")),
     localrule: True
 
 
 rule scorecard:
-    """Published numbers against the audits that are there already; trains and audits nothing."""
+    """Published numbers against the audits that this configuration has of them, which are done first."""
     input:
-        scorecard=scorecard_files(),
-    localrule: True
-
-
-rule reproduce:
-    """The scorecard from all its audits, which are done first."""
-    input:
-        scorecard=scorecard_files(),
+        scorecard=paths.scorecard_files(),
+        audits=run_files("audits", "json", published_keys()),
     localrule: True
 
 
 rule models:
-    """The audit of every model of somebody else, JSON and markdown."""
+    """The audit of every external model, JSON and markdown."""
     input:
         models=model_files(),
     localrule: True

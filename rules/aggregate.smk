@@ -1,15 +1,14 @@
 rule tidy_setting:
     """The audits and trajectories of one setting as tidy tables."""
     input:
-        audits=audits_of,
-        trajectories=trajectories_of,
-        code=code_files("workflow_scripts/tidy_setting.py"),
+        audits=lambda wildcards: run_files("audits", "json", audited(wildcards.setting)),
+        trajectories=lambda wildcards: run_files("trajectories", "csv", audited(wildcards.setting)),
+        code=code_files(*stage("tidy_setting")),
     output:
         runs="results/tidy/{setting}/runs.csv",
         layers="results/tidy/{setting}/layers.csv",
         trajectories="results/tidy/{setting}/trajectories.csv",
         work="results/tidy/{setting}/work.csv",
-        digests="results/tidy/{setting}/sha256.json",
     log:
         "results/logs/tidy_setting/{setting}.log",
     benchmark:
@@ -23,7 +22,7 @@ rule tidy_setting:
         mem_mb=1000,
         runtime=15,
     params:
-        cells=cells_of,
+        upstream=lambda wildcards: LINEAGE.audits(audited(wildcards.setting)),
     script:
         "../workflow_scripts/tidy_setting.py"
 
@@ -32,8 +31,7 @@ rule tidy:
     """One tidy table over all settings."""
     input:
         parts=tidy_parts,
-        digests=ancient(part_digests),
-        code=code_files("workflow_scripts/tidy.py"),
+        code=code_files(*stage("tidy")),
     output:
         table="results/tidy/{name}.csv",
     log:
@@ -50,5 +48,7 @@ rule tidy:
         gpu=0,
         mem_mb=1000,
         runtime=15,
+    params:
+        upstream=[LINEAGE.tidy(setting) for setting in sorted(GRID.settings)],
     script:
         "../workflow_scripts/tidy.py"

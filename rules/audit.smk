@@ -17,13 +17,14 @@ rule audit_network:
     threads: THREADS
     resources:
         gpu=gpus,
-        mem_mb=audit_memory,
-        runtime=audit_minutes,
+        mem_mb=estimate(COSTS.audit_memory_mb, "audit_network"),
+        runtime=estimate(COSTS.audit_minutes, "audit_network"),
     params:
-        code=audit_code,
+        code=lambda wildcards: run_code("audit", spec_of(wildcards)),
+        upstream=lambda wildcards: LINEAGE.audit_inputs(key_of(wildcards)),
         spec=spec_values,
-        baselines=baselines_of,
-        thresholds=config.get("thresholds", {}),
+        baselines=lambda wildcards: GRID.setting(wildcards.setting).baselines_of(wildcards.run),
+        thresholds=THRESHOLDS,
         torch_threads=THREADS,
     script:
         "../workflow_scripts/audit.py"

@@ -17,7 +17,8 @@ rule collect_baseline:
         mem_mb=200,
         runtime=5,
     params:
-        code=code_digest("workflow_scripts/collect_baseline.py"),
+        code=code_digest(*stage("collect_baseline")),
+        upstream=lambda wildcards: LINEAGE.network(key_of(wildcards)),
         spec=spec_values,
     script:
         "../workflow_scripts/collect_baseline.py"

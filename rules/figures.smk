@@ -1,22 +1,21 @@
 rule draw_figure:
     """One figure from tidy tables."""
     input:
-        tidy=figure_tidy,
-        digests=ancient(figure_digests),
-        code=figure_code,
+        tidy=figure(tidy_inputs),
+        code=figure(drawing_code),
     output:
         pdf=report(
             "results/figures/{figure}.pdf",
             caption="../report/artefact.rst",
             category=FIGURES_FOLDER,
-            subcategory=figure_group,
+            subcategory=figure(subcategory),
             labels={"figure": "{figure}", "format": "pdf"},
         ),
         png=report(
             "results/figures/{figure}.png",
             caption="../report/artefact.rst",
             category=FIGURES_FOLDER,
-            subcategory=figure_group,
+            subcategory=figure(subcategory),
             labels={"figure": "{figure}", "format": "png"},
         ),
         origin="results/figures/{figure}.origin.json",
@@ -33,7 +32,8 @@ rule draw_figure:
         mem_mb=1000,
         runtime=15,
     params:
-        entry=figure_entry,
-        caption=figure_caption,
+        entry=figure(entry),
+        caption=figure(caption),
+        upstream=figure(upstream),
     script:
         "../workflow_scripts/draw_figure.py"

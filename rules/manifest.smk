@@ -2,7 +2,7 @@ rule manifest:
     """Contents and origins of every figure and table, so that a copy of them can be checked."""
     input:
         origins=origin_files(),
-        code=code_files("workflow_scripts/manifest.py"),
+        code=code_files(*stage("manifest")),
     output:
         manifest=report(
             "results/MANIFEST.json",
@@ -22,5 +22,7 @@ rule manifest:
         gpu=0,
         mem_mb=500,
         runtime=5,
+    params:
+        upstream=artefacts_digest(),
     script:
         "../workflow_scripts/manifest.py"

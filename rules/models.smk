@@ -1,7 +1,7 @@
 rule audit_model:
-    """The audit of one model of somebody else, from its description."""
+    """The audit of one external model, from its description."""
     input:
-        data=model_data,
+        data=lambda wildcards: data_file(model_of(wildcards)["dataset"]),
         weights=model_weights,
         code=model_code,
     output:
@@ -24,7 +24,8 @@ rule audit_model:
         runtime=60,
     params:
         model=model_of,
-        thresholds=config.get("thresholds", {}),
+        thresholds=THRESHOLDS,
+        upstream=lambda wildcards: code_digest(*data_stage(model_of(wildcards)["dataset"])),
         torch_threads=THREADS,
     script:
         "../workflow_scripts/audit_model.py"

@@ -1,9 +1,9 @@
 rule build_scorecard:
     """Every published number against the audits of its setting, with the rule and the verdict."""
     input:
-        audits=scorecard_audits(),
+        audits=run_files("audits", "json", published_keys()),
         published=FILE,
-        code=code_files("workflow_scripts/build_scorecard.py"),
+        code=code_files(*stage("build_scorecard")),
     output:
         csv=report(
             "results/scorecard.csv",
@@ -24,7 +24,6 @@ rule build_scorecard:
             labels={"scorecard": "table", "format": "html"},
         ),
         origin="results/scorecard.origin.json",
-        digests="results/sha256.json",
     log:
         "results/logs/build_scorecard.log",
     benchmark:
@@ -37,6 +36,8 @@ rule build_scorecard:
         gpu=0,
         mem_mb=1000,
         runtime=15,
+    params:
+        upstream=LINEAGE.audits(published_keys()),
     script:
         "../workflow_scripts/build_scorecard.py"
 
@@ -45,8 +46,7 @@ rule draw_scorecard:
     """How far every reproduced number lies from the published one."""
     input:
         scorecard="results/scorecard.csv",
-        digests="results/sha256.json",
-        code=code_files("workflow_scripts/draw_scorecard.py"),
+        code=code_files(*stage("draw_scorecard")),
     output:
         pdf=report(
             "results/figures/scorecard.pdf",
@@ -73,5 +73,7 @@ rule draw_scorecard:
         gpu=0,
         mem_mb=1000,
         runtime=15,
+    params:
+        upstream=[code_digest(*stage("build_scorecard")), LINEAGE.audits(published_keys())],
     script:
         "../workflow_scripts/draw_scorecard.py"

@@ -1,36 +1,35 @@
 rule build_table:
     """One table from tidy tables, as csv, markdown and LaTeX."""
     input:
-        tidy=table_tidy,
-        digests=ancient(table_digests),
-        code=table_code,
+        tidy=table(tidy_inputs),
+        code=table(drawing_code),
     output:
         csv=report(
             "results/tables/{table}.csv",
             caption="../report/artefact.rst",
             category=TABLES_FOLDER,
-            subcategory=table_group,
+            subcategory=table(subcategory),
             labels={"table": "{table}", "format": "csv"},
         ),
         markdown=report(
             "results/tables/{table}.md",
             caption="../report/artefact.rst",
             category=TABLES_FOLDER,
-            subcategory=table_group,
+            subcategory=table(subcategory),
             labels={"table": "{table}", "format": "md"},
         ),
         latex=report(
             "results/tables/{table}.tex",
             caption="../report/artefact.rst",
             category=TABLES_FOLDER,
-            subcategory=table_group,
+            subcategory=table(subcategory),
             labels={"table": "{table}", "format": "tex"},
         ),
         html=report(
             "results/tables/{table}.html",
             caption="../report/artefact.rst",
             category=TABLES_FOLDER,
-            subcategory=table_group,
+            subcategory=table(subcategory),
             labels={"table": "{table}", "format": "html"},
         ),
         origin="results/tables/{table}.origin.json",
@@ -47,7 +46,8 @@ rule build_table:
         mem_mb=1000,
         runtime=15,
     params:
-        entry=table_entry,
-        caption=table_caption,
+        entry=table(entry),
+        caption=table(caption),
+        upstream=table(upstream),
     script:
         "../workflow_scripts/build_table.py"

@@ -15,10 +15,11 @@ rule train_network:
     threads: THREADS
     resources:
         gpu=gpus,
-        mem_mb=training_memory,
-        runtime=training_minutes,
+        mem_mb=estimate(COSTS.training_memory_mb, "train_network"),
+        runtime=estimate(COSTS.training_minutes, "train_network"),
     params:
-        code=train_code,
+        code=lambda wildcards: run_code("train", spec_of(wildcards)),
+        upstream=lambda wildcards: code_digest(*data_stage(spec_of(wildcards).dataset)),
         spec=spec_values,
         torch_threads=THREADS,
     script:
@@ -26,11 +27,11 @@ rule train_network:
 
 
 rule share_run:
-    """A network that another setting trains too: the same specification, hence the same bits, copied from there."""
+    """Copy a network that another setting trains with the same specification, hence to the same bits."""
     input:
-        checkpoint=twin_checkpoint,
-        sidecar=twin_sidecar,
-        trajectory=twin_trajectory,
+        checkpoint=original("checkpoints", "safetensors"),
+        sidecar=original("checkpoints", "json"),
+        trajectory=original("trajectories", "csv"),
     output:
         checkpoint="results/checkpoints/{twin}.safetensors",
         sidecar="results/checkpoints/{twin}.json",
@@ -40,7 +41,7 @@ rule share_run:
     benchmark:
         "results/benchmarks/share_run/{twin}.tsv"
     wildcard_constraints:
-        twin=twin_pattern(),
+        twin="|".join(map(re.escape, ORIGINALS)) or "(?!)",
     localrule: True
     conda:
         "../envs/fa-audit.yaml"
@@ -50,8 +51,9 @@ rule share_run:
         mem_mb=200,
         runtime=5,
     params:
-        code=code_digest("workflow_scripts/share_run.py"),
-        spec=twin_spec,
+        code=code_digest(*stage("share_run")),
+        spec=lambda wildcards: spec(*ORIGINALS[wildcards.twin]).to_dict(),
+        upstream=lambda wildcards: LINEAGE.network(ORIGINALS[wildcards.twin]),
     script:
         "../workflow_scripts/share_run.py"
 

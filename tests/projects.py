@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+PLAIN = "--logger-fa-audit-plain"  # Snakemake's own messages
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = (
     "Snakefile",
@@ -45,7 +46,7 @@ def write_config(folder, config, name="tiny.yaml"):
 
 def command(*arguments, config="tiny.yaml"):
     configured = ["--configfile", config] if config else []
-    return [sys.executable, "-m", "snakemake", *arguments, "--resources", "gpu=0", *configured]
+    return [sys.executable, "-m", "snakemake", *arguments, PLAIN, "--resources", "gpu=0", *configured]
 
 
 def snakemake(folder, *arguments, config="tiny.yaml", **environment):

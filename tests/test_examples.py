@@ -1,4 +1,4 @@
-"""The examples in docstrings give what they say."""
+"""The examples in docstrings print what they say."""
 
 import doctest
 from importlib import import_module
@@ -6,8 +6,8 @@ from importlib import import_module
 import pytest
 
 MODULES = [
-    "core.errors", "core.metrics", "core.thresholds",
-    "experiments.config_file", "experiments.grid", "experiments.paths", "experiments.spec",
+    "audit.diagnose", "core.errors", "core.metrics", "core.thresholds", "experiments.config_file", "experiments.grid",
+    "experiments.paths", "experiments.spec", "networks.contract", "results.statistics",
 ]  # fmt: skip
 
 

@@ -1,85 +1,55 @@
-"""What would spoil the work and can be seen before any job starts: folders read-only, disks full, files of tomorrow."""
+"""Checks of the working folder before the first job: no other workflow, writable, room on the disk, data sets sound."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import tempfile
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.files import not_written
+from fa_audit.core.files import exclusive, not_written
 from fa_audit.data.data_file import read_data_file
 
 WRITTEN = ("results", ".snakemake")
+FOLDER_LOCK = Path(".snakemake/fa-audit.lock")
 BLOCK = 4096  # bytes: what file systems hand out
-DEPENDED_ON = ("data", "checkpoints", "trajectories", "baselines", "audits", "sweeps", "models", "tidy")
-KINDS = (*DEPENDED_ON, "figures", "tables", "logs", "benchmarks", "resume")
-OF_FILES = (".safetensors", ".json", ".csv")
-
-
-def check_places() -> None:
-    """Look for what stands in the place of a folder, which Snakemake would stumble over while it plans.
-
-    Raises:
-        AuditError: there is something, or a folder cannot be read.
-    """
-    for path in (*WRITTEN, *(f"results/{name}" for name in KINDS)):
-        if os.path.islink(path) and not os.path.exists(path):
-            raise link_to_nothing(path)
-        if os.path.exists(path) and not os.path.isdir(path):
-            raise AuditError(f"{path}: found a file; expected a folder. Move it away.")
-        if os.path.exists(path) and not os.access(path, os.R_OK | os.X_OK):
-            raise AuditError(f"{path}: cannot be read. Make it readable (who owns it?).")
-
-
-def link_to_nothing(path: str | Path) -> AuditError:
-    """What to tell about a link whose target is not there."""
-    return AuditError(f"{path}: found a link to {os.readlink(path)}, where nothing is; mount it, or delete the link.")
+_held = contextlib.ExitStack()  # until the process ends, however it ends
 
 
 def check_writable() -> None:
-    """Look for folders that jobs, or Snakemake itself, could not write to, and results that are no readable files.
+    """Check that jobs and Snakemake itself can write into every folder of results.
 
     Raises:
-        AuditError: there is one, or its disk is full.
+        AuditError: a folder cannot be written to, or something else stands in its place.
     """
-    there = [path if path.exists() else Path(".") for path in map(Path, WRITTEN)]
-    linked = [place for name in KINDS if os.path.islink(place := f"results/{name}")]
-    walks = [entry for root in ("results", *linked) for entry in os.walk(root)]
-    for folder in [*there, *(Path(place) for place, _, _ in walks)]:
-        if not os.access(folder, os.W_OK | os.X_OK):
+    for root in map(Path, WRITTEN):
+        if (root.exists() or root.is_symlink()) and not root.is_dir():
             raise AuditError(
-                f"{folder.resolve()}: cannot be written to, so no job was started. Make it writable (is its disk"
-                " mounted read-only? who owns it?), or work in a copy of the project."
+                f"{root}: found no folder (a file, or a link to nothing); expected a folder. Move it away."
             )
-    for place, folders, files in walks:
-        for name in (*folders, *files):
-            if name.endswith(OF_FILES) and not name.startswith("."):
-                _check_file(os.path.join(place, name))
-    for folder in there:
-        _probe(folder)
+        for folder in [place for place, _, _ in os.walk(root)] or [root if root.exists() else "."]:
+            if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+                raise AuditError(
+                    f"{Path(folder).resolve()}: cannot be written to, so no job was started. Make it writable (is its"
+                    " disk mounted read-only? who owns it?), or work in a copy of the project."
+                )
 
 
-def _check_file(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):  # a link to nothing, or gone by now
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise AuditError(f"{path}: found a folder, or no ordinary file; expected a file. Move it away.")
-        if not os.access(path, os.R_OK):
-            raise AuditError(f"{path}: cannot be read. Make it readable (who owns it?), or delete it.")
+def check_room() -> None:
+    """Write a block to the disk: on a full one Snakemake would go on without its records.
 
-
-def _probe(folder: Path) -> float:
-    """Write a block to a disk that may be full: Snakemake would go on without its records. Returns its time."""
-    try:
-        with tempfile.TemporaryFile(dir=folder, buffering=0) as probe:
-            probe.write(bytes(BLOCK))
-            return os.fstat(probe.fileno()).st_mtime
-    except OSError as error:
-        raise not_written(folder / "probe", error) from error
+    Raises:
+        AuditError: the block was not written.
+    """
+    for folder in map(Path, WRITTEN):
+        folder = folder if folder.exists() else Path(".")
+        try:
+            with tempfile.TemporaryFile(dir=folder, buffering=0) as probe:
+                probe.write(bytes(BLOCK))
+        except OSError as error:
+            raise not_written(folder / "probe", error) from error
 
 
 def check_data(datasets: Iterable[str]) -> None:
@@ -93,31 +63,17 @@ def check_data(datasets: Iterable[str]) -> None:
             read_data_file(path, "np")
 
 
-def check_times(code: Path) -> None:
-    """Look for files from the future: what is made from them now would look older, and Snakemake would refuse it.
-
-    Args:
-        code: the folder of the Snakefile.
+def claim_folder() -> None:
+    """Hold the folder for this workflow. Snakemake's own lock outlives a killed process; this one does not.
 
     Raises:
-        AuditError: there are some.
+        AuditError: another workflow is at work here, or the disk is full.
     """
-    folders = [code / "src", code / "workflow_scripts", *(Path("results") / name for name in DEPENDED_ON)]
-    now = max(time.time(), _probe(Path(".snakemake")))  # a file server has a clock of its own
-    late = [(path, changed) for path, changed in _files(folders) if changed > now]
-    if late:
-        more = f" and {len(late) - 1} more files" if late[1:] else ""
+    try:
+        _held.enter_context(exclusive(FOLDER_LOCK, wait=False))
+    except BlockingIOError as error:
         raise AuditError(
-            f"{late[0][0]}{more}: last changed {time.ctime(late[0][1])}, which is in the future: the clock says"
-            f" {time.ctime(now)}. Results made from it would look older than it. Set the clock, or give such files the"
-            f" present time: find {' '.join(map(str, folders[:2]))} results -newermt now -exec touch {{}} +"
-        )
-
-
-def _files(folders: Iterable[Path]) -> Iterator[tuple[str, float]]:
-    """Every file with the time of its last change; a link to nothing, or a file that is gone by now, is none."""
-    for folder in folders:
-        for place, _, names in os.walk(folder):
-            for path in (os.path.join(place, name) for name in names):
-                with contextlib.suppress(OSError):
-                    yield path, os.stat(path).st_mtime
+            f"another snakemake ({error.strerror}) is at work in {Path.cwd()}; wait for it or stop it, then run again."
+        ) from None
+    except OSError as error:
+        raise not_written(FOLDER_LOCK, error) from error

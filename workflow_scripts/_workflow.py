@@ -1,9 +1,10 @@
-"""What every script needs around its work: the library on the path, a log, clear failures, a device."""
+"""What every script needs around its work: the library on the path, a log, errors in one line, a device."""
 
 from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -14,20 +15,23 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.append(os.getcwd())  # methods of the user's own
 
-from _card import asks_for_gpu, card_of_its_own, visible_cards
+from _limits import asks_for_gpu
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import not_written, remove_leftovers
+from fa_audit.core.gpu import gpu_lock
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake
 
 log = logging.getLogger("workflow")
+TERMINAL = os.dup(2)
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a job without a traceback
 
 
 @contextmanager
 def logged(snakemake: Snakemake, *, leftovers: bool = True) -> Iterator[None]:
-    """Send the library's messages and any failure to the rule's log; bad input ends in one line, not a traceback.
+    """Send the library's messages and any failure to the rule's log; bad input ends in one line.
 
     Args:
         leftovers: remove first what a killed job left half-written beside the outputs. Not for a training, which does
@@ -42,41 +46,47 @@ def logged(snakemake: Snakemake, *, leftovers: bool = True) -> Iterator[None]:
         yield
     except (AuditError, OSError) as error:
         log.error("%s", error)
+        if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
+            os.write(TERMINAL, f"{snakemake.rule}: {error}\n".encode())  # a full disk takes no log
         sys.exit(f"{snakemake.rule}: {error}")
-    except Exception:
-        log.exception("%s failed", snakemake.rule)
-        raise
 
 
 def _log_to(path: str) -> None:
-    logging.raiseExceptions = False  # a full disk that takes no more lines is told of where a result is written
+    """Send messages, standard output and standard error to a file, tracebacks included."""
+    logging.raiseExceptions = False  # on a full disk the result that is not written is the error, not the log
     try:
         logging.basicConfig(
             filename=path, filemode="a", level=logging.INFO, format="%(asctime)s  %(message)s", force=True
         )
+        with open(path, "a") as file:
+            os.dup2(file.fileno(), sys.stdout.fileno())
+            os.dup2(file.fileno(), sys.stderr.fileno())
     except OSError as error:
         raise not_written(Path(path), error) from error
+    for chatty in ("fontTools", "matplotlib", "PIL"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 @contextmanager
 def device(snakemake: Snakemake) -> Iterator[str]:
-    """The device that Snakemake granted: ``cpu``, or a GPU that no other job uses while this one holds it."""
+    """Yield the device that Snakemake granted: ``cpu``, or a GPU that no other job uses while this one holds it."""
     import torch
 
-    granted, seen = asks_for_gpu(snakemake.resources), torch.cuda.is_available()
-    if not (granted and seen):
-        log.info("computing on the CPU%s", _reason(granted, seen))
+    granted, visible = asks_for_gpu(snakemake.resources), torch.cuda.is_available()
+    if not (granted and visible):
+        log.info("computing on the CPU%s", _reason(granted, visible))
         yield "cpu"
         return
-    with card_of_its_own(visible_cards()) as index:
-        torch.cuda.set_device(index)  # nothing of this process lands on another card
+    gpus = [str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
+    with gpu_lock(gpus) as index:
+        torch.cuda.set_device(index)  # nothing of this process lands on another GPU
         log.info("computing on cuda:%d (%s)", index, torch.cuda.get_device_name(index))
         yield f"cuda:{index}"
 
 
-def _reason(granted: bool, seen: bool) -> str:
-    """Why there is no computing on a GPU where it could be expected."""
+def _reason(granted: bool, visible: bool) -> str:
+    """Return why there is no computing on a GPU where it could be expected."""
     if granted:
         shown = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
         return f": a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: {shown})"
-    return ": torch sees a GPU, but none was asked for" if seen else ""
+    return ": torch sees a GPU, but none was asked for" if visible else ""

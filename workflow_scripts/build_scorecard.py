@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 import yaml
 from _workflow import logged
 
-from fa_audit.core.files import write_json, write_text
+from fa_audit.core.files import write_json
 from fa_audit.experiments.published import read_published
 from fa_audit.results.origin import origin_of
 from fa_audit.results.scorecard import made_by, scorecard
-from fa_audit.results.tables.scorecard import to_html, to_markdown
-from fa_audit.results.tidy import read_audits, write_tables
+from fa_audit.results.tables.scorecard_text import write_scorecard
+from fa_audit.results.tidy import read_audits
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -23,7 +23,5 @@ with logged(snakemake):
     rows, remark = scorecard(published, audits), made_by(audits)
     digests = [audit["digest"] for audit in audits]
     origin = origin_of({"kind": "scorecard"}, digests, [files.published, *files.audits])
-    write_tables({out.csv: rows}, out.digests)
-    write_text(out.markdown, to_markdown(rows, remark))
-    write_text(out.html, to_html(rows, remark))
+    write_scorecard(rows, remark, [out.csv, out.markdown, out.html])
     write_json(out.origin, origin.to_dict())

@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from _workflow import logged
 
-from fa_audit.core.files import write_text
-from fa_audit.results.tidy import read_table
+from fa_audit.results.tidy import read_table, write_tables
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
     table = pd.concat(map(read_table, snakemake.input.parts), ignore_index=True)
-    write_text(snakemake.output.table, table.to_csv(index=False))
+    write_tables({snakemake.output.table: table})

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 with logged(snakemake):
     audits = read_audits(snakemake.input.audits)
-    paths = dict(zip(map(tuple, snakemake.params.cells), snakemake.input.trajectories, strict=True))
     tables = {"runs": runs_table(audits), "layers": layers_table(audits), "work": work_table(audits)}
-    tables["trajectories"] = trajectories_table(paths)
-    write_tables({snakemake.output[name]: table for name, table in tables.items()}, snakemake.output.digests)
+    tables["trajectories"] = trajectories_table(snakemake.input.trajectories)
+    write_tables({snakemake.output[name]: table for name, table in tables.items()})

@@ -1,112 +1,111 @@
-# Figures, tables and the scorecard: what a configuration says of them, and what they are made from.
+# Figures, tables, the scorecard and external models: what a configuration says of them, and what they are made from.
 
-from _code import code_files
-from _command import targets
-from fa_audit.results.figures import FIGURES
+from fa_audit.experiments import paths
+from fa_audit.experiments.models import model_entry
 from fa_audit.experiments.published import FILE, read_published
+from fa_audit.results.figures import FIGURES
 from fa_audit.results.tables import TABLES, TABLES_OF_WORK
 
-
-@readable
-def artefact(kind, name):
-    if name not in config.get(kind, {}):
-        known = ", ".join(sorted(config.get(kind, {}))) or "none"
-        raise AuditError(f"the config has no {kind} '{name}'; it has: {known}.")
-    entry = {"kind": name} | config[kind][name] | {"thresholds": config.get("thresholds", {})}
-    settings = GRID.named(entry["settings"])
-    return entry | {"settings": settings, "labels": labels_of(settings)}
-
-
-def labels_of(settings):
-    named = set(settings).union(
-        *({*GRID.settings[name].runs, *GRID.settings[name].baselines} for name in settings)
-    )
-    return {name: text for name, text in config.get("labels", {}).items() if name in named}
-
-
-def figure_entry(wildcards):
-    return artefact("figures", wildcards.figure)
-
-
-def table_entry(wildcards):
-    return artefact("tables", wildcards.table)
-
-
+STAGES = {"figures": ("draw_figure", FIGURES), "tables": ("build_table", TABLES)}
 # The report sorts its categories by name; the scorecard comes first.
 SCORECARD_FOLDER, FIGURES_FOLDER, TABLES_FOLDER = "1 Scorecard", "2 Figures", "3 Tables"
 PROVENANCE_FOLDER = "4 Provenance"
 
 
-def data_sets_of(entry):
-    return ", ".join(sorted({GRID.settings[name].common["dataset"] for name in entry["settings"]}))
+@readable
+def entry_in(section, name):
+    """The entry of a figure or a table, its kind, settings, labels and thresholds filled in."""
+    if name not in config.get(section, {}):
+        known = ", ".join(sorted(config.get(section, {}))) or "none"
+        raise AuditError(f"the config has no {section} '{name}'; it has: {known}.")
+    entry = {"kind": name} | config[section][name] | {"thresholds": THRESHOLDS}
+    settings = GRID.named(entry["settings"])
+    members = [GRID.settings[setting] for setting in settings]
+    named = {*settings, *(run for member in members for run in (*member.runs, *member.baselines))}
+    labels = {name: text for name, text in config.get("labels", {}).items() if name in named}
+    return entry | {"settings": settings, "labels": labels}
 
 
-def figure_group(wildcards):
-    return data_sets_of(figure_entry(wildcards))
+# Each of these is a part of a figure's or a table's job, from its section and its entry.
 
 
-def table_group(wildcards):
-    return data_sets_of(table_entry(wildcards))
+def entry(section, entry):
+    return entry
 
 
 @readable
-def caption_of(entry):
+def caption(section, entry):
     path = Path(workflow.basedir) / f"report/captions/{entry['kind']}.rst"
     if not path.exists():
         raise AuditError(f"no caption of '{entry['kind']}' for the report: write {path}.")
     return path.read_text()
 
 
-def figure_caption(wildcards):
-    return caption_of(figure_entry(wildcards))
+def subcategory(section, entry):
+    return ", ".join(sorted({GRID.settings[name].common["dataset"] for name in entry["settings"]}))
 
 
-def table_caption(wildcards):
-    return caption_of(table_entry(wildcards))
+def tidy_inputs(section, entry):
+    of_work = section == "tables" and entry["kind"] in TABLES_OF_WORK
+    names = paths.TIDY if of_work else paths.MEASURED
+    return [tidy_file(name, setting) for setting in entry["settings"] for name in names]
 
 
-def tidy_files(entry, names):
-    return [f"results/tidy/{setting}/{name}.csv" for setting in entry["settings"] for name in names]
+def drawing_stage(section, entry):
+    script, kinds = STAGES[section]
+    return stage(script, kinds[entry["kind"]])
 
 
-def figure_tidy(wildcards):
-    return tidy_files(figure_entry(wildcards), MEASURED)
+def drawing_code(section, entry):
+    return code_files(*drawing_stage(section, entry))
 
 
-def table_tidy(wildcards):
-    entry = table_entry(wildcards)
-    return tidy_files(entry, TIDY if entry["kind"] in TABLES_OF_WORK else MEASURED)
+def upstream(section, entry):
+    return [LINEAGE.tidy(setting) for setting in entry["settings"]]
 
 
-def digests_of(tables):
-    # `ancient` where it is an input: the digest of `work` in it differs every time, and must redraw no figure.
-    return sorted({f"{os.path.dirname(path)}/sha256.json" for path in tables})
+def figure(part):
+    return lambda wildcards: part("figures", entry_in("figures", wildcards.figure))
 
 
-def part_digests(wildcards):
-    return digests_of(tidy_parts(wildcards))
+def table(part):
+    return lambda wildcards: part("tables", entry_in("tables", wildcards.table))
 
 
-def figure_digests(wildcards):
-    return digests_of(figure_tidy(wildcards))
+# ---- files by kind
 
 
-def table_digests(wildcards):
-    return digests_of(table_tidy(wildcards))
+def names_in(section):
+    return sorted(config.get(section, {}))
 
 
-def figure_code(wildcards):
-    return code_files(
-        "workflow_scripts/draw_figure.py",
-        FIGURES[figure_entry(wildcards)["kind"]].partition(":")[0],
+def files_of(section):
+    """The files of every figure or table."""
+    paths_of = {"figures": paths.figure_files, "tables": paths.table_files}[section]
+    return [path for name in names_in(section) for path in paths_of(name)]
+
+
+def settings_of(section):
+    """The settings that figures or tables show."""
+    return sorted(
+        {setting for name in names_in(section) for setting in entry_in(section, name)["settings"]}
     )
 
 
-def table_code(wildcards):
-    return code_files(
-        "workflow_scripts/build_table.py",
-        TABLES[table_entry(wildcards)["kind"]].partition(":")[0],
-    )
+def origin_files():
+    artefacts = [f"results/{section}/{name}" for section in STAGES for name in names_in(section)]
+    scorecard = ["results/scorecard", "results/figures/scorecard"] if published_keys() else []
+    return [name + paths.ORIGIN for name in (*artefacts, *scorecard)]
+
+
+def artefacts_digest():
+    """A digest of what decides every figure, every table and the scorecard."""
+    entries = [
+        (section, entry_in(section, name)) for section in STAGES for name in names_in(section)
+    ]
+    parts = [[e, code_digest(*drawing_stage(s, e)), upstream(s, e)] for s, e in entries]
+    scripts = [code_digest(*stage(name)) for name in ("build_scorecard", "draw_scorecard")]
+    return digest_of([parts, scripts, LINEAGE.audits(published_keys())])
 
 
 # ---- the scorecard
@@ -114,34 +113,43 @@ def table_code(wildcards):
 
 @readable
 def load_published():
-    return read_published(load_yaml(FILE))
+    return read_published(yaml.safe_load((Path(workflow.basedir) / FILE).read_text()))
 
 
 PUBLISHED = load_published()
 
 
-def scorecard_files():
-    return [
-        *(f"results/scorecard.{kind}" for kind in ("csv", "md", "html")),
-        *(f"results/figures/scorecard.{kind}" for kind in ("pdf", "png")),
-    ]
-
-
-def scorecard_origins():
-    return ["results/scorecard.origin.json", "results/figures/scorecard.origin.json"]
-
-
-def published_cells():
+@cache
+def published_keys():
     """The audits of this configuration that published numbers are compared with."""
     return PUBLISHED.cells_in(GRID)
 
 
-def scorecard_alone():
-    """Whether nothing but the scorecard is asked for: it is then made from the audits that are there."""
-    rules = {"scorecard", "build_scorecard", "draw_scorecard"}
-    return bool(targets()) and targets() <= rules | {*scorecard_files(), *scorecard_origins()}
+# ---- external models
 
 
-def scorecard_audits():
-    audits = run_files("audits", "json", published_cells())
-    return [path for path in audits if Path(path).exists()] if scorecard_alone() else audits
+def model_files(*kinds):
+    return [
+        f"results/models/{name}.{kind}"
+        for name in names_in("models")
+        for kind in kinds or ("json", "md")
+    ]
+
+
+@readable
+def model_of(wildcards):
+    return model_entry(config.get("models", {}), wildcards.model)
+
+
+@readable
+def model_weights(wildcards):
+    path = model_of(wildcards)["weights"]
+    # Without its input Snakemake would take results that are there as up to date.
+    if path and not os.path.isfile(path):
+        raise AuditError(f"models.{wildcards.model}.weights: no file '{path}' in {os.getcwd()}.")
+    return path or []
+
+
+@readable
+def model_code(wildcards):
+    return code_files(*stage("audit_model", model_of(wildcards)["model"]))

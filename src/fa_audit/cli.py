@@ -17,6 +17,7 @@ from fa_audit import __version__
 from fa_audit.core.errors import AuditError, printable, shortened, unknown
 from fa_audit.core.registry import entry_of, load
 from fa_audit.data import DATASETS
+from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
@@ -24,11 +25,12 @@ from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
 if TYPE_CHECKING:
     from fa_audit.data.dataset import Dataset
 
+PUBLISHED = "reference/published.yaml"
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0 done, 1 bad input or files that do not verify."""
+    """Run the command line and return the exit status: 0 done, 1 bad input or files that do not verify."""
     sys.path.append(os.getcwd())  # methods of the user's own
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
@@ -46,9 +48,10 @@ def _parser() -> argparse.ArgumentParser:
     _audit_parser(commands.add_parser("audit", help="audit a checkpoint"))
     _report_parser(commands.add_parser("report", help="fill in the reporting template from the audits of one cell"))
     _train_parser(commands.add_parser("train", help="train one network and write its checkpoint"))
-    _verify_parser(
-        commands.add_parser("verify", help="check results against MANIFEST.json and an archive's list of them")
-    )
+    _plan_parser(commands.add_parser("plan", help="print the runs of a configuration and their hours"))
+    verify = commands.add_parser("verify", help="compare results with the SHA-256 that is recorded of them")
+    verify.set_defaults(command=_verify)
+    _scorecard_parser(commands.add_parser("scorecard", help="compare published numbers with the audits that exist"))
     for name, command in (("methods", _methods), ("architectures", _architectures), ("datasets", _datasets)):
         commands.add_parser(name, help=f"list the {name}").set_defaults(command=command)
     return parser
@@ -85,10 +88,19 @@ def _train_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu")
 
 
-def _verify_parser(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(command=_verify)
+def _plan_parser(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=_plan)
     parser.add_argument(
-        "manifest", type=Path, nargs="?", help="default results/MANIFEST.json, and an archive's results/ARCHIVE.json"
+        "--configfile", type=Path, default=Path("config.yaml"), metavar="FILE", help="the configuration"
+    )
+
+
+def _scorecard_parser(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(command=_scorecard)
+    parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="default results")
+    parser.add_argument("--published", metavar="YAML", default=PUBLISHED, help=f"default {PUBLISHED}")
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="write scorecard.csv, .md and .html there; default the terminal"
     )
 
 
@@ -103,7 +115,7 @@ def _audit(options: argparse.Namespace) -> int:
 
     set_numerics(threads=1)
     learner = load_checkpoint(options.checkpoint, method=load_method(options.method) if options.method else None)
-    data = options.data or Path(f"results/data/{learner.spec.dataset}.safetensors")
+    data = options.data or Path(data_file(learner.spec.dataset))
     sidecar, history = (options.checkpoint.with_suffix(suffix) for suffix in (".json", ".csv"))
     facts = read_sidecar(sidecar) if sidecar.exists() else {}
     there = {"trajectory": history} if history.exists() else {}
@@ -131,7 +143,11 @@ def _audit(options: argparse.Namespace) -> int:
 
 
 def _same_data(dataset: Dataset, spec: RunSpec, path: Path) -> Dataset:
-    """The data set, if it is the one that the network was trained on."""
+    """Return the data set if it is the one that the network was trained on.
+
+    Raises:
+        AuditError: it has another name.
+    """
     if dataset.name != spec.dataset:
         raise AuditError(
             f"{path}: holds {shortened(dataset.name)}; the network was trained on {shortened(spec.dataset)}. Give the"
@@ -141,16 +157,16 @@ def _same_data(dataset: Dataset, spec: RunSpec, path: Path) -> Dataset:
 
 
 def _about(spec: RunSpec, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What was audited, as the workflow's audits say it; what no sidecar tells is left out."""
+    """Describe the audited run as the workflow's audits do; what the sidecar lacks is left out."""
     from fa_audit.core.provenance import provenance
 
-    told = facts | {key: facts.get("provenance", {}).get(key) for key in ("device", "commit")}
-    known = {key: told[key] for key in ("stopped_after", "seconds", "device", "commit") if told.get(key) is not None}
+    facts = facts | {key: facts.get("provenance", {}).get(key) for key in ("device", "commit")}
+    known = {key: facts[key] for key in ("stopped_after", "seconds", "device", "commit") if facts.get(key) is not None}
     return {"spec": spec.to_dict(), "digest": spec.digest, "provenance": provenance("cpu")} | known
 
 
 def _baseline(path: Path | None, name: str, audited: RunSpec) -> tuple[str, float] | None:
-    """Name and accuracy of a frozen baseline.
+    """Read name and accuracy of a frozen baseline.
 
     Raises:
         AuditError: it is another run, or of another cell than the audited network.
@@ -211,7 +227,7 @@ def _check_device(name: str) -> None:
 
 
 def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
-    """The specification that the command line describes; options that it does not name keep their defaults."""
+    """Build the specification from the command line; options that it lacks keep their defaults."""
     from fa_audit.experiments.config import LARGEST_OPTION
 
     if options.architecture not in ARCHITECTURES:
@@ -233,16 +249,47 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
     )
 
 
-def _verify(options: argparse.Namespace) -> int:
-    from fa_audit.results.verification import ARCHIVED, MANIFEST, verified
+def _plan(options: argparse.Namespace) -> int:
+    from fa_audit.experiments.config_file import load_config
+    from fa_audit.experiments.costs import read_costs
+    from fa_audit.experiments.grid import read_grid
+    from fa_audit.experiments.plan import plan_table
+    from fa_audit.results import KINDS
 
-    there = [path for path in (MANIFEST, ARCHIVED) if path.exists()]
-    paths = [options.manifest] if options.manifest else there or [MANIFEST]
-    problems, counted = verified(paths)
-    print("\n".join(problems), end="\n" if problems else "")
-    where = printable(" and ".join(map(str, paths)))
-    print(f"{where}: {counted}; {f'{len(problems)} not' if problems else 'all'} as recorded")
+    config, line_of = load_config(options.configfile)
+    print(plan_table(read_grid(config, KINDS, line_of), read_costs("benchmarks/costs.json")))
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from fa_audit.results.verification import mismatches, recorded
+
+    digests = recorded()
+    problems = list(mismatches(digests))
+    print("\n".join([*problems, f"{len(digests)} files, {f'{len(problems)} not' if problems else 'all'} as recorded"]))
     return 1 if problems else 0
+
+
+def _scorecard(options: argparse.Namespace) -> int:
+    from fa_audit.experiments.config_file import load_config
+    from fa_audit.experiments.paths import SCORECARD_ENDINGS
+    from fa_audit.experiments.published import read_published
+    from fa_audit.results.scorecard import audits_in, made_by, scorecard, summary_line
+    from fa_audit.results.tables.scorecard_text import to_markdown, write_scorecard
+
+    if options.output and options.output.resolve() == options.results.resolve():
+        raise AuditError(
+            f"--output: found '{options.output}', where the workflow keeps its own; expected another folder."
+        )
+    published = read_published(load_config(options.published)[0])
+    audits = audits_in(options.results, published)
+    rows, remark = scorecard(published, audits), made_by(audits)
+    if options.output:
+        write_scorecard(rows, remark, [options.output / f"scorecard.{ending}" for ending in SCORECARD_ENDINGS])
+        print(f"{options.output}/scorecard.md: {summary_line(rows)}")
+    else:
+        print(to_markdown(rows, remark), end="")
+    return 0
 
 
 def _methods(options: argparse.Namespace) -> int:

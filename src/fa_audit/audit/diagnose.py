@@ -1,4 +1,4 @@
-"""Two doors to one audit: `diagnose` (four checks) and `FAProtocol` (three checks, dictionary summary)."""
+"""The public API of the audit: `diagnose`, and `FAProtocol`, the paper's original API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fa_audit.audit.report import DiagnosticReport, summary
 from fa_audit.audit.verdicts import Baselines
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.networks.contract import adopt
+from fa_audit.networks.contract import wrap_contract_model
 from fa_audit.networks.description import describe
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, untouched
@@ -55,6 +55,14 @@ def diagnose(
     Raises:
         AuditError: no batches, an accuracy outside 0..1, a layer that does not exist, a network that
             does not follow the contract, or a description that does not fit the model.
+
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
+    >>> x, labels = torch.eye(16).view(16, 1, 4, 4), torch.arange(16) % 3
+    >>> report = diagnose(model, [(x, labels)], 0.41, 0.40, description=Description(("1", "2"), "all features"))
+    >>> report.three_check_verdict
+    'FAIL(D3)'
+    >>> len(report.residual_norms)
+    3
     """
     headline_acc = _fraction("headline_acc", headline_acc)
     frozen_baseline_acc = _fraction("frozen_baseline_acc", frozen_baseline_acc)
@@ -73,7 +81,11 @@ def diagnose(
 
 
 def _fraction(name: str, value: Any) -> float | None:
-    """An accuracy as a plain float, or None."""
+    """Return an accuracy as a plain float, or None.
+
+    Raises:
+        AuditError: it is no number in 0..1.
+    """
     try:
         number = None if value is None else float(value)
     except (TypeError, ValueError):
@@ -86,7 +98,7 @@ def _fraction(name: str, value: Any) -> float | None:
 def _prepared(
     model: nn.Module, eval_batches: Iterable[Batch], description: Description | None
 ) -> tuple[Network, list[Batch]]:
-    """The network as the protocol sees it, and its batches on its device."""
+    """Wrap the model as a `Network`, and move its batches to its device."""
     if torch.is_inference_mode_enabled():
         raise AuditError("diagnose needs gradients; call it outside torch.inference_mode().")
     device = next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))
@@ -95,7 +107,7 @@ def _prepared(
     if not batches:
         raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
     x = batches[0][0]
-    network = describe(model, description, x) if description else adopt(model, x)
+    network = describe(model, description, x) if description else wrap_contract_model(model, x)
     with untouched(network), torch.no_grad():
         classes = network(x[:1]).shape[-1]
     highest = max(int(labels.max()) for _, labels in batches)
@@ -105,10 +117,10 @@ def _prepared(
 
 
 def _checked(batch: Any, device: torch.device) -> Batch:
-    """A pair of inputs and labels ``(B,)`` on the network's device.
+    """Check a pair of inputs and labels ``(B,)`` and move it to the network's device.
 
     Raises:
-        AuditError: anything else.
+        AuditError: it is no such pair.
     """
     pair = batch if isinstance(batch, list | tuple) and len(batch) == 2 else ()
     if not pair or not all(isinstance(part, Tensor) for part in pair):
@@ -124,14 +136,20 @@ def _checked(batch: Any, device: torch.device) -> Batch:
 
 
 class FAProtocol:
-    """The paper's package door: hold a network and evaluation data, `run` the audit, `summary` it.
+    """Audit a network through the paper's original API: construct, `run`, `summary`.
 
     Args:
         model: as in `diagnose`.
         x_eval: ``(N, ...)`` inputs, unshuffled; the first 10 batches are used.
         y_eval: ``(N,)`` labels.
         method_name, notes, layer_for_stability, thresholds, description: as in `diagnose`.
-        batch_size: samples per evaluation batch; the paper's floor of 1e-7 means 128.
+        batch_size: samples per evaluation batch; the paper's floor of 1e-7 assumes 128.
+
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
+    >>> x, labels = torch.eye(16).view(16, 1, 4, 4), torch.arange(16) % 3
+    >>> protocol = FAProtocol(model, x, labels, description=Description(("1", "2"), "all features"))
+    >>> protocol.summary(protocol.run(test_acc=0.9))["verdict"]
+    'INCOMPLETE(D3 not evaluated)'
     """
 
     def __init__(
@@ -173,5 +191,5 @@ class FAProtocol:
         return diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **self.options)
 
     def summary(self, report: DiagnosticReport) -> dict[str, Any]:
-        """The report as the dictionary of the submitted package."""
+        """Return the report as the dictionary of the paper's submitted package."""
         return summary(report)

@@ -1,4 +1,4 @@
-"""What the protocol measures on a network: norms, gradients and how far they can be trusted. No verdicts here.
+"""Measure a network: norms, gradients and their float32 accuracy. Verdicts are in `fa_audit.audit.verdicts`.
 
 Shapes: B batch, d width, L blocks. Medians are over the samples of the first batch.
 """
@@ -44,7 +44,7 @@ class Layer:
     float32_cosine: Measured
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form, measured quantities with their counts and reasons."""
+        """Return JSON types, measured quantities with their counts and reasons."""
         measured = {"float32_error": self.float32_error.to_dict(), "float32_cosine": self.float32_cosine.to_dict()}
         return asdict(self) | measured
 
@@ -71,7 +71,7 @@ class Diagnostics:
 
 
 def measure(network: Network, batches: list[Batch], layer_for_stability: int | None = None) -> Diagnostics:
-    """Audit `network` on evaluation batches and leave it as it was found.
+    """Measure `network` on evaluation batches and leave it unchanged.
 
     Args:
         batches: disjoint ``(x, labels)``; per-layer evidence comes from the first one.
@@ -91,7 +91,7 @@ def measure(network: Network, batches: list[Batch], layer_for_stability: int | N
 
 
 def _layers(truth: Reference, double: Reference | str) -> list[Layer]:
-    """One entry per state; `double` is the float64 recomputation or the reason why there is none."""
+    """Build one entry per state; `double` is the float64 recomputation or the reason why there is none."""
     norms = [median_norm(h) for h in truth.states]
     gradients = [median_norm(g) for g in truth.gradients]
     growths, samples = [*growth(norms), None], len(truth.logits)
@@ -109,7 +109,7 @@ def _layers(truth: Reference, double: Reference | str) -> list[Layer]:
 
 
 def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measured]:
-    """Median relative error and 1st-percentile cosine of float32 gradients against float64 ones, both ``(B, d)``."""
+    """Compare float32 with float64 gradients ``(B, d)``: median relative error and 1st-percentile cosine."""
     (unit_single, valid_single), (unit_double, valid_double) = unit(single), unit(double)
     valid = valid_single & valid_double
     n, n_valid = len(valid), int(valid.sum())
@@ -123,9 +123,9 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
 
 
 def _in_double(network: Network, x: Tensor, labels: Tensor) -> Reference | str:
-    """The same reference computed in float64 on a copy, or why that is impossible."""
+    """Compute the same reference in float64 on a copy, or return why that fails."""
     try:
         twin = copy.deepcopy(network).double()
         return reference(twin, x.double() if x.is_floating_point() else x, labels)
-    except Exception as error:  # a foreign network may fail in any way; the audit goes on without this evidence
+    except Exception as error:  # external code may raise anything; the audit goes on without this evidence
         return f"float64 recomputation failed: {type(error).__name__} {error}".splitlines()[0]

@@ -1,4 +1,4 @@
-"""The audit of a model of somebody else, from its entry in a configuration (see `fa_audit.experiments.models`)."""
+"""Audit an external model from its entry in a configuration (see `fa_audit.experiments.models`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def audit_model(
     """Build a model and audit it.
 
     Args:
-        name: how configuration and report call it.
+        name: its name in the configuration and the report.
         entry: with every key, as `model_entry` gives it.
         dataset: on the CPU.
 
@@ -59,23 +59,23 @@ def _audit(
         description=Description(entry["blocks"], entry["reads"]),
     )
     accuracy = entry["accuracy"]
-    if accuracy is None:  # only now: a wrong description is told before a pass over the whole test set
+    if accuracy is None:  # last, so that a wrong description fails before a pass over the whole test set
         accuracy = accuracy_of(model, inputs(dataset, entry["image_shape"], device))
     return replace(report, headline_acc=accuracy)
 
 
 def _remarks(entry: Mapping[str, Any]) -> str:
-    """How the model came about, for the report."""
+    """Describe weights and accuracy of the model for the report."""
     weights = f"weights from {entry['weights']}" if entry["weights"] else f"random weights of seed {entry['seed']}"
     source = "computed on the whole test set" if entry["accuracy"] is None else "given by the configuration"
     return f"{entry['model']} with {weights} on {entry['dataset']}; accuracy {source}."
 
 
 def build_model(entry: Mapping[str, Any]) -> nn.Module:
-    """The model: random weights of the entry's seed, or those of its safetensors file.
+    """Build the model with random weights of the entry's seed, or those of its safetensors file.
 
     Raises:
-        AuditError: there is no such callable, it fails, it makes no module, or the weights do not fit.
+        AuditError: there is no such callable, it fails, it returns no module, or the weights do not fit.
     """
     call = f"{entry['model']} with arguments {dict(entry['arguments'])}"
     try:
@@ -84,7 +84,7 @@ def build_model(entry: Mapping[str, Any]) -> nn.Module:
             model = make(**entry["arguments"])
     except AuditError:
         raise
-    except Exception as error:  # somebody else's code may fail in any way
+    except Exception as error:  # external code may raise anything
         raise AuditError(f"{call} failed: {first_line(error)}. Change arguments.") from error
     if not isinstance(model, nn.Module):
         raise AuditError(f"{call} returned {type(model).__name__}; expected a torch.nn.Module.")
@@ -94,10 +94,10 @@ def build_model(entry: Mapping[str, Any]) -> nn.Module:
 
 
 def load_weights(model: nn.Module, path: str) -> None:
-    """Fill a model from a state dict in a safetensors file, which cannot execute anything.
+    """Load a model's state dict from a safetensors file, which cannot execute code.
 
     Raises:
-        AuditError: the file is no such file, or its names or shapes are not the model's.
+        AuditError: it is no safetensors file, or its names or shapes are not the model's.
     """
     try:
         found = load_file(path)
@@ -122,7 +122,7 @@ def load_weights(model: nn.Module, path: str) -> None:
 def inputs(
     dataset: Dataset, image_shape: Iterable[int] | None, device: str, limit: int | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The first `limit` test batches (all without a limit) as the model takes them, one after the other.
+    """Yield the first `limit` test batches (all without a limit) in the shape that the model takes.
 
     Args:
         image_shape: ``(C, H, W)`` of the model's images; None for those of the data set.
@@ -132,10 +132,10 @@ def inputs(
 
 
 def fitted(images: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Normalised images ``(B, C, H, W)`` in another shape: grey repeated over channels, sides resized bilinearly.
+    """Reshape normalised images ``(B, C, H, W)``: repeat grey over channels, resize sides bilinearly.
 
     Raises:
-        AuditError: images of several channels, and another number of them wanted.
+        AuditError: images of several channels, and another number of channels requested.
     """
     channels, *sides = shape
     if images.shape[1] not in (1, channels):

@@ -1,4 +1,4 @@
-"""One audited network: evidence, checks and verdicts, as an object, JSON, text or markdown."""
+"""Hold and render the result of an audit: evidence, checks and verdicts as an object, JSON, text or markdown."""
 
 from __future__ import annotations
 
@@ -55,52 +55,51 @@ class DiagnosticReport:
 
     @property
     def residual_norms(self) -> list[float]:
-        """Median ``||h_l||`` for l = 0..L."""
+        """Return median ``||h_l||`` for l = 0..L."""
         return [layer.hidden_norm for layer in self.evidence.layers]
 
     @property
     def bp_grad_norms(self) -> list[float]:
-        """Median ``||g_l||`` of the batch-mean loss for l = 0..L."""
+        """Return median ``||g_l||`` of the batch-mean loss for l = 0..L."""
         return [layer.grad_norm for layer in self.evidence.layers]
 
     @property
     def stability_layer(self) -> int:
-        """The state at which the cross-batch stability was taken."""
+        """Return the index of the state at which the cross-batch stability was taken."""
         return self.evidence.stability_layer
 
     @property
     def cross_batch_stability(self) -> float | None:
-        """Mean pairwise cosine of the batches' mean gradients; None where it cannot be measured."""
+        """Return the mean pairwise cosine of the batches' mean gradients, or None."""
         return self.evidence.stability.value
 
     @property
     def frozen_baseline_acc(self) -> float | None:
-        """Accuracy of the frozen baseline that D3 / (d) uses."""
+        """Return the accuracy of the frozen baseline that D3 / (d) uses."""
         return self.baselines.own
 
     @cached_property
     def checks(self) -> Checks:
-        """Every check with its value, threshold and outcome."""
+        """Evaluate every check: value, threshold and outcome."""
         return check(self.evidence, self.headline_acc, self.baselines, self.thresholds)
 
     @property
     def verdict(self) -> str:
-        """The four-check verdict."""
+        """Return the four-check verdict."""
         return four_check_verdict(self.checks)
 
     @property
     def three_check_verdict(self) -> str:
-        """The three-check verdict."""
+        """Return the three-check verdict."""
         return three_check_verdict(self.checks)
 
     @property
     def flags(self) -> list[str]:
-        """Everything that fired, with its cause."""
+        """List every check that fired, with its cause."""
         return flags(self.checks)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON types; numbers that are NaN or infinite become the strings 'nan', 'inf', '-inf'."""
-        checks = {name: asdict(getattr(self.checks, name)) for name in CHECK_LABELS}
+        """Return the report as JSON types; NaN and infinities become the strings 'nan', 'inf', '-inf'."""
         return _jsonable(
             {
                 "method": self.method_name,
@@ -113,7 +112,7 @@ class DiagnosticReport:
                 "first_flags": self.first_flags,
                 "headline_acc": self.headline_acc,
                 "baselines": asdict(self.baselines),
-                "checks": checks,
+                "checks": {name: asdict(getattr(self.checks, name)) for name in CHECK_LABELS},
                 "finite": self.evidence.finite,
                 "layers": [layer.to_dict() for layer in self.evidence.layers],
                 "credit": [_entries(block) for block in self.credit],
@@ -128,48 +127,39 @@ class DiagnosticReport:
         )
 
     def __str__(self) -> str:
-        lines = [
-            f"Audit of {self.method_name}",
-            f"  three-check verdict: {self.three_check_verdict}",
-            f"  four-check verdict:  {self.verdict}",
-            f"  frozen baseline:     {self.baselines.own_name}",
-            f"  flags: {', '.join(self.flags) or 'none'}",
-            *(f"  {line}" for line in self._first_lines()),
-            "",
-            *_columns(["check", "value", "fires when", "outcome"], self._check_rows()),
-            "",
-            *_columns(["layer", "||h||", "growth", "||g||", "B ||h|| ||g||", "float32 error"], self._layer_rows()),
-        ]
-        if self.credit:
-            lines += ["", *_columns(["block", *CREDIT_COLUMNS], self._credit_rows())]
-        return "\n".join(lines + ([f"\n  notes: {self.notes}"] if self.notes else []))
+        facts = [f"  {name + ':':<20} {value}" for name, value in self._facts()]
+        parts = ["\n".join([f"Audit of {self.method_name}", *facts]), *map(_columns, self._tables())]
+        return "\n\n".join(parts + ([f"  notes: {self.notes}"] if self.notes else []))
 
     def to_markdown(self) -> str:
-        """The report as a markdown section."""
-        parts = [
-            f"## Audit of {self.method_name}",
-            f"Three-check verdict: **{self.three_check_verdict}**. Four-check verdict: **{self.verdict}**. "
-            f"Frozen baseline: {self.baselines.own_name}. Flags: {', '.join(self.flags) or 'none'}.",
-            *(f"{line[0].upper()}{line[1:]}." for line in self._first_lines()),
-            _markdown(["check", "value", "fires when", "outcome"], self._check_rows()),
-            _markdown(["layer", "‖h‖", "growth", "‖g‖", "B ‖h‖ ‖g‖", "float32 error"], self._layer_rows()),
-        ]
-        if self.credit:
-            parts.append(_markdown(["block", *CREDIT_COLUMNS], self._credit_rows()))
+        """Return the report as a markdown section."""
+        facts = [f"- {name}: {value}" for name, value in self._facts()]
+        parts = [f"## Audit of {self.method_name}", "\n".join(facts), *map(_markdown, self._tables())]
         return "\n\n".join(parts + ([self.notes] if self.notes else [])) + "\n"
 
-    def _first_lines(self) -> Iterator[str]:
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        yield "three-check verdict", self.three_check_verdict
+        yield "four-check verdict", self.verdict
+        yield "frozen baseline", self.baselines.own_name
+        yield "flags", ", ".join(self.flags) or "none"
         if self.first_flags:
-            epochs = {name: "never" if n is None else f"epoch {n}" for name, n in self.first_flags.items()}
-            yield f"first fired: D1 {epochs['first_scale_flag']}, D2 {epochs['first_reference_flag']}"
+            epochs = ["never" if epoch is None else f"epoch {epoch}" for epoch in self.first_flags.values()]
+            yield "first fired", "D1 {}, D2 {}".format(*epochs)
+
+    def _tables(self) -> Iterator[list[list[str]]]:
+        """Yield the tables of checks, states and credits; the first row of each is its header."""
+        yield [["check", "value", "fires when", "outcome"], *self._check_rows()]
+        yield [["layer", "||h||", "growth", "||g||", "B ||h|| ||g||", "float32 error"], *self._layer_rows()]
+        if self.credit:
+            yield [["block", *CREDIT_COLUMNS], *self._credit_rows()]
 
     def _check_rows(self) -> Iterator[list[str]]:
         for name, letter in CHECK_LABELS.items():
             entry: Check = getattr(self.checks, name)
             outcome = {True: "FIRES", False: "ok", None: "not evaluated"}[entry.fires]
-            sign = sign_of(name)
             note = f" ({entry.note})" if entry.note else ""
-            yield [f"{letter} {entry.name}", _number(entry.value), f"{sign} {entry.threshold:g}", outcome + note]
+            limit = f"{sign_of(name)} {entry.threshold:g}"
+            yield [f"{letter} {entry.name}", _number(entry.value), limit, outcome + note]
 
     def _layer_rows(self) -> Iterator[list[str]]:
         for layer in self.evidence.layers:
@@ -182,7 +172,7 @@ class DiagnosticReport:
 
 
 def summary(report: DiagnosticReport) -> dict[str, Any]:
-    """The dictionary of the paper's submitted package: verdict, accuracy and the three checks."""
+    """Return the dictionary of the paper's submitted package: verdict, accuracy and the three checks."""
     checks, limits = report.checks, report.thresholds
     growths = [layer.growth for layer in report.evidence.layers if layer.growth is not None]
     return {
@@ -229,12 +219,12 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
 
 
-def _columns(header: list[str], rows: Iterator[list[str]]) -> list[str]:
-    table = [header, *rows]
+def _columns(table: list[list[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*table)]
-    return ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in table]
+    return "\n".join("  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
 
 
-def _markdown(header: list[str], rows: Iterator[list[str]]) -> str:
-    table = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in table)
+def _markdown(table: list[list[str]]) -> str:
+    header, *rows = table
+    lines = [[cell.replace("||", "‖") for cell in header], ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,4 +1,4 @@
-"""The audit of a run of this package: the protocol on its network, and what its credits are worth."""
+"""Audit a run of this package: the protocol on its network, and the metrics of its credits."""
 
 from __future__ import annotations
 

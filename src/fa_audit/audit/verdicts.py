@@ -1,4 +1,4 @@
-"""From evidence to verdicts: the paper's three-check and four-check rules, and nothing else."""
+"""Turn evidence into verdicts by the paper's three-check and four-check rules."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ NON_FINITE = "non-finite"
 
 @dataclass(frozen=True)
 class Check:
-    """One question put to a network.
+    """The outcome of one check.
 
     Attributes:
-        name: what is asked.
+        name: what the check is about.
         value: the number that decides; None where it could not be measured.
         threshold: its limit.
         fires: True is a finding against the network; None means not evaluated, which is never a pass.
@@ -112,9 +112,9 @@ def _depth(
 
 
 def three_check_verdict(checks: Checks) -> str:
-    """``FAIL(...)`` if (D1 and D2) or D3 or anything is not finite, naming every check that fired; else ``PASS``.
+    """Return ``FAIL(...)`` if (D1 and D2) or D3 or anything is not finite, naming what fired; else ``PASS``.
 
-    Without a failure, a check that was not evaluated makes it ``INCOMPLETE(...)``: what was not asked is not passed.
+    Without a failure, an unevaluated check makes it ``INCOMPLETE(...)``: it never counts as a pass.
     """
     named = {"D1": checks.scale, "D2": checks.reference, "D3": checks.depth}
     fired = _fired(named, checks.finite)
@@ -125,7 +125,7 @@ def three_check_verdict(checks: Checks) -> str:
 
 
 def four_check_verdict(checks: Checks) -> str:
-    """``needs walk-back (...)`` naming what fired of a, b, c, d; else ``trustworthy``, or ``incomplete (...)``."""
+    """Return ``needs walk-back (...)`` naming what fired of a to d, ``trustworthy``, or ``incomplete (...)``."""
     named = {"a": checks.scale, "b": checks.reference, "c": checks.stability, "d": checks.depth}
     if fired := _fired(named, checks.finite):
         return f"needs walk-back ({', '.join(fired)})"
@@ -134,7 +134,7 @@ def four_check_verdict(checks: Checks) -> str:
 
 
 def flags(checks: Checks) -> list[str]:
-    """Everything that fired, whether or not it decides a verdict, with its cause where there is one."""
+    """List every check that fired, whether or not it decides a verdict, with its cause where there is one."""
     named = {"D1": checks.scale, "D2": checks.reference, "c": checks.stability}
     named |= {"D3": checks.depth, "D3-strict": checks.depth_strict}
     noted = [f"{name} ({entry.note})" if entry.note else name for name, entry in named.items() if entry.fires]

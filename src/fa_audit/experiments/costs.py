@@ -17,6 +17,7 @@ from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
 
 DEVICES = ("cpu", "gpu")
+MARGIN = 2  # another machine may be slower than the one that was measured
 NETWORK = ("dataset", "architecture", "architecture_options", "batch_size")  # fields of a `RunSpec`
 
 
@@ -39,7 +40,11 @@ class Costs:
     def training_hours(self, spec: RunSpec, device: str) -> float | None:
         """Estimate for a training, None where its network was not measured; frozen blocks count like others."""
         found = self._entry(spec, device)
-        return None if found is None else found["seconds_per_epoch"] * spec.epochs * relative_time(spec.method) / 3600
+        return (
+            None
+            if found is None
+            else found["seconds_per_epoch"] * spec.epochs * declared(spec.method, "relative_time") / 3600
+        )
 
     def audit_hours(self, spec: RunSpec, device: str) -> float | None:
         """Estimate for the audit of a run; None where its network was not measured."""
@@ -50,6 +55,25 @@ class Costs:
         """Peak of main memory of a training or an audit by backpropagation; None where it was not measured."""
         found = self._entry(spec, device)
         return None if found is None else found["memory_mb"]
+
+    def training_minutes(self, spec: RunSpec, device: str) -> int:
+        """Return the minutes to ask for a training."""
+        hours = self.training_hours(spec, device)
+        unmeasured = 2 * spec.epochs * declared(spec.method, "relative_time")
+        return round(30 + (unmeasured if hours is None else MARGIN * 60 * hours))
+
+    def audit_minutes(self, spec: RunSpec, device: str) -> int:
+        """Return the minutes to ask for an audit."""
+        return round(15 + MARGIN * 60 * (self.audit_hours(spec, device) or 0))
+
+    def training_memory_mb(self, spec: RunSpec, device: str) -> int:
+        """Return the main memory to ask for a training; where none was measured on a GPU, as much as on a CPU."""
+        measured = self.memory_mb(spec, device) or self.memory_mb(spec, "cpu") or 0
+        return max(2000, round(1.25 * measured)) + declared(spec.method, "memory_mb")
+
+    def audit_memory_mb(self, spec: RunSpec, device: str) -> int:
+        """Return the main memory to ask for an audit."""
+        return self.training_memory_mb(spec, device) + 1000
 
     def _entry(self, spec: RunSpec, device: str) -> dict[str, Any] | None:
         wanted = network_of(spec)
@@ -62,11 +86,20 @@ def network_of(spec: RunSpec) -> dict[str, Any]:
     return {name: values[name] for name in NETWORK}
 
 
-def relative_time(method: str) -> float:
-    """What a method's class declares: time of a step divided by backpropagation's."""
+def declared(method: str, name: str) -> Any:
+    """Return what a method's class declares of its cost, read from its source.
+
+    Args:
+        name: ``relative_time`` (of a step, backpropagation's being 1) or ``memory_mb`` (beyond backpropagation's).
+    """
     return (class_literals("fa_audit.methods.method:Method") | class_literals(entry_of("method", METHODS, method)))[
-        "relative_time"
+        name
     ]
+
+
+def relative_time(method: str) -> float:
+    """Return the time of a method's step divided by backpropagation's, as its class declares it."""
+    return declared(method, "relative_time")
 
 
 def read_costs(path: str | Path) -> Costs:

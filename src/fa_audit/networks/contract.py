@@ -1,4 +1,4 @@
-"""Networks written elsewhere to the reference contract, seen as a `Network`.
+"""Wrap external models that follow the reference contract as a `Network`.
 
 The contract: ``model(x, return_hidden=True) -> (logits, [h_0..h_L])``, ``model.blocks``, ``embed`` or
 ``patch_embed``, and ``out_ln`` + ``out_head`` or ``norm`` + ``head``, the norm being optional. What it leaves open
@@ -28,8 +28,8 @@ READS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def adopt(model: nn.Module, x: Tensor) -> Network:
-    """A `Network` that shares the parameters of `model` and computes what it computes.
+def wrap_contract_model(model: nn.Module, x: Tensor) -> Network:
+    """Return a `Network` that shares the parameters of `model` and computes the same states and logits.
 
     Args:
         model: one of ours (returned as it is) or a network of the reference contract.
@@ -37,6 +37,17 @@ def adopt(model: nn.Module, x: Tensor) -> Network:
 
     Raises:
         AuditError: the model does not follow the contract; the message says where.
+
+    >>> model = nn.Module()
+    >>> model.embed, model.blocks, model.head = nn.Linear(4, 8), nn.ModuleList([nn.Linear(8, 8)]), nn.Linear(8, 3)
+    >>> def forward(x, return_hidden=False):
+    ...     h0 = model.embed(x)
+    ...     h1 = h0 + model.blocks[0](h0)
+    ...     return model.head(h1), [h0, h1]
+    >>> model.forward = forward
+    >>> network = wrap_contract_model(model, torch.ones(2, 4))
+    >>> network.skip, network.head.read
+    ('outside', 'whole state')
     """
     if isinstance(model, Network):
         return model
@@ -55,8 +66,8 @@ def adopt(model: nn.Module, x: Tensor) -> Network:
     return view
 
 
-class AdoptedNetwork(Network):
-    """One reading of a model that follows the reference contract."""
+class ContractNetwork(Network):
+    """Run a model under one reading of the reference contract."""
 
     def __init__(self, model: nn.Module, skip: Skip, start: Callable[[Tensor], Tensor], tail: _Tail, how: str) -> None:
         super().__init__()
@@ -78,7 +89,7 @@ class AdoptedNetwork(Network):
 
 
 class _Start(nn.Module):
-    """``h_0`` of a model: its first hidden state, or what its embedding returns."""
+    """Compute ``h_0``: the model's first hidden state, or what its embedding returns."""
 
     def __init__(self, model: nn.Module, source: str) -> None:
         super().__init__()
@@ -91,7 +102,7 @@ class _Start(nn.Module):
 
 
 class _Tail(nn.Module):
-    """Terminal norm, reading and head, in the order that the model uses."""
+    """Apply terminal norm, reading and head in the order that the model uses."""
 
     def __init__(self, norm: nn.Module, head: nn.Module, read: str, norm_first: bool) -> None:
         super().__init__()
@@ -103,7 +114,7 @@ class _Tail(nn.Module):
 
 
 def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Logits and states as the model itself gives them, checked against the contract's shape."""
+    """Run the model and check its logits and states against the contract."""
     if not isinstance(getattr(model, "blocks", None), nn.ModuleList | nn.Sequential):
         children = ", ".join(name for name, _ in model.named_children())
         hint = " Is it wrapped? Then pass model.module." if hasattr(model, "module") else ""
@@ -113,7 +124,7 @@ def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
     try:
         logits, hidden = model(x, return_hidden=True)
         hidden = list(hidden)
-    except Exception as error:  # somebody else's code may fail in any way
+    except Exception as error:  # external code may raise anything
         raise AuditError(
             f"{_name(model)}: model(x, return_hidden=True) must return (logits, [h_0..h_L]); on inputs"
             f" {tuple(x.shape)} of {x.dtype} it failed: {type(error).__name__} {error}"
@@ -126,13 +137,13 @@ def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
     return logits, hidden
 
 
-def _views(model: nn.Module) -> Iterator[AdoptedNetwork]:
-    """Every reading that the contract allows, the likeliest first."""
+def _views(model: nn.Module) -> Iterator[ContractNetwork]:
+    """Yield every reading that the contract allows, the likeliest first."""
     starts = ["return_hidden", *(name for name in ("embed", "patch_embed") if hasattr(model, name))]
     for start, skip, tail in product(starts, ("outside", "inside", "none"), list(_tails(model))):
         order = "norm, then " if tail.norm_first else ""
         how = f"h_0 from {start}, skip {skip} the block, head reads {order}{tail.read}"
-        yield AdoptedNetwork(model, skip, _Start(model, start), tail, how)
+        yield ContractNetwork(model, skip, _Start(model, start), tail, how)
 
 
 def _tails(model: nn.Module) -> Iterator[_Tail]:
@@ -145,11 +156,11 @@ def _tails(model: nn.Module) -> Iterator[_Tail]:
                 yield _Tail(norm, head, read, norm_first)
 
 
-def _replay_error(view: AdoptedNetwork, x: Tensor, logits: Tensor, hidden: list[Tensor]) -> float:
-    """How far a reading is from the model's own forward: 0 is exact, infinite if it cannot even run."""
+def _replay_error(view: ContractNetwork, x: Tensor, logits: Tensor, hidden: list[Tensor]) -> float:
+    """Return how far a reading is from the model's own forward: 0 is exact, infinite if it cannot run."""
     try:
         replayed, states = view(x, return_hidden=True)
-    except Exception:  # most readings are wrong, and a wrong one may fail in any way
+    except Exception:  # most readings are wrong, and a wrong one may raise anything
         return float("inf")
     pairs = [(own if own.shape == state.shape else None, state) for own, state in zip(hidden, states)]
     same = [_deviation(own, state) for own, state in pairs if own is not None]
@@ -157,7 +168,7 @@ def _replay_error(view: AdoptedNetwork, x: Tensor, logits: Tensor, hidden: list[
 
 
 def _deviation(expected: Tensor, found: Tensor) -> float:
-    """Largest difference relative to the largest expected entry; entries that are not finite must coincide."""
+    """Return the largest difference relative to the largest expected entry; non-finite entries must coincide."""
     if expected.shape != found.shape or not torch.equal(expected.isfinite(), found.isfinite()):
         return float("inf")
     finite = expected.isfinite()

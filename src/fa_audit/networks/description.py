@@ -1,4 +1,4 @@
-"""Any module seen as a `Network`, from an explicit description of its blocks and of what its head reads.
+"""Wrap any module as a `Network`, from an explicit description of its blocks and of what its head reads.
 
 The model's own forward pass runs unchanged: ``h_0`` is what the first block is given, ``h_{l+1}`` what block l returns.
 Where a block returns what the model then adds to that block's input, as the next block's input shows, ``h_{l+1}`` is
@@ -38,7 +38,7 @@ FITS = {
 
 
 def describe(model: nn.Module, description: Description, x: Tensor) -> DescribedNetwork:
-    """A view of `model` that shares its parameters and runs its own forward pass.
+    """Return a view of `model` that shares its parameters and runs its own forward pass.
 
     Args:
         model: any module whose forward takes one batch and returns logits ``(B, C)``.
@@ -55,7 +55,7 @@ def describe(model: nn.Module, description: Description, x: Tensor) -> Described
 
 
 class DescribedNetwork(Network):
-    """A model with a description. It has no `embed`, `head` or `split` of its own: only whole passes.
+    """Run a described model. It has no `embed`, `head` or `split` of its own: only whole passes.
 
     Attributes:
         names: dotted names of the blocks.
@@ -101,7 +101,7 @@ class DescribedNetwork(Network):
         return states
 
     def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
-        """Logits ``(B, C)`` of the model; with `return_hidden` also the states, detached."""
+        """Return the model's logits ``(B, C)``; with `return_hidden` also the states, detached."""
         if not return_hidden:
             return self.model(x.clone())  # a model may work on its input in place
         points, logits = self.chain(x)
@@ -127,14 +127,14 @@ class DescribedNetwork(Network):
             )
 
     def _observe(self, x: Tensor) -> Observation:
-        """One pass of the model.
+        """Record one forward pass of the model.
 
         Raises:
-            AuditError: the model cannot run on `x`, or does something else than described.
+            AuditError: the model cannot run on `x`, or does not match the description.
         """
         try:
             seen = observe(self.model, self.blocks, x)
-        except Exception as error:  # somebody else's code may fail in any way
+        except Exception as error:  # external code may raise anything
             raise self._error(
                 f"its own forward fails on inputs {tuple(x.shape)} of {x.dtype}: {first_line(error)}."
                 " Expected inputs that the model takes; in a configuration image_shape changes them."
@@ -159,7 +159,7 @@ class DescribedNetwork(Network):
             )
 
     def _check_state(self, what: str, h: object, x: Tensor, how: str = "") -> None:
-        """A state is one tensor of one row per input, of a kind that `reads` can read."""
+        """Check that a state is one tensor with one row per input, of a shape that `reads` can read."""
         if not isinstance(h, Tensor) or not h.is_floating_point():
             raise self._error(
                 f"{what}: found {_shown(h)}; expected one tensor of floating-point numbers{how and ' ' + how}."
@@ -184,7 +184,7 @@ class DescribedNetwork(Network):
             )
 
     def _check_chain(self, points: list[Tensor]) -> None:
-        """Every block must act on the one after it, and the last one on the logits."""
+        """Check that every block influences the next one, and the last one the logits."""
         ends = [*(f"block '{name}'" for name in self.names), "the logits"]
         for index, (point, after) in enumerate(pairwise(points)):
             options = {"retain_graph": True, "allow_unused": True}
@@ -196,7 +196,7 @@ class DescribedNetwork(Network):
                 )
 
     def _check_head(self, x: Tensor, seen: Observation) -> None:
-        """Whether the head reads the tokens of the last state that `reads` says it does."""
+        """Check that the head reads those tokens of the last state that `reads` names."""
         top = seen.outputs[-1][1]
         if top.dim() != 3 or top.shape[1] == 1 or self.reads == "all features" or not seen.answer.isfinite().all():
             return
@@ -213,7 +213,7 @@ class DescribedNetwork(Network):
             )
 
     def _is_read(self, x: Tensor, tokens: slice) -> bool:
-        """Whether NaN in some tokens of the last state reach the logits, even through weights that are zero."""
+        """Return whether NaN in some tokens of the last state reach the logits, even through weights that are zero."""
 
         def spoil(module: nn.Module, given: tuple[object, ...], returned: Tensor) -> Tensor:
             spoilt = returned.clone()
@@ -232,9 +232,9 @@ class DescribedNetwork(Network):
 
 
 def _added(inputs: list[tuple[Tensor | None, Tensor | None]], returned: list[Tensor]) -> tuple[bool, ...]:
-    """For every block, whether the next block's input is its own input and what it returns, added.
+    """Return for every block whether the next block's input is the sum of its own input and its output.
 
-    Nothing shows it of the last block but the others. A block whose input vanishes beside what it returns says nothing.
+    The last block is judged by the others. A block whose input is lost to rounding in the sum counts as having none.
 
     Args:
         inputs: of each block but the last, and of the one after it.
@@ -246,14 +246,14 @@ def _added(inputs: list[tuple[Tensor | None, Tensor | None]], returned: list[Ten
 
 
 def _equal(total: Tensor | None, *parts: Tensor | None) -> bool:
-    """Whether `total` is the sum of `parts`, all of one shape, to the last bit."""
+    """Return whether `total` is the sum of `parts`, all of one shape, to the last bit."""
     if total is None or any(part is None or part.shape != total.shape for part in parts):
         return False
     return torch.allclose(total, sum(part.detach() for part in parts), rtol=0, atol=0, equal_nan=True)
 
 
 def _resolved(model: nn.Module, blocks: str | tuple[str, ...]) -> tuple[str, ...]:
-    """The names of the blocks, patterns replaced by what they match.
+    """Return the names of the blocks, patterns replaced by what they match.
 
     Raises:
         AuditError: no blocks, names that no module has, the same module twice, or a module inside another.
@@ -279,7 +279,7 @@ def _resolved(model: nn.Module, blocks: str | tuple[str, ...]) -> tuple[str, ...
 
 
 def _matches(model: nn.Module, entry: str) -> list[str]:
-    """Names of modules that fit a name or pattern, in the order of ``named_modules()``."""
+    """Return the names of modules that match a name or pattern, in the order of ``named_modules()``."""
     pattern = re.compile(r"[^.]+".join(map(re.escape, entry.split("*"))))
     names = {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
     found: dict[nn.Module, str] = {}
@@ -297,7 +297,7 @@ def _matches(model: nn.Module, entry: str) -> list[str]:
 
 
 def _deepest(model: nn.Module, entry: str) -> tuple[str, list[str]]:
-    """The innermost module that the beginning of a dotted name reaches, and the names of its children."""
+    """Return the innermost module that a prefix of a dotted name reaches, and its children's names."""
     module, path = model, []
     for part in entry.split("."):
         if part not in (children := dict(module.named_children())):
@@ -308,7 +308,7 @@ def _deepest(model: nn.Module, entry: str) -> tuple[str, list[str]]:
 
 
 def _shown(value: object) -> str:
-    """A value in an error: what kind, and a tensor's shape."""
+    """Format a value for an error: its kind, and a tensor's shape."""
     if isinstance(value, Tensor):
         return f"a tensor {tuple(value.shape)} of {value.dtype}"
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What an artefact was made from: the commit of the code, its specification, the contents of its inputs."""
+"""Record what an artefact was made from: commit of the code, specification, SHA-256 of its inputs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from fa_audit.core.files import read_json, sha256_of
 from fa_audit.core.provenance import commit, packages, python
+from fa_audit.experiments.paths import ORIGIN
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Origin:
     inputs: Mapping[str, str]
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON types."""
+        """Return the fields as JSON types."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -37,7 +38,7 @@ class Origin:
 
 
 def origin_of(entry: Mapping[str, Any], runs: Iterable[str], inputs: Iterable[str | Path]) -> Origin:
-    """The origin of an artefact that is made now.
+    """Return the origin of an artefact that is made now.
 
     Args:
         entry: what the configuration says of it.
@@ -50,14 +51,14 @@ def origin_of(entry: Mapping[str, Any], runs: Iterable[str], inputs: Iterable[st
 
 
 def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:
-    """Versions of what runs here, and for every artefact its SHA-256 and its origin.
+    """Return the versions of Python and packages, and for every artefact its SHA-256 and its origin.
 
     Args:
-        origins: files ``NAME.origin.json`` as the rules write them; the artefacts are ``NAME.*`` beside each.
+        origins: files ``NAME.origin.json``; the artefacts are ``NAME.*`` beside each.
     """
     entries = {}
     for path in sorted(map(Path, origins)):
-        name = path.name.removesuffix(".origin.json")
+        name = path.name.removesuffix(ORIGIN)
         origin = read_json(path)
         for artefact in sorted(set(path.parent.glob(f"{name}.*")) - {path}):
             entries[str(artefact)] = {"sha256": sha256_of(artefact)} | origin

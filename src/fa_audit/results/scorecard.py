@@ -1,4 +1,4 @@
-"""The scorecard: every published number against the mean of our audits, by the rule of its kind. Imports no torch."""
+"""Compare every published number with the mean of our audits, by the rule of its kind. Imports no torch."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.published import Entry, Published, quantity_of
+from fa_audit.results.outcomes import four_check
 from fa_audit.results.statistics import Summary, summarise
-from fa_audit.results.tidy import KEY
+from fa_audit.results.tidy import KEY, read_audits
 
 FACTOR = 10  # of a magnitude
 STANDARD_ERRORS = 3  # of a difference of two means
@@ -27,7 +30,7 @@ Measured = Mapping[str, Mapping[int, Any]]  # run -> seed -> what its audit says
 
 @dataclass(frozen=True)
 class Judgement:
-    """What becomes of one published number.
+    """The comparison of one published number with our audits.
 
     Attributes:
         verdict: reproduced, not reproduced or not run.
@@ -48,8 +51,19 @@ class Judgement:
     remark: str = ""
 
 
+def audits_in(folder: str | Path, published: Published) -> list[dict[str, Any]]:
+    """Read the audits in a folder of results that published numbers are compared with.
+
+    Raises:
+        AuditError: a file is no audit, or its run is not the one that its path names.
+    """
+    asked = {cell for entry in published.entries for cell in entry.cells()}
+    files = sorted(Path(folder).glob("audits/*/*/seed*.json"))
+    return read_audits([path for path in files if RunKey.of(path) in asked])
+
+
 def scorecard(published: Published, audits: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """One row per published number, columns `COLUMNS`, in the order of the file.
+    """Return one row per published number, columns `COLUMNS`, in the order of the file.
 
     An audit of another specification than the published one is left out, and the note says so.
 
@@ -57,21 +71,21 @@ def scorecard(published: Published, audits: Iterable[Mapping[str, Any]]) -> pd.D
         audits: the audits that exist, of cells that entries name.
     """
     found = {tuple(audit[key] for key in KEY): audit for audit in audits}
-    odd = {cell: text for cell, audit in found.items() if (text := published.difference(audit))}
-    return pd.DataFrame([_row(entry, found, odd) for entry in published.entries], columns=COLUMNS).astype(
+    excluded = {cell: text for cell, audit in found.items() if (text := published.difference(audit))}
+    return pd.DataFrame([_row(entry, found, excluded) for entry in published.entries], columns=COLUMNS).astype(
         {"layer": "Int64"}
     )
 
 
-def _row(entry: Entry, found: Mapping[Any, Mapping[str, Any]], odd: Mapping[Any, str]) -> dict[str, Any]:
-    usable = [cell for cell in entry.cells() if cell in found and cell not in odd]
+def _row(entry: Entry, found: Mapping[Any, Mapping[str, Any]], excluded: Mapping[Any, str]) -> dict[str, Any]:
+    usable = [cell for cell in entry.cells() if cell in found and cell not in excluded]
     measured: dict[str, dict[int, Any]] = {run: {} for run in entry.runs}
     for cell in usable:
-        measured[cell[1]][cell[2]] = quantity_of(found[cell], entry.quantity, entry.layer)
+        measured[cell[1]][cell[2]] = _quantity(entry, found[cell])
     judged = judge(entry, measured)
     n = min(map(len, measured.values()))
     fewer = f"{n} of {len(entry.seeds)} seeds" if 0 < n < len(entry.seeds) else ""
-    left_out = [f"left out: {cell[1]} seed {cell[2]}, {odd[cell]}" for cell in entry.cells() if cell in odd]
+    left_out = [f"left out: {cell[1]} seed {cell[2]}, {excluded[cell]}" for cell in entry.cells() if cell in excluded]
     low, high = (judged.summary and judged.summary.interval) or (None, None)
     return {
         **{name: getattr(entry, name) for name in ("setting", "quantity", "layer", "kind", "source")},
@@ -91,18 +105,22 @@ def _row(entry: Entry, found: Mapping[Any, Mapping[str, Any]], odd: Mapping[Any,
     }
 
 
+def _quantity(entry: Entry, audit: Mapping[str, Any]) -> Any:
+    if entry.quantity == "four_check_verdict":
+        return four_check(audit)
+    return quantity_of(audit, entry.quantity, entry.layer)
+
+
 def _plain(value: Any) -> Any:
-    """A verdict as text (the head of a four-check verdict); a number as it is."""
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    return value.partition(" (")[0] if isinstance(value, str) else value
+    """Return a flag as text; a number or a text as it is."""
+    return str(value).lower() if isinstance(value, bool) or value is None else value
 
 
 # --- the rules -----------------------------------------------------------------------------------------------------
 
 
 def judge(entry: Entry, measured: Measured) -> Judgement:
-    """The verdict on one published number.
+    """Return the verdict on one published number.
 
     Args:
         measured: what the audits say, by run and seed; a run without audits has no seeds.
@@ -120,7 +138,7 @@ def judge(entry: Entry, measured: Measured) -> Judgement:
 
 
 def rule_of(entry: Entry) -> str:
-    """What is asked of our audits, with the published numbers; s and n are ours."""
+    """Return the condition on our audits, with the published numbers; s and n are ours."""
     if entry.kind == "value":
         spread = f"{entry.deviation or 0:g}^2/{entry.n} + s^2/n"
         return f"|mean - {entry.value:g}| <= max({entry.tolerance:g}, {STANDARD_ERRORS} sqrt({spread}))"
@@ -130,7 +148,7 @@ def rule_of(entry: Entry) -> str:
 
 
 def margin(entry: Entry, own: Summary) -> float:
-    """How far a mean may lie from the published value: the tolerance or three standard errors of the difference.
+    """Return the allowed distance from the published value: the tolerance or three standard errors of the difference.
 
     A deviation that is not known counts as 0.
     """
@@ -143,7 +161,7 @@ def _value(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Judgeme
     difference, allowed = own.mean - entry.value, margin(entry, own)
     holds = _at_most(abs(difference), allowed)
     answer = f"{rule}: {abs(difference):.3g} {'<=' if holds else '>'} {allowed:.3g}"
-    return Judgement(_said(holds), answer, own.mean, own, difference / allowed)
+    return Judgement(_outcome(holds), answer, own.mean, own, difference / allowed)
 
 
 def _magnitude(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Judgement:
@@ -151,7 +169,7 @@ def _magnitude(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Jud
     ratio = own.mean / entry.value
     holds = ratio > 0 and _at_most(max(ratio, 1 / ratio), FACTOR)
     distance = math.log(ratio, FACTOR) if ratio > 0 else None
-    return Judgement(_said(holds), f"{rule}: {ratio:.3g} times", own.mean, own, distance)
+    return Judgement(_outcome(holds), f"{rule}: {ratio:.3g} times", own.mean, own, distance)
 
 
 def _order(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Judgement:
@@ -160,14 +178,14 @@ def _order(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Judgeme
     ranked = sorted(means, key=means.__getitem__, reverse=True)
     signs = [" > " if _above(means[one], means[other]) else " = " for one, other in pairwise(ranked)]
     ours = "".join(run + sign for run, sign in zip(ranked, [*signs, ""]))
-    return Judgement(_said(holds), f"{rule}: {', '.join(f'{run} {mean:.4g}' for run, mean in means.items())}", ours)
+    return Judgement(_outcome(holds), f"{rule}: {', '.join(f'{run} {mean:.4g}' for run, mean in means.items())}", ours)
 
 
 def _verdict(entry: Entry, rule: str, found: list[Any]) -> Judgement:
     counts = Counter(found)
     shares = ", ".join(f"{value} {count}/{len(found)}" for value, count in counts.most_common())
     agreed = next(iter(counts)) if len(counts) == 1 else shares
-    return Judgement(_said(set(counts) == {_plain(entry.value)}), f"{rule}: {shares}", agreed)
+    return Judgement(_outcome(set(counts) == {_plain(entry.value)}), f"{rule}: {shares}", agreed)
 
 
 NUMERIC: dict[str, Callable[[Entry, str, Mapping[str, Summary]], Judgement]] = {
@@ -177,27 +195,27 @@ NUMERIC: dict[str, Callable[[Entry, str, Mapping[str, Summary]], Judgement]] = {
 }
 
 
-def _said(holds: bool) -> str:
+def _outcome(holds: bool) -> str:
     return REPRODUCED if holds else NOT_REPRODUCED
 
 
 def _at_most(number: float, limit: float) -> bool:
-    """``<=`` for decimal numbers: 0.635 - 0.615 is 0.02, whatever binary fractions make of it."""
+    """Compare decimal numbers by ``<=``: 0.635 - 0.615 is 0.02, whatever binary fractions make of it."""
     return number <= limit or math.isclose(number, limit, rel_tol=1e-9)
 
 
 def _above(one: float, other: float) -> bool:
-    """``>`` for means, where the last bits decide nothing."""
+    """Compare means by ``>``, where the last bits decide nothing."""
     return not _at_most(one, other)
 
 
 def _number(value: Any) -> float:
-    """A measured number; audits write those that are not finite as text, and absent ones as null."""
+    """Return a measured number; audits write those that are not finite as text, and absent ones as null."""
     return math.nan if value is None else float(value)
 
 
 def _not_finite(numbers: Mapping[str, Mapping[int, float]]) -> str:
-    """Where a number is absent or not finite."""
+    """Return where a number is absent or not finite."""
     return ", ".join(
         f"{run} seed {seed} {'has none' if math.isnan(number) else f'has {number}'}"
         for run, seeds in numbers.items()
@@ -210,7 +228,7 @@ def _not_finite(numbers: Mapping[str, Mapping[int, float]]) -> str:
 
 
 def summary_line(rows: pd.DataFrame) -> str:
-    """How many numbers were reproduced, of all and of those that were run."""
+    """Return how many numbers were reproduced, of all and of those that were run."""
     counts = Counter(rows["verdict"])
     hit, missed, absent = (counts[verdict] for verdict in (REPRODUCED, NOT_REPRODUCED, NOT_RUN))
     return (
@@ -220,7 +238,7 @@ def summary_line(rows: pd.DataFrame) -> str:
 
 
 def made_by(audits: Iterable[Mapping[str, Any]]) -> str:
-    """Which code trained the networks behind a scorecard, and on which machine, with the number of audits."""
+    """Return which code trained the networks behind a scorecard, and on which machine, with the number of audits."""
     counts = Counter((audit.get("commit", "unknown"), audit.get("device", "unknown device")) for audit in audits)
     parts = [f"{count} trained by commit {commit} on {device}" for (commit, device), count in sorted(counts.items())]
     return f"Audits of networks: {'; '.join(parts) or 'none'}."

@@ -1,4 +1,4 @@
-"""What a few seeds say: mean, sample deviation, t-interval and n; and the order in which runs are shown."""
+"""Summarise a few seeds: mean, sample deviation, t-interval and n; and rank runs for display."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ class Summary:
 
 
 def summarise(values: Iterable[float], *, confidence: float = 0.95) -> Summary:
-    """Mean, sample deviation and t-interval of independent values.
+    """Return mean, sample deviation and t-interval of independent values.
+
+    >>> summary = summarise([0.50, 0.52, 0.54])
+    >>> summary.n, round(summary.mean, 3), round(summary.deviation, 3)
+    (3, 0.52, 0.02)
+    >>> [round(end, 3) for end in summary.interval]
+    [0.47, 0.57]
 
     Raises:
         AuditError: no values, or one that is NaN or infinite; a missing seed is the caller's to report.
@@ -48,6 +54,6 @@ def summarise(values: Iterable[float], *, confidence: float = 0.95) -> Summary:
 
 
 def rank_runs(runs: pd.DataFrame) -> list[str]:
-    """The run names by mean accuracy, best first; equal ones by name, runs without any accuracy last."""
+    """Return the run names by mean accuracy, best first; equal ones by name, runs without any accuracy last."""
     means = runs.groupby("run")["accuracy"].mean()  # groupby sorts by name, and the stable sort keeps that order
     return means.sort_values(ascending=False, kind="stable", na_position="last").index.tolist()

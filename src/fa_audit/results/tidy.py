@@ -15,12 +15,12 @@ import pandas as pd
 
 from fa_audit.audit.audit_file import read_audit
 from fa_audit.core.errors import AuditError
-from fa_audit.core.files import read_json, sha256_of, write_json, write_text
+from fa_audit.core.files import write_text
+from fa_audit.core.thresholds import LIMITS
+from fa_audit.experiments.paths import TIDY, RunKey
 
-KEY = ("setting", "run", "seed")
+KEY = RunKey._fields
 OF_A_RUN = (*KEY, "spec", "digest", "baseline_runs", "stopped_after", "seconds", "device", "commit")
-TABLES = ("runs", "layers", "trajectories", "work")
-DIGESTS = "sha256.json"  # beside the tables of a setting: a table cut at the end of a line looks like a shorter one
 
 
 @dataclass(frozen=True)
@@ -42,22 +42,22 @@ class Tidy:
     work: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=KEY))
 
     def of(self, setting: str) -> Tidy:
-        """The part of one setting."""
-        parts = {name: (table := getattr(self, name))[table["setting"] == setting] for name in TABLES}
+        """Return the part of one setting."""
+        parts = {name: (table := getattr(self, name))[table["setting"] == setting] for name in TIDY}
         return Tidy((setting,), **parts)
 
     def mean_cosine(self) -> pd.Series:
-        """The cosine between credit and gradient averaged over the blocks that have one, in the order of `runs`."""
+        """Average the cosine between credit and gradient over the blocks that have one, in the order of `runs`."""
         means = self.layers.groupby(list(KEY))["cosine"].mean()
         keys = pd.MultiIndex.from_frame(self.runs[list(KEY)])
         return pd.Series(means.reindex(keys).to_numpy(float), index=self.runs.index)
 
 
 def read_tidy(paths: Sequence[str | Path]) -> Tidy:
-    """The tables in files such as ``results/tidy/{setting}/runs.csv``, the settings in the order of their files.
+    """Read tables such as ``results/tidy/{setting}/runs.csv``; settings keep the order of their files.
 
     Raises:
-        AuditError: a file is not as `write_tables` left it.
+        AuditError: a file is no table.
     """
     files: dict[str, list[Path]] = defaultdict(list)
     for path in map(Path, paths):
@@ -66,34 +66,29 @@ def read_tidy(paths: Sequence[str | Path]) -> Tidy:
     return Tidy(tuple(dict.fromkeys(path.parent.name for path in files["runs"])), **tables)
 
 
-def write_tables(tables: Mapping[str, pd.DataFrame], digests: str | Path) -> None:
-    """Write tables to the given paths in one folder, and there what `read_table` compares them with."""
+def write_tables(tables: Mapping[str, pd.DataFrame]) -> None:
+    """Write each table to its path as CSV, atomically."""
     for path, table in tables.items():
         write_text(path, table.to_csv(index=False))
-    write_json(digests, {Path(path).name: sha256_of(path) for path in tables})
 
 
 def read_table(path: str | Path) -> pd.DataFrame:
-    """A table that `write_tables` wrote.
+    """Read a table that `write_tables` wrote.
 
     Raises:
-        AuditError: it was cut short or altered.
+        AuditError: the file is no CSV with a header.
     """
-    digests = Path(path).with_name(DIGESTS)
-    recorded = read_json(digests)
-    if not isinstance(recorded, dict) or recorded.get(Path(path).name) != sha256_of(path):
-        raise AuditError(
-            f"{path}: cut short or altered since it was made (its SHA-256 is not the one in {digests}). Delete both and"
-            " run snakemake again."
-        )
-    return pd.read_csv(path)
+    try:
+        return pd.read_csv(path)
+    except ValueError as error:
+        raise AuditError(f"{path}: found no table ({error}); delete the file and make it again.") from error
 
 
 def read_audits(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
-    """The workflow's audits in the order of setting, run and seed.
+    """Read audits of trained runs in the order of setting, run and seed.
 
     Raises:
-        AuditError: a file is no audit, not one that the workflow writes now, or of another run than its path says.
+        AuditError: a file is no audit of a trained run, or its run is not the one that its path names.
     """
     return sorted(map(_read, paths), key=lambda audit: [audit[key] for key in KEY])
 
@@ -102,27 +97,20 @@ def _read(path: str | Path) -> dict[str, Any]:
     audit = read_audit(path)
     if missing := [key for key in OF_A_RUN if key not in audit]:
         raise AuditError(
-            f"{path}: missing {', '.join(missing)}; expected an audit as the workflow writes it: delete the file, then"
-            " run snakemake again."
+            f"{path}: missing {', '.join(missing)}; expected an audit of a trained run: delete the file and make it"
+            " again."
         )
-    check_path(path, "{setting}/{run}/seed{seed}".format(**audit))
+    if (found := RunKey(*(audit[key] for key in KEY))) != (expected := RunKey.of(path)):
+        raise AuditError(f"{path}: of {found}; expected the run of its path, {expected}. Delete it and make it again.")
     return audit
 
 
-def check_path(path: str | Path, found: str) -> None:
-    """Compare the run that a file is of, written ``{setting}/{run}/seed{seed}``, with the one that its path names.
-
-    Raises:
-        AuditError: they differ.
-    """
-    if found != (expected := "/".join(Path(path).parent.parts[-2:]) + f"/{Path(path).stem}"):
-        raise AuditError(
-            f"{path}: of {found}; expected the run of its path, {expected}. Delete it and run snakemake again."
-        )
-
-
 def runs_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
-    """One row per run and seed: accuracy, baselines, the deciding number of every check, verdicts."""
+    """Return one row per run and seed: accuracy, baselines, every check's number and outcome, verdicts.
+
+    ``<check>_fires`` (scale, reference, stability, depth, depth_strict) is empty where a check was not evaluated;
+    ``finite`` is False where a state, gradient or logit is NaN or infinite.
+    """
     return pd.DataFrame([_run_row(audit) for audit in audits])
 
 
@@ -146,33 +134,31 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         "stability": checks["stability"]["value"],
         "scale_free_last": last["scale_free"],
         "deep_cosine": audit["deep"]["cosine"]["value"],
-        **deep_credit(audit),
+        **_deep_credit(audit["deep"]),
         "three_check": audit["verdict"]["three_check"],
         "four_check": audit["verdict"]["four_check"],
         "baseline": audit["verdict"]["baseline"],
+        **{f"{check}_fires": checks[check]["fires"] for check in LIMITS},
+        "finite": audit["finite"],
         "flags": "; ".join(audit["flags"]),
         **audit["first_flags"],
         **{key: audit[key] for key in ("stopped_after", "digest")},
     }
 
 
-def work_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
-    """One row per run and seed: the seconds that its training took, on which device, by the code of which commit."""
-    return pd.DataFrame([{key: audit[key] for key in (*KEY, "seconds", "device", "commit")} for audit in audits])
-
-
-def deep_credit(audit: Mapping[str, Any]) -> dict[str, float | None]:
-    """What an audit alone knows of the credits of the blocks l >= 1, in columns; None where it could not be measured.
-
-    Their mean cosine is not among it: a run's history has that one for every epoch.
-    """
-    deep = audit["deep"]
+def _deep_credit(deep: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return what the credits of the blocks l >= 1 are worth, beside their mean cosine; None where not measured."""
     values = {f"deep_{name}": deep[name]["value"] for name in ("clamped_cosine", "rho", "nudging")}
     return values | {"fresh_b_mean": deep["fresh_b_null"]["value"], "fresh_b_std": deep["fresh_b_null"]["std"]}
 
 
+def work_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return one row per run and seed: seconds, device and commit of its training."""
+    return pd.DataFrame([{key: audit[key] for key in (*KEY, "seconds", "device", "commit")} for audit in audits])
+
+
 def layers_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
-    """One row per run, seed and state: norms, growth, float32 agreement, and the credit of the block that reads it."""
+    """Return one row per run, seed and state: norms, growth, float32 agreement, credit of the block that reads it."""
     rows = []
     for audit in audits:
         for layer, credit in zip(audit["layers"], [*audit["credit"], {}]):
@@ -183,7 +169,7 @@ def layers_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def _flat(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Measured quantities as columns: value, number of valid samples, spread of draws, and why a value is absent."""
+    """Return measured quantities as columns: value, valid samples, spread of draws, and why a value is absent."""
     columns: dict[str, Any] = {}
     for name, entry in measured.items():
         columns |= {name: entry["value"], f"{name}_n_valid": entry["n_valid"], f"{name}_reason": entry.get("reason")}
@@ -192,16 +178,12 @@ def _flat(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return columns
 
 
-def trajectories_table(paths: Mapping[tuple[str, str, int], str]) -> pd.DataFrame:
-    """One row per run, seed, epoch and layer.
-
-    Args:
-        paths: trajectory file of each (setting, run, seed).
-    """
+def trajectories_table(paths: Sequence[str | Path]) -> pd.DataFrame:
+    """Return one row per run, seed, epoch and layer of the trajectory files ``.../{setting}/{run}/seed{seed}.csv``."""
     frames = []
-    for key, path in sorted(paths.items()):
+    for key, path in sorted((RunKey.of(path), path) for path in paths):
         frame = pd.read_csv(path)
-        for position, (name, value) in enumerate(zip(KEY, key)):
+        for position, (name, value) in enumerate(key._asdict().items()):
             frame.insert(position, name, value)
         frames.append(frame)
     return pd.concat(frames, ignore_index=True)

@@ -21,21 +21,12 @@ COLLAPSED = "reference below its limit"
 
 
 def draw(
-    tidy: Tidy,
-    *,
-    title: str,
-    labels: Mapping[str, str],
-    thresholds: DiagnosticThresholds | None = None,
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
 ) -> Figure:
-    """Accuracy against the mean cosine over blocks; the cosine of every block; the reference's norm at every state.
+    """Draw accuracy against the mean cosine over blocks, the cosine of every block, and the norm of every gradient.
 
     A marker is one seed, hollow where the gradient that its cosine refers to is below the limit of D2: at the last
     state in the first panel, at the marker's own state in the others.
-
-    Args:
-        tidy: one setting.
-        labels: how to print a run; its name where it is not listed.
-        thresholds: limits of the checks; default the paper's.
     """
     limits, order = thresholds or DiagnosticThresholds(), rank_runs(tidy.runs)
     layers = tidy.layers.sort_values(["run", "seed", "layer"])
@@ -56,11 +47,11 @@ def draw(
         aggregate.axvline(0, **lines.NOUGHT)
         cosine.axhline(0, **lines.NOUGHT)
         lines.legend_below(figure, handles)
-        return style.settle(figure)
+        return style.freeze_layout(figure)
 
 
 def _names(layers: pd.DataFrame, order: Sequence[str], labels: Mapping[str, str]) -> dict[str, str]:
-    """Labels with the number of seeds behind the means of both panels."""
+    """Return labels with the number of seeds behind the means of both panels."""
     groups = {run: layers[layers["run"] == run] for run in order}
     return {
         run: lines.with_counts(labels.get(run, run), group[["cosine", "grad_norm"]], group["layer"])
@@ -69,7 +60,7 @@ def _names(layers: pd.DataFrame, order: Sequence[str], labels: Mapping[str, str]
 
 
 def _aggregate(ax: Axes, runs: pd.DataFrame, order: Sequence[str], limit: float) -> None:
-    """One point per run and seed."""
+    """Draw one point per run and seed."""
     looks = style.run_styles(order)
     for run in order:
         group = runs[runs["run"] == run].sort_values("seed")
@@ -80,7 +71,7 @@ def _aggregate(ax: Axes, runs: pd.DataFrame, order: Sequence[str], limit: float)
 
 
 def _per_layer(ax: Axes, layers: pd.DataFrame, column: str, order: Sequence[str], limit: float) -> None:
-    """One marker per run, seed and layer, and a line through the means of every run."""
+    """Draw one marker per run, seed and layer, and a line through the means of every run."""
     looks, shifts = style.run_styles(order), lines.dodge(order, SPREAD)
     for run in reversed(order):  # the best run on top
         group = layers[layers["run"] == run]

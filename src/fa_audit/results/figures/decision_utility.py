@@ -1,7 +1,7 @@
 """What different reporting strategies would have withdrawn: accuracy and cosine against each check and the protocol.
 
 A strategy is a rule by which a reader withdraws ("walks back") a trained network. All of them see its accuracy; they
-differ in what else they are told:
+differ in what else they see:
 
     accuracy        nothing else, and so nothing to compare with (chance level is in no report): withdraws nothing
     + cosine        the mean over all blocks of the cosine between credit and gradient: withdraws where it is <= 0
@@ -24,8 +24,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.results.figures import cells, style
-from fa_audit.results.figures.verdicts import CHECKS, deciding_values, named
+from fa_audit.results.figures import style, text_grid
+from fa_audit.results.outcomes import CHECKS, reasons, walked_back
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 
@@ -46,69 +46,49 @@ MISSING, MISSING_HATCH = "#F4F4F4", "\\\\\\\\"
 
 
 def draw(
-    tidy: Tidy,
-    *,
-    title: str,
-    labels: Mapping[str, str],
-    thresholds: DiagnosticThresholds | None = None,
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
 ) -> Figure:
-    """The fraction of each run's seeds that each strategy withdraws, over all settings together.
+    """Draw the fraction of each run's seeds that each strategy withdraws, over all settings together.
 
-    A cell has the number withdrawn and the number for which the strategy has what it needs; ``n/a`` where that is none.
-    Rows stand by mean accuracy, best first.
-
-    Args:
-        tidy: one or more settings.
-        labels: how to print a run; its name where it is not listed.
-        thresholds: not used, checks fired in the audits; every figure is called alike.
+    A square has the number withdrawn and the number for which the strategy has what it needs; ``n/a`` where that is
+    none. Rows stand by mean accuracy, best first.
     """
     withdrawn = withdrawals(tidy)
     order = rank_runs(tidy.runs)
     rows = [labels.get(run, run) for run in order]
     with style.context():
-        figure = style.new_figure(title, height=cells.heights(rows, lines=1) + SURROUNDINGS)
+        figure = style.new_figure(title, height=text_grid.heights(rows, lines=1) + SURROUNDINGS)
         ax = figure.subplots()
-        cells.frame(ax, rows, list(STRATEGIES.values()))
+        text_grid.frame(ax, rows, list(STRATEGIES.values()))
         for row, run in enumerate(order):
             for column, strategy in enumerate(STRATEGIES):
-                _cell(ax, row, column, withdrawn.loc[tidy.runs["run"] == run, strategy].dropna())
+                _square(ax, row, column, withdrawn.loc[tidy.runs["run"] == run, strategy].dropna())
         figure.legend(handles=_legend(), loc="outside lower center", ncols=5)
-        return style.settle(figure)
+        return style.freeze_layout(figure)
 
 
 def withdrawals(tidy: Tidy) -> pd.DataFrame:
-    """What every strategy decides about every row of the runs table: 1 withdrawn, 0 kept, NaN for want of a number.
+    """Return what every strategy decides about every row of the runs table: 1 withdrawn, 0 kept, NaN without a number.
 
     Columns are `STRATEGIES`, defined at the top of this file.
     """
-    runs, values = tidy.runs, deciding_values(tidy.runs)
-    reasons = runs["four_check"].map(named)
-    cosine, accuracy = tidy.mean_cosine(), runs["accuracy"].astype(float)
-    shallow = runs["shallow_acc"].astype(float)
-    answered = reasons.map(bool) | (runs["four_check"] == "trustworthy")
-    return pd.DataFrame(
-        {
-            "accuracy": accuracy.where(accuracy.isna(), 0.0),
-            "cosine": (cosine <= 0).where(cosine.notna()),
-            "shallow": (accuracy <= shallow).where(accuracy.notna() & shallow.notna()),
-            **{letter: _decided(reasons, letter, values[check]) for letter, check in CHECKS.items()},
-            "full": reasons.map(bool).where(answered),
-        }
-    ).astype(float)
+    runs, cosine = tidy.runs, tidy.mean_cosine()
+    accuracy, shallow = runs["accuracy"].astype(float), runs["shallow_acc"].astype(float)
+    own = {
+        "accuracy": accuracy.where(accuracy.isna(), 0.0),
+        "cosine": (cosine <= 0).where(cosine.notna()),
+        "shallow": (accuracy <= shallow).where(accuracy.notna() & shallow.notna()),
+    }
+    return pd.DataFrame(own | dict(reasons(runs)[list(CHECKS)]) | {"full": walked_back(runs)}).astype(float)
 
 
-def _decided(reasons: pd.Series, letter: str, values: pd.Series) -> pd.Series:
-    """Whether a verdict names a check, of those for which there is a number that decides it."""
-    return reasons.map(lambda names: letter in names).where(values.notna())
-
-
-def _cell(ax: Axes, row: int, column: int, decided: pd.Series) -> None:
+def _square(ax: Axes, row: int, column: int, decided: pd.Series) -> None:
     if decided.empty:
-        cells.cell(ax, row, column, "n/a", colour=MISSING, hatch=MISSING_HATCH)
+        text_grid.square(ax, row, column, "n/a", colour=MISSING, hatch=MISSING_HATCH)
         return
     fraction = decided.mean()
     ink = "white" if fraction >= WHITE_INK else "black"
-    cells.cell(ax, row, column, f"{int(decided.sum())}/{len(decided)}", colour=_colour(fraction), ink=ink)
+    text_grid.square(ax, row, column, f"{int(decided.sum())}/{len(decided)}", colour=_colour(fraction), ink=ink)
 
 
 def _colour(fraction: float) -> str:
@@ -116,7 +96,7 @@ def _colour(fraction: float) -> str:
 
 
 def _legend() -> list[Patch]:
-    edge = {"edgecolor": cells.HATCH, "linewidth": 0.5}
+    edge = {"edgecolor": text_grid.HATCH, "linewidth": 0.5}
     parts = {0.0: "none", 0.5: "half", 1.0: "all"}
     shades = [Patch(facecolor=_colour(part), label=label, **edge) for part, label in parts.items()]
     missing = Patch(facecolor=MISSING, hatch=MISSING_HATCH, label="n/a: not measured", **edge)

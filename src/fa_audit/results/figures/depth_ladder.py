@@ -7,56 +7,48 @@ from collections.abc import Mapping
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.results.figures import style
+from fa_audit.results.figures import lines, style
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 
-PANEL_HEIGHT, LEGEND_ROW = 3.0, 0.16  # inches
+HEIGHT = 2.84  # inches without the legend
 SPREAD = 0.24  # of one rung: what the methods' points may spread over, so that equal accuracies do not cover each other
 
 
 def draw(
-    tidy: Tidy,
-    *,
-    title: str,
-    labels: Mapping[str, str],
-    thresholds: DiagnosticThresholds | None = None,
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
 ) -> Figure:
-    """Test accuracy against the number of trained blocks: a point per seed, a line per method through their means.
-
-    Args:
-        tidy: one setting, usually one with a ``ladder``.
-        labels: how to print a method; its name where it is not listed.
-        thresholds: not used, a ladder is no check; every figure is called alike.
+    """Draw test accuracy against the number of trained blocks: a point per seed, a line per method through the means.
 
     Raises:
-        AuditError: the setting has no run to draw.
+        AuditError: the setting has no run of a ladder.
     """
     steps = rungs(tidy.runs)
     order = rank_runs(steps.rename(columns={"method": "run"}))
-    names = {method: f"{labels.get(method, method)} ({_seeds(steps[steps['method'] == method])})" for method in order}
-    columns = max(1, min(4, len(order), 120 // (max(map(len, names.values())) + 8)))
+    groups = {method: steps[steps["method"] == method] for method in order}
+    handles = lines.run_handles(
+        {run: lines.with_counts(labels.get(run, run), group[["accuracy"]], group["k"]) for run, group in groups.items()}
+    )
     with style.context():
-        figure = style.new_figure(title, height=PANEL_HEIGHT + -(-len(order) // columns) * LEGEND_ROW)
+        figure = style.new_figure(title, height=HEIGHT + lines.legend_height(handles))
         ax, styles = figure.subplots(), style.run_styles(order)
-        for rank, method in enumerate(order):
+        for rank, (method, group) in enumerate(groups.items()):
             shift = SPREAD * ((rank + 0.5) / len(order) - 0.5)
-            _line(ax, steps[steps["method"] == method], styles[method], label=method, shift=shift)
+            _line(ax, group, styles[method], label=method, shift=shift)
         ax.set(xlabel="trained blocks from the top, k (0: all blocks frozen)", ylabel="test accuracy")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.grid(axis="y", color="0.9", linewidth=0.5)
         style.percent_scale(ax)
-        figure.legend(handles=_legend(names), loc="outside lower center", ncols=columns)
-        return style.settle(figure)
+        lines.legend_below(figure, handles)
+        return style.freeze_layout(figure)
 
 
 def rungs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Every measured rung of the ladders, as ``method, k, seed, accuracy``.
+    """Return every measured rung of the ladders, as ``method, k, seed, accuracy``.
 
     Rung k has the top k blocks trained: k = L is the plain run, 0 < k < L the run whose first L - k blocks stay at
     initialisation, and k = 0 the plain run's own frozen baseline. Runs with a penalty, with random targets or without
@@ -65,8 +57,8 @@ def rungs(runs: pd.DataFrame) -> pd.DataFrame:
     Raises:
         AuditError: no run stands on a rung.
     """
-    odd = (runs["penalty"] > 0) | runs["random_targets"].astype(bool) | runs["shallow"].astype(bool)
-    trained = runs[~odd].assign(k=runs["depth"] - runs["frozen_blocks"])
+    excluded = (runs["penalty"] > 0) | runs["random_targets"].astype(bool) | runs["shallow"].astype(bool)
+    trained = runs[~excluded].assign(k=runs["depth"] - runs["frozen_blocks"])
     plain = trained[trained["frozen_blocks"] == 0]
     frozen = plain.assign(k=0, accuracy=plain["own_frozen_acc"])
     found = pd.concat([trained[trained["k"] > 0], frozen])[["method", "k", "seed", "accuracy"]].dropna()
@@ -78,26 +70,11 @@ def rungs(runs: pd.DataFrame) -> pd.DataFrame:
     return found.sort_values(["method", "k", "seed"], ignore_index=True)
 
 
-def _seeds(steps: pd.DataFrame) -> str:
-    """On how many seeds a method's rungs stand."""
-    counts = steps.groupby("k").size()
-    low, high = counts.min(), counts.max()
-    return f"n = {low}" if low == high else f"n = {low} to {high}"
-
-
 def _line(ax: Axes, steps: pd.DataFrame, look: style.RunStyle, *, label: str, shift: float) -> None:
-    """One method; `shift` moves it sideways, in rungs."""
+    """Draw one method; `shift` moves it sideways, in rungs."""
     means = steps.groupby("k")["accuracy"].mean()
     means = means.reindex(range(means.index.max() + 1))  # no line over a rung that was not measured
     mean = {"linestyle": look.line, "linewidth": 1, "marker": "_", "markersize": 9, "label": f"{label} mean"}
     ax.plot(means.index + shift, means, color=look.colour, **mean)
     seed = {"linestyle": "none", "marker": look.marker, "markersize": 4, "markeredgewidth": 0, "label": label}
     ax.plot(steps["k"] + shift, steps["accuracy"], color=look.colour, **seed)
-
-
-def _legend(names: Mapping[str, str]) -> list[Line2D]:
-    styles = style.run_styles(names)
-    return [
-        Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, linewidth=1, label=names[method])
-        for method, look in ((method, styles[method]) for method in names)
-    ]

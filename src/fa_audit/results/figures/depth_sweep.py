@@ -26,18 +26,9 @@ PANELS = {
 
 
 def draw(
-    tidy: Tidy,
-    *,
-    title: str,
-    labels: Mapping[str, str],
-    thresholds: DiagnosticThresholds | None = None,
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
 ) -> Figure:
-    """Four quantities against the number of blocks; a marker per run and seed, a line through the means of a run.
-
-    Args:
-        tidy: settings that differ in depth.
-        labels: how to print a run; its name where it is not listed.
-        thresholds: limits of the checks; default the paper's.
+    """Draw four quantities against the number of blocks; a marker per run and seed, a line through a run's means.
 
     Raises:
         AuditError: two settings have the same depth.
@@ -64,11 +55,11 @@ def draw(
             ax.set_xlabel("number of blocks $L$")
             ax.set_xticks(sorted(set(runs["depth"])))
         lines.legend_below(figure, handles)
-        return style.settle(figure)
+        return style.freeze_layout(figure)
 
 
 def _with_margins(tidy: Tidy) -> pd.DataFrame:
-    """The runs with ``margin``, their accuracy above their own frozen baseline in percentage points."""
+    """Return the runs with ``margin``, their accuracy above their own frozen baseline in percentage points."""
     depths = tidy.runs.groupby("depth")["setting"].unique()
     for depth, settings in depths.items():
         if len(settings) > 1:

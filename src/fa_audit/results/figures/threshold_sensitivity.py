@@ -27,9 +27,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fa_audit.core.thresholds import FIRES_WHEN, DiagnosticThresholds, fires
-from fa_audit.results.figures import cells, style
-from fa_audit.results.figures.verdicts import CHECKS, deciding_values, named
+from fa_audit.core.thresholds import FIRES_WHEN, LIMITS, DiagnosticThresholds, depth_margin, fires
+from fa_audit.results.figures import style, text_grid
+from fa_audit.results.outcomes import CHECKS, fails, reasons
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 
@@ -37,10 +37,10 @@ ROW, PANEL, SURROUNDINGS = 0.22, 0.85, 0.75  # inches: one run; what a panel nee
 FULL = 0.8  # height of a row's curve where all of its runs fire, in rows
 BEYOND = 0.08  # of the axis: how far the sweep goes on behind the last value
 FILL, EDGE = "#A6D3EE", "#4C93C0"
-BAND = {"facecolor": "#FBE9A9", "hatch": "....", "edgecolor": cells.HATCH, "linewidth": 0}
+BAND = {"facecolor": "#FBE9A9", "hatch": "....", "edgecolor": text_grid.HATCH, "linewidth": 0}
 TRUSTED = ("bp", "ep")
-LETTERS = {check: letter for letter, check in CHECKS.items()}
-REASONS = {"growth": "D1", "reference": "D2", "stability": "D1|D2", "depth_margin": "D3"}
+LETTERS = {LIMITS[check]: letter for letter, check in CHECKS.items()}
+BLAMED = {"growth": "a", "reference": "b", "stability": "ab", "depth_margin": "d"}  # what the failing group fails for
 LOGARITHMIC = ("growth", "reference")
 PANELS = {
     "growth": ("Growth", "threshold on the largest growth in one block"),
@@ -63,7 +63,7 @@ class Calibration:
     failing: float | None
 
     def gap(self, check: str) -> tuple[float, float] | None:
-        """The thresholds that separate both groups, from and to; None if there are none."""
+        """Return the thresholds that separate both groups, from and to; None if there are none."""
         if self.trusted is None or self.failing is None or not fires(check, self.failing, self.trusted):
             return None
         low, high = sorted((self.trusted, self.failing))
@@ -71,42 +71,48 @@ class Calibration:
 
 
 def draw(
-    tidy: Tidy,
-    *,
-    title: str,
-    labels: Mapping[str, str],
-    thresholds: DiagnosticThresholds | None = None,
+    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
 ) -> Figure:
-    """For each check and run, the fractions of its seeds in all settings that fire and are walked back.
-
-    Args:
-        tidy: one or more settings.
-        labels: how to print a run; its name where it is not listed.
-        thresholds: limits of the checks, drawn as lines; default the paper's.
-    """
+    """Draw for each check and run the fractions of its seeds in all settings that fire and are walked back."""
     limits, runs = thresholds or DiagnosticThresholds(), tidy.runs
-    order, values = rank_runs(runs), deciding_values(runs)
+    order, values, why = rank_runs(runs), deciding_values(runs), reasons(runs).fillna(False)
     counts = runs["run"].value_counts()
-    rows = [cells.wrap(f"{labels.get(run, run)} ({counts[run]})", cells.LABEL_WIDTH) for run in order]
-    row = max(ROW, cells.LINE * (1 + max(label.count("\n") for label in rows)))
+    rows = [text_grid.wrap(f"{labels.get(run, run)} ({counts[run]})", text_grid.LABEL_WIDTH) for run in order]
+    row = max(ROW, text_grid.LINE * (1 + max(label.count("\n") for label in rows)))
     with style.context():
         figure = style.new_figure(title, height=2 * (row * len(rows) + PANEL) + SURROUNDINGS)
         axes = figure.subplots(2, 2, sharey=True).flat
         for ax, check in zip(axes, PANELS, strict=True):
             limit = getattr(limits, check)
             at = sweep(check, values[check], limit)
-            elsewhere = runs["four_check"].map(named).map(lambda why, own=LETTERS[check]: bool({*why} - {own}))
+            elsewhere = why.drop(columns=LETTERS[check]).any(axis=1)
             parts = {run: runs["run"] == run for run in order}
             groups = {run: swept(check, values.loc[part, check], elsewhere[part], at) for run, part in parts.items()}
             _curves(ax, check, groups, at)
             _frame(ax, check, limit, calibrate(check, runs, values[check]))
         axes[0].set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.4, -0.6))
         figure.legend(handles=_legend(), loc="outside lower center", ncols=2)
-        return style.settle(figure)
+        return style.freeze_layout(figure)
+
+
+def deciding_values(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the number that each check decides on, by the names of `PANELS`; NaN where it was not evaluated.
+
+    Growth is a ratio, the reference a norm, stability a cosine, the depth margin a fraction.
+    """
+    gradient = runs["grad_norm_last"].astype(float)
+    return pd.DataFrame(
+        {
+            "growth": runs["max_growth"].astype(float),
+            "reference": gradient.where(np.isfinite(gradient)),
+            "stability": runs["stability"].astype(float),
+            "depth_margin": depth_margin(runs["accuracy"].astype(float), runs["own_frozen_acc"].astype(float)),
+        }
+    )
 
 
 def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
-    """The edges of a check's calibration gap, as this file's first lines define it.
+    """Return the edges of a check's calibration gap, as this file's first lines define it.
 
     Args:
         check: a name of `DiagnosticThresholds`.
@@ -114,7 +120,8 @@ def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
         values: the number that the check decides on, row by row; NaN where it was not evaluated.
     """
     trusted = runs["method"].isin(TRUSTED) & ~runs["random_targets"].astype(bool)
-    failing = runs["three_check"].fillna("").str.contains(rf"^FAIL\(.*(?:{REASONS[check]})") & ~trusted
+    blamed = reasons(runs).fillna(False)[list(BLAMED[check])].any(axis=1)
+    failing = fails(runs).fillna(False) & blamed & ~trusted
     groups = values[trusted].dropna(), values[failing].dropna()
     nearest, farthest = (max, min) if FIRES_WHEN[check] == "above" else (min, max)
     edges = (edge(group) if len(group) else None for edge, group in zip((nearest, farthest), groups))
@@ -122,7 +129,7 @@ def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
 
 
 def sweep(check: str, values: pd.Series, limit: float) -> np.ndarray:
-    """Rising thresholds: all at which a check changes its mind about one of the values, the limit, and both ends."""
+    """Return rising thresholds: all at which the check changes its outcome for a value, the limit, both ends."""
     shown = np.array([*values[np.isfinite(values)], limit], dtype=float)
     if check in LOGARITHMIC:
         inner = np.unique(shown[shown > 0])
@@ -147,7 +154,7 @@ class Swept:
 
 
 def swept(check: str, values: pd.Series, elsewhere: pd.Series, thresholds: np.ndarray) -> Swept:
-    """One run's networks at `thresholds` of `check`.
+    """Return one run's networks at `thresholds` of `check`.
 
     Args:
         values: of each network the number that the check decides on; NaN where it was not evaluated.
@@ -161,7 +168,7 @@ def swept(check: str, values: pd.Series, elsewhere: pd.Series, thresholds: np.nd
 
 
 def _curves(ax: Axes, check: str, groups: Mapping[str, Swept], thresholds: np.ndarray) -> None:
-    """One row per run: an area as high as the fraction that the check fires on, a line at that of walked-back runs."""
+    """Draw a row per run: an area as high as the fraction that fires, a line at the fraction walked back."""
     # A value is not beyond a threshold that equals it: a step belongs to the side where the check fires no more.
     step = "post" if FIRES_WHEN[check] == "above" else "pre"
     for row, (run, found) in enumerate(groups.items()):
@@ -177,7 +184,7 @@ def _curves(ax: Axes, check: str, groups: Mapping[str, Swept], thresholds: np.nd
 
 
 def _frame(ax: Axes, check: str, limit: float, calibration: Calibration) -> None:
-    """Scale, titles, the protocol's threshold and the calibration gap of one panel."""
+    """Set scale and titles of one panel; draw the protocol's threshold and the calibration gap."""
     if check in LOGARITHMIC:
         style.log_scale_x(ax)
     if check == "depth_margin":
@@ -195,7 +202,7 @@ def _frame(ax: Axes, check: str, limit: float, calibration: Calibration) -> None
 
 
 def _finding(check: str, calibration: Calibration) -> str:
-    """The edges of the calibration gap in words, or what is missing."""
+    """Return the edges of the calibration gap in words, or what is missing."""
     signs = ("\N{LESS-THAN OR EQUAL TO}", "\N{GREATER-THAN OR EQUAL TO}")
     edges = {"trusted": calibration.trusted, "failing": calibration.failing}
     ordered = zip(edges.items(), signs if FIRES_WHEN[check] == "above" else reversed(signs))
@@ -208,7 +215,7 @@ def _finding(check: str, calibration: Calibration) -> str:
 
 
 def _number(check: str, value: float) -> str:
-    """A value in the unit of its axis: points for a margin."""
+    """Return a value in the unit of its axis: points for a margin."""
     return style.number(100 * value if check == "depth_margin" else value)
 
 

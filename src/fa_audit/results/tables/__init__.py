@@ -1,6 +1,12 @@
-"""Registry of tables: kind -> function ``(tidy, *, title, labels, thresholds) -> Table``.
+"""Registry of tables: kind -> ``build(tidy, *, title, labels, thresholds) -> Table``.
 
-One new file and one line here add a table. This file holds names only and imports nothing.
+tidy: the tidy tables of one or more settings, of one where the kind is in `TABLES_OF_ONE`.
+title: the beginning of the caption.
+labels: how to print runs and settings; their names where they are not listed.
+thresholds: unused, verdicts are those of the audits (part of the common signature).
+
+`Table.values` of all kinds but the inventory are as `fa_audit.results.tables.rows.run_table` describes them. One new
+file and one line here add a table. This file holds names only and imports nothing.
 """
 
 TABLES: dict[str, str] = {

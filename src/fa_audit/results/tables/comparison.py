@@ -8,7 +8,7 @@ from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.tables.formats import Table
 from fa_audit.results.tables.rows import (
     ACCURACY,
-    FIRST_FLAGS_SAID,
+    FIRST_FLAGS_NOTE,
     FIRST_REFERENCE,
     FIRST_SCALE,
     FOUR_CHECK,
@@ -24,19 +24,12 @@ from fa_audit.results.tidy import Tidy
 COLUMNS = (ACCURACY, OWN_FROZEN, GROWTH, GRADIENT, FIRST_SCALE, FIRST_REFERENCE, THREE_CHECK, FOUR_CHECK)
 NOTE = (
     "Accuracy: mean ± sample standard deviation over seeds; own frozen baseline of the same setting: mean over seeds; "
-    f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_SAID}"
+    f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_NOTE}"
 )
 
 
 def build(
     tidy: Tidy, *, labels: Mapping[str, str], title: str, thresholds: DiagnosticThresholds | None = None
 ) -> Table:
-    """Settings in the order in which they are listed, in each the best mean accuracy first; values as in `run_table`.
-
-    Args:
-        tidy: any number of settings.
-        labels: how to print runs and settings; their names where they are not listed.
-        title: the beginning of the caption.
-        thresholds: not used, verdicts are those of the audits; every table is called alike.
-    """
+    """Return settings in the order in which they are listed, in each the best mean accuracy first."""
     return run_table(tidy, COLUMNS, rows=by_setting(tidy), caption=f"{title}. {NOTE}", labels=labels)

@@ -27,17 +27,11 @@ FACTS = ("dataset", "architecture", "device", "commit")
 def build(
     tidy: Tidy, *, labels: Mapping[str, str], title: str, thresholds: DiagnosticThresholds | None = None
 ) -> Table:
-    """One row per setting, in the order in which they are listed; in the caption what they share counts once.
+    """Return one row per setting, in the order in which they are listed; in the caption what they share counts once.
 
     ``values`` is tidy: ``setting, label, run, quantity, statistic, seed, n, value, text``. Statistic ``seed`` is one
     network's own: its ``hours``, and as text `FACTS`. Of the setting there are the ``sum`` of the hours, over the `n`
     networks whose time is known, the ``count`` of ``runs``, ``seeds`` and ``networks``, and the ``value`` of `SIZES`.
-
-    Args:
-        tidy: any number of settings.
-        labels: how to print a setting; its name where it is not listed.
-        title: the beginning of the caption.
-        thresholds: not used; every table is called alike.
     """
     runs = tidy.runs.merge(tidy.work, on=list(KEY), how="left", validate="one_to_one")
     runs["hours"] = runs["seconds"].astype(float) / 3600
@@ -53,7 +47,7 @@ def build(
 
 
 def _row(group: pd.DataFrame, label: str) -> tuple[str | Number, ...]:
-    """The printed cells of one setting."""
+    """Return the printed cells of one setting."""
     first = group.iloc[0]
     timed = int(group["hours"].count())
     return (
@@ -71,12 +65,12 @@ def _row(group: pd.DataFrame, label: str) -> tuple[str | Number, ...]:
 
 
 def _listed(values: pd.Series) -> str:
-    """The different values in their order, or n/a."""
+    """Join the different values in their order, or return n/a."""
     return ", ".join(map(str, sorted(values.dropna().unique()))) or "n/a"
 
 
 def _in_all(runs: pd.DataFrame) -> str:
-    """How many different networks the settings have, and their time, for the caption."""
+    """Return how many different networks the settings have, and their time, for the caption."""
     networks = runs.drop_duplicates("digest")
     timed = int(networks["hours"].count())
     known = "" if timed == len(networks) else f" (of {timed} of them)"
@@ -85,7 +79,7 @@ def _in_all(runs: pd.DataFrame) -> str:
 
 
 def _values(group: pd.DataFrame, label: str) -> Iterator[dict[str, Any]]:
-    """The rows of ``values`` for one setting."""
+    """Yield the rows of ``values`` for one setting."""
     common = {"setting": group["setting"].iloc[0], "label": label}
     for _, network in group.iterrows():
         own = common | {"run": network["run"], "statistic": "seed", "seed": network["seed"]}

@@ -39,14 +39,7 @@ NOTE = (
 def build(
     tidy: Tidy, *, labels: Mapping[str, str], title: str, thresholds: DiagnosticThresholds | None = None
 ) -> Table:
-    """The table of one setting, best mean accuracy first; `Table.values` as `run_table` describes them.
-
-    Args:
-        tidy: one setting.
-        labels: how to print a run; its name where it is not listed.
-        title: the beginning of the caption.
-        thresholds: not used, verdicts are those of the audits; every table is called alike.
-    """
+    """Return the table of one setting, best mean accuracy first."""
     runs = tidy.runs.astype({"accuracy": float, "own_frozen_acc": float})
     audited = replace(tidy, runs=runs.assign(margin=depth_margin(runs["accuracy"], runs["own_frozen_acc"])))
     return run_table(audited, COLUMNS, rows=by_setting(tidy), caption=f"{title}. {NOTE}", labels=labels)

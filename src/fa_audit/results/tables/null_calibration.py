@@ -36,19 +36,12 @@ NOTE = (
 def build(
     tidy: Tidy, *, labels: Mapping[str, str], title: str, thresholds: DiagnosticThresholds | None = None
 ) -> Table:
-    """Settings in the order in which they are listed, runs by their mean accuracy; values as in `run_table`.
-
-    Args:
-        tidy: any number of settings.
-        labels: how to print runs and settings; their names where they are not listed.
-        title: the beginning of the caption.
-        thresholds: not used, the null has no limit of its own; every table is called alike.
-    """
+    """Return settings in the order in which they are listed, in each the best mean accuracy first."""
     calibrated = replace(tidy, runs=tidy.runs.assign(z=z_of(tidy.runs)))
     return run_table(calibrated, COLUMNS, rows=by_setting(tidy), caption=f"{title}. {NOTE}", labels=labels)
 
 
 def z_of(runs: pd.DataFrame) -> pd.Series:
-    """Distance of every deep cosine from its null, in deviations of the null; NaN where that has none."""
+    """Return the distance of every deep cosine from its null, in deviations of the null; NaN where that has none."""
     cosine, mean, deviation = (runs[name].astype(float) for name in ("deep_cosine", "fresh_b_mean", "fresh_b_std"))
     return (cosine - mean) / deviation.where(deviation > RESOLUTION)

@@ -35,15 +35,9 @@ NOTE = (
 def build(
     tidy: Tidy, *, labels: Mapping[str, str], title: str, thresholds: DiagnosticThresholds | None = None
 ) -> Table:
-    """One row for every method and penalty: methods by their mean accuracy over all penalties, the penalty rising.
+    """Return one row per method and penalty: methods by mean accuracy over all penalties, the penalty rising.
 
-    `Table.values` as `run_table` describes them.
-
-    Args:
-        tidy: one setting.
-        labels: how to print a method; its name where it is not listed.
-        title: the beginning of the caption.
-        thresholds: not used, verdicts are those of the audits; every table is called alike.
+    Labels are those of methods, i.e. of runs without their penalty.
     """
     runs = {run: parse_run(run) for run in tidy.runs["run"].unique()}
     methods = {run: str(replace(asked, penalty=0.0)) for run, asked in runs.items()}

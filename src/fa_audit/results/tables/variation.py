@@ -12,7 +12,7 @@ from fa_audit.results.tables.formats import Table
 from fa_audit.results.tables.rows import (
     ACCURACY,
     DEEP_COSINE,
-    FIRST_FLAGS_SAID,
+    FIRST_FLAGS_NOTE,
     FIRST_REFERENCE,
     FIRST_SCALE,
     GRADIENT,
@@ -29,22 +29,16 @@ COLUMNS = (ACCURACY, OWN_FROZEN, DEEP_COSINE, GROWTH, GRADIENT, FIRST_SCALE, FIR
 NOTE = (
     "Accuracy and deep cosine (credit with gradient at the block's input, mean over samples and over blocks l >= 1): "
     "mean ± sample standard deviation over seeds; own frozen baseline of the same network and budget: mean over seeds; "
-    f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_SAID}"
+    f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_NOTE}"
 )
 
 
 def build(
     tidy: Tidy, *, labels: Mapping[str, str], title: str, thresholds: DiagnosticThresholds | None = None
 ) -> Table:
-    """Runs by their mean accuracy over all settings, in each the settings by what varies, rising.
+    """Return runs by mean accuracy over all settings, in each the settings by what varies, rising.
 
-    `Table.values` as `run_table` describes them.
-
-    Args:
-        tidy: settings that differ in width, depth or epochs; others are led by their labels.
-        labels: how to print a run; its name where it is not listed.
-        title: the beginning of the caption.
-        thresholds: not used, verdicts are those of the audits; every table is called alike.
+    Settings differ in width, depth or epochs; others are led by their labels.
     """
     sizes = tidy.runs.drop_duplicates("setting").set_index("setting")[list(SIZES)]
     varied = varied_in(sizes)
@@ -54,7 +48,7 @@ def build(
 
 
 def varied_in(sizes: pd.DataFrame) -> list[str]:
-    """The sizes in which settings differ; none where they do not tell every two of them apart.
+    """Return the sizes in which settings differ; none where they do not tell every two of them apart.
 
     Args:
         sizes: one row per setting, columns `SIZES`.

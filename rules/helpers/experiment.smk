@@ -1,0 +1,135 @@
+# The configuration and its grid: the run behind a set of wildcards, and its files.
+
+import os
+import re
+import sys
+from functools import cache, reduce
+from operator import or_
+from pathlib import Path
+
+import yaml
+
+sys.path[:0] = [str(Path(workflow.basedir) / folder) for folder in ("src", "workflow_scripts")]
+sys.path.append(os.getcwd())  # methods of the user's own
+
+from fa_audit.core.code import code_digest, code_files, digest_of
+from fa_audit.core.errors import AuditError, unknown
+from fa_audit.data import DATASETS
+from fa_audit.experiments.config_file import load_config
+from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.lineage import Lineage, data_stage, run_code, stage
+from fa_audit.experiments.paths import TIDY, RunKey, data_file, run_files, run_pattern, tidy_file
+from fa_audit.results import KINDS
+
+
+def readable(function):
+    """Let bad input end in its one message: an exception would bring Snakemake's traceback along."""
+
+    def wrapped(*args):
+        try:
+            return function(*args)
+        except AuditError as error:
+            sys.exit(f"fa-audit: {error}")
+
+    return wrapped
+
+
+@readable
+def load_grid():
+    files = workflow.overwrite_configfiles or ["config.yaml"]
+    lines = [load_config(os.path.relpath(path))[1] for path in files]
+    return read_grid(config, KINDS, reduce(or_, lines))
+
+
+# --configfile replaces config.yaml; --config changes single values of either.
+if not workflow.overwrite_configfiles:
+
+    configfile: "config.yaml"
+
+
+GRID = load_grid()
+THRESHOLDS = config.get("thresholds", {})
+
+# Snakemake records a failed job as done, and its outputs are gone (docs/faults.md). A job's parameter `upstream` is a
+# digest of what its inputs are made by: after a failure it has changed, so the job asks for the input that is missing.
+LINEAGE = Lineage(GRID, THRESHOLDS)
+
+
+# ---- the run behind a set of wildcards
+
+
+@cache
+def spec(setting, run, seed):
+    return GRID.setting(setting).spec(run, seed)
+
+
+@readable
+def key_of(wildcards):
+    """The run that wildcards name; an unknown one is an error."""
+    key = RunKey(wildcards.setting, wildcards.run, int(wildcards.seed))
+    spec(*key)
+    return key
+
+
+def spec_of(wildcards):
+    return spec(*key_of(wildcards))
+
+
+def spec_values(wildcards):
+    return spec_of(wildcards).to_dict()
+
+
+def data_of(wildcards):
+    return data_file(spec_of(wildcards).dataset)
+
+
+@readable
+def data_code(wildcards):
+    if wildcards.dataset not in DATASETS:
+        raise unknown("dataset", wildcards.dataset, DATASETS)
+    return code_files(*data_stage(wildcards.dataset))
+
+
+def baseline_inputs(wildcards):
+    return run_files("baselines", "json", LINEAGE.networks(key_of(wildcards))[1:])
+
+
+@readable
+def audited(setting):
+    """The runs of a setting that are audited."""
+    return list(GRID.setting(setting).cells("runs"))
+
+
+# A run that an earlier setting trains too is copied from there.
+ORIGINALS = {str(key): original for key, original in GRID.duplicate_runs.items()}
+
+
+def original(folder, ending):
+    return lambda wildcards: ORIGINALS[wildcards.twin].path(folder, ending)
+
+
+# ---- files by kind
+
+
+def checkpoint_files():
+    return run_files("checkpoints", "safetensors", [*GRID.cells("runs"), *GRID.cells("baselines")])
+
+
+def baseline_files():
+    return run_files("baselines", "json", GRID.cells("baselines"))
+
+
+def rest_of(settings):
+    """Every file that the tidy tables of settings rest on, and they; a target asks for all, so that none is missed."""
+    keys = dict.fromkeys(key for name in settings for key in audited(name))
+    networks = dict.fromkeys(network for key in keys for network in LINEAGE.networks(key))
+    return [
+        *run_files("checkpoints", "safetensors", networks),
+        *run_files("baselines", "json", [key for key in networks if key not in keys]),
+        *run_files("audits", "json", keys),
+        *(tidy_file(name, setting) for setting in settings for name in TIDY),
+    ]
+
+
+def tidy_parts(wildcards):
+    return [tidy_file(wildcards.name, setting) for setting in sorted(GRID.settings)]

@@ -1,0 +1,64 @@
+# What jobs ask for, and what is checked before the first of them.
+
+from _folder import check_data, check_room, check_writable, claim_folder
+from _limits import asks_for_gpu, check_cluster_limits, check_limit
+from fa_audit.core.gpu import visible_gpu_count
+from fa_audit.experiments.costs import read_costs
+
+COSTS = read_costs(Path(workflow.basedir) / "benchmarks/costs.json")
+COMPUTING = ("train_network", "audit_network", "audit_model")
+# Per run: the count decides the bits, and one-thread runs side by side are fastest on a CPU.
+THREADS = 1
+
+
+def on_cluster():
+    """Whether jobs are sent to a cluster's nodes, or this is such a job: the machine here decides nothing then."""
+    # A dry run hides its executor; `jobs` is what a cluster has in place of `cores`.
+    if workflow.dryrun:
+        return workflow.resource_settings.nodes is not None
+    return workflow.remote_exec or not workflow.local_exec
+
+
+def gpus(wildcards):
+    """One GPU per job, on a cluster always; on a machine without any, none, so that jobs fill its cores instead."""
+    return 1 if on_cluster() or visible_gpu_count() else 0
+
+
+def asked_of(rule):
+    """What is written for the resources of a rule; --set-resources and profiles have the last word."""
+    resources = workflow.get_rule(rule).resources.items()
+    return {"gpu": gpus(None)} | {n: r.raw for n, r in resources if r.raw is not None}
+
+
+@cache
+def device_of(rule):
+    return "gpu" if asks_for_gpu(asked_of(rule)) else "cpu"
+
+
+def estimate(of, rule):
+    """An estimate of `Costs` for a job of a rule, on the device that it gets."""
+    return lambda wildcards: of(spec_of(wildcards), device_of(rule))
+
+
+def devices():
+    """Where jobs compute, in words; a missing or too large limit of GPU jobs is an error."""
+    limits = {n: r.value for n, r in workflow.global_resources.items() if not n.startswith("_")}
+    if not workflow.local_exec:
+        asked = {rule: asked_of(rule) for rule in COMPUTING}
+        return f"nodes of a cluster, {check_cluster_limits(asked, limits)}"
+    if not visible_gpu_count():
+        return "CPU"
+    check_limit(limits)
+    return f"GPU, {limits['gpu']} at a time" if limits["gpu"] else "CPU"
+
+
+@readable
+def start_work():
+    check_room()
+    claim_folder()
+    check_data({setting.common["dataset"] for setting in GRID.settings.values()})
+    say_start(devices())
+
+
+if workflow.is_main_process:
+    readable(check_writable)()

@@ -1,0 +1,78 @@
+"""GPUs without torch: how many are visible, and a lock on each while a job computes on it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from fa_audit.core.errors import AuditError
+
+SHARING = "FA_AUDIT_JOBS_PER_GPU"
+DEVICE_FILES = Path("/dev")
+log = logging.getLogger(__name__)
+
+
+def jobs_per_gpu() -> int:
+    """Return how many jobs may share a GPU: one, unless FA_AUDIT_JOBS_PER_GPU names another number.
+
+    Raises:
+        AuditError: the variable holds something else than an integer 1..99.
+    """
+    text = os.environ.get(SHARING, "1")
+    if not re.fullmatch("[1-9][0-9]?", text):
+        raise AuditError(f"{SHARING}: found '{text}'; expected an integer 1..99, the number of jobs that share a GPU.")
+    return int(text)
+
+
+@cache
+def visible_gpu_count() -> int:
+    """Count the GPUs that CUDA can show here, without torch, which takes seconds to import.
+
+    As CUDA reads CUDA_VISIBLE_DEVICES, the first invalid entry ends the list.
+    """
+    there = len(list(DEVICE_FILES.glob("nvidia[0-9]*")))
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is None or not there:
+        return there
+    entries = [entry.strip() for entry in listed.split(",")]
+    valid = [entry.startswith(("GPU-", "MIG-")) or (entry.isdigit() and int(entry) < there) for entry in entries]
+    return [*valid, False].index(False)
+
+
+@contextmanager
+def gpu_lock(gpus: Sequence[str]) -> Iterator[int]:
+    """Hold a lock on one of the GPUs, waiting for one where other jobs hold them all; yield its index.
+
+    A lock is the name of a socket in the system's own table, not a file: all users and folders of a machine see it,
+    and the system forgets it when its holder dies (``grep fa-audit /proc/net/unix``). Containers with a network of
+    their own do not see each other's locks and must be given different GPUs.
+
+    Args:
+        gpus: their UUIDs, at least one.
+    """
+    waiting = False
+    # The first place on every GPU before the second on any.
+    places = [(index, f"\0fa-audit/{gpu}/{n}") for n in range(jobs_per_gpu()) for index, gpu in enumerate(gpus)]
+    while True:
+        for index, name in places:
+            with socket.socket(socket.AF_UNIX) as lock:
+                try:
+                    lock.bind(name)
+                except OSError as error:
+                    if error.errno != errno.EADDRINUSE:
+                        raise
+                    continue
+                yield index
+                return
+        if not waiting:
+            log.info("waiting: other jobs hold every GPU (%s)", ", ".join(gpus))
+        waiting = True
+        time.sleep(1)

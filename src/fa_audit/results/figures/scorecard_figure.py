@@ -1,0 +1,137 @@
+"""The scorecard at one glance: how far every reproduced number lies from the published one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from fa_audit.results.figures import style
+from fa_audit.results.scorecard import NOT_REPRODUCED, NOT_RUN, REPRODUCED, summary_line
+
+DISTANCE = "distance from the published value;\n1: all that its rule allows"
+TINY = 6  # points
+LINE_HEIGHT, SURROUNDINGS = 0.135, 1.1  # inches: one line; title, axis and legend
+REACH = 3.2  # of the axis, in margins
+BESIDE = 1.05  # where marks without a distance stand, as a fraction of the axis
+MARKS = {REPRODUCED: ("o", style.COLOURS[3]), NOT_REPRODUCED: ("X", style.COLOURS[4])}
+BEYOND = {True: ">", False: "<"}
+LINE = ["setting", "quantity", "run"]  # entries that differ in their layer share a line
+
+
+def draw(rows: pd.DataFrame, *, title: str) -> Figure:
+    """Draw a line per setting, quantity and run, a mark per published number.
+
+    Args:
+        rows: as `fa_audit.results.scorecard.scorecard` makes them.
+        title: stands before the summary.
+    """
+    groups = [[line for _, line in group.groupby(LINE, sort=False)] for _, group in rows.groupby("setting", sort=False)]
+    columns = _columns(groups)
+    height = max(map(_height, columns))
+    with style.context():
+        figure = style.new_figure(f"{title}: {summary_line(rows)}", height=SURROUNDINGS + LINE_HEIGHT * height)
+        axes = figure.subplots(1, len(columns), squeeze=False)[0]
+        for ax, column in zip(axes, columns):
+            _panel(ax, column, height)
+        figure.legend(handles=_legend(), loc="outside lower center", ncols=4, columnspacing=1.2, handletextpad=0.4)
+        return style.freeze_layout(figure)
+
+
+def _columns(groups: list[list[pd.DataFrame]]) -> list[list[list[pd.DataFrame]]]:
+    """Return the settings in one column or two, as even as they can be without changing their order."""
+    cuts = range(1, len(groups))
+    best = min(cuts, key=lambda cut: max(_height(groups[:cut]), _height(groups[cut:])), default=len(groups))
+    return [column for column in (groups[:best], groups[best:]) if column]
+
+
+def _height(column: list[list[pd.DataFrame]]) -> float:
+    """Return the height of settings below each other, a heading before each; one number or heading: 1."""
+    return sum(1 + sum(_line_height(line) for line in group) for group in column)
+
+
+def _line_height(line: pd.DataFrame) -> float:
+    return 0.5 + 0.5 * len(line)
+
+
+def _panel(ax: Axes, column: list[list[pd.DataFrame]], height: float) -> None:
+    """Draw the settings of one column from top to bottom."""
+    places: dict[float, str] = {}
+    headings, top = [], 0.0
+    for group in column:
+        headings.append(len(places))
+        places[top + 0.5] = group[0]["setting"].iloc[0]
+        top += 1
+        for line in group:
+            places[top + _line_height(line) / 2] = _label(line)
+            _line(ax, top, line)
+            top += _line_height(line)
+    ax.axvspan(-1, 1, color=style.SHADE, linewidth=0, zorder=0)
+    ax.axvline(0, color=style.GREY, linewidth=0.6, zorder=0.5)
+    ax.set(xlim=(-REACH, REACH), ylim=(height, 0), xticks=(-3, -1, 1, 3))
+    ax.set_xlabel(DISTANCE, fontsize=style.SMALL)
+    ax.set_yticks(list(places), list(places.values()), fontsize=TINY)
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="y", color="0.9", linewidth=0.3)
+    for position in headings:
+        ax.get_yticklabels()[position].set_fontweight("bold")
+
+
+def _label(line: pd.DataFrame) -> str:
+    first = line.iloc[0]
+    run = f"order of {len(first['run'].split(' > '))} runs" if first["kind"] == "order" else first["run"]
+    return f"{first['quantity'].replace('_', ' ')}, {run}"
+
+
+def _line(ax: Axes, top: float, line: pd.DataFrame) -> None:
+    """Draw the marks of one line, those of several layers below each other, and its outcome in words."""
+    height = _line_height(line)
+    ys = top + 0.5 * (np.arange(len(line)) + 1)
+    for y, verdict, distance in zip(ys, line["verdict"], line["distance"].astype(float)):
+        if verdict != NOT_RUN:
+            _mark(ax, y, verdict, distance)
+    ax.annotate(
+        _outcome(line),
+        xy=(BESIDE, top + height / 2),
+        xycoords=("axes fraction", "data"),
+        xytext=(5, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=TINY,
+        color=style.GREY,
+        fontweight="bold" if (line["verdict"] == NOT_REPRODUCED).any() else "normal",
+    )
+
+
+def _mark(ax: Axes, y: float, verdict: str, distance: float) -> None:
+    """Draw one number: at its distance, at the edge if that is off the axis, beside the axis if there is none."""
+    marker, colour = MARKS[verdict]
+    look = {"color": colour, "markersize": 3.5, "markeredgewidth": 0, "linestyle": "none", "label": verdict}
+    if np.isnan(distance):
+        ax.plot(BESIDE, y, marker, transform=ax.get_yaxis_transform(), clip_on=False, **look)
+    elif abs(distance) > REACH:
+        ax.plot(np.copysign(0.96 * REACH, distance), y, BEYOND[distance > 0], **look)
+    else:
+        ax.plot(distance, y, marker, **look)
+
+
+def _outcome(line: pd.DataFrame) -> str:
+    """Return whether a line was reproduced, in how many of its layers, and with how many seeds."""
+    run = line[line["verdict"] != NOT_RUN]
+    if run.empty:
+        return NOT_RUN
+    hits = int((line["verdict"] == REPRODUCED).sum())
+    answer = f"{hits}/{len(line)}" if len(line) > 1 else "yes" if hits else "no"
+    return f"{answer} (n = {run['n'].min()})"
+
+
+def _legend() -> list[Line2D | Patch]:
+    marks = [
+        Line2D([], [], color=colour, linestyle="none", marker=marker, label=verdict)
+        for verdict, (marker, colour) in MARKS.items()
+    ]
+    beyond = Line2D([], [], color=MARKS[NOT_REPRODUCED][1], linestyle="none", marker=BEYOND[True], label="off the axis")
+    return [*marks, beyond, Patch(color=style.SHADE, label="within the rule")]

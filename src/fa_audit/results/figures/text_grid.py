@@ -1,0 +1,54 @@
+"""A grid of squares with a text in each, for figures that read like a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from fa_audit.results.figures import style
+
+LABEL_WIDTH, LINE = 24, 0.125  # characters of a row's label in one line; inches from line to line
+WHITE, HATCH = "#FFFFFF", "0.62"
+
+
+def wrap(label: str, width: int) -> str:
+    """Break a label into lines of at most `width` characters where that is possible: at spaces, before +, after _."""
+    lines = [""]
+    for part in _parts(label, width):
+        if lines[-1] and len(lines[-1] + part.rstrip()) > width:
+            lines.append("")
+        lines[-1] += part if lines[-1] else part.lstrip()
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _parts(label: str, width: int) -> Iterator[str]:
+    for word in re.findall(r"\s*\+*\s*[^\s+]+", label) or [label]:
+        yield from [word] if len(word) <= width else re.findall("[^_]*_+|[^_]+", word)
+
+
+def heights(labels: Sequence[str], *, lines: int) -> float:
+    """Return the inches that the rows need together when a square has `lines` lines of text."""
+    tallest = max([lines, *(wrap(label, LABEL_WIDTH).count("\n") + 1 for label in labels)])
+    return len(labels) * (tallest * LINE + 0.1)
+
+
+def frame(ax: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
+    """Prepare an empty grid: row labels on the left, column labels above, row 0 on top."""
+    ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
+    ax.set_xticks(range(len(columns)), columns)
+    ax.set_yticks(range(len(rows)), [wrap(row, LABEL_WIDTH) for row in rows], va="center")
+    ax.tick_params(length=0, top=False, bottom=False, labeltop=True, labelbottom=False)
+    ax.spines[:].set_visible(False)
+
+
+def square(ax: Axes, row: int, column: int, text: str, *, colour: str, hatch: str = "", ink: str = "black") -> None:
+    """Draw a filled, possibly hatched square with its text in the middle, the hatch kept off the text."""
+    ax.add_patch(
+        Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, edgecolor=HATCH, hatch=hatch, linewidth=0)
+    )
+    ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=WHITE, linewidth=1.5))
+    around = {"facecolor": colour, "edgecolor": "none", "boxstyle": "square,pad=0.15"}
+    ax.text(column, row, text, ha="center", va="center", fontsize=style.SMALL, color=ink, bbox=around)

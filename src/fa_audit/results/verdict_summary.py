@@ -1,0 +1,44 @@
+"""Every run's verdicts in a few lines of text, read from tidy tables. Imports no pandas: the workflow starts fast."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from fa_audit.experiments.paths import tidy_file
+
+Row = Mapping[str, str]
+
+
+def verdict_lines(settings: Iterable[str]) -> Iterator[str]:
+    """Yield a heading per setting and a line per run and verdict, of the settings whose tidy table exists."""
+    for setting in settings:
+        path = Path(tidy_file("runs", setting))
+        if path.exists():
+            yield from ("", f"verdicts in {setting} (three-check; four-check):")
+            with path.open(encoding="utf-8", newline="") as stream:
+                yield from _lines(list(csv.DictReader(stream)))
+
+
+def _lines(rows: Iterable[Row]) -> Iterator[str]:
+    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row["run"], f"{row['three_check']}; {row['four_check']}"].append(row)
+    for (run, verdict), members in groups.items():
+        accuracy = f"accuracy {percent([row['accuracy'] for row in members])}"
+        frozen = percent([row["own_frozen_acc"] for row in members])
+        compared = f", {members[0]['baseline']} {frozen}" if frozen else ", no baseline"
+        yield f"  {run:<17} {verdict:<39} {accuracy}{compared}  seeds {', '.join(row['seed'] for row in members)}"
+
+
+def percent(fractions: Sequence[str]) -> str:
+    """Return the range of fractions in percent; fields that are empty count as absent.
+
+    >>> percent(["0.61", "0.68"]), percent(["0.985", "0.985"]), percent([""])
+    ('61-68 %', '98 %', '')
+    """
+    known = [float(fraction) for fraction in fractions if fraction]
+    ends = sorted({f"{100 * end:.0f}" for end in (min(known), max(known))}, key=float) if known else []
+    return f"{'-'.join(ends)} %" if ends else ""

@@ -1,0 +1,121 @@
+"""Report a workflow to a person: one line per finished job, failures in brief, a dry run as a table.
+
+Snakemake discovers the package by its name; profiles/default selects it with ``logger: fa-audit``. The option
+``--logger-fa-audit-plain`` prints Snakemake's own messages instead, which .snakemake/log/ holds in any case.
+"""
+
+import sys
+from dataclasses import dataclass, field
+from logging import INFO, LogRecord
+
+from snakemake_interface_logger_plugins.base import LogHandlerBase
+from snakemake_interface_logger_plugins.common import LogEvent
+from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
+
+from snakemake_logger_plugin_fa_audit.failures import Failures
+from snakemake_logger_plugin_fa_audit.progress import Progress, rule_and_job
+from snakemake_logger_plugin_fa_audit.summary import Summary
+
+# What the Snakefile logs for a reader carries this attribute; the table is printed after all else, as `LAST`.
+PART, LAST, STOPPED = "fa_audit", "table", "stopped"
+CHATTER = ("Assuming unrestricted shared filesystem usage.", "Exiting because a job execution failed.")
+
+
+@dataclass
+class LogHandlerSettings(LogHandlerSettingsBase):
+    """Options of the command line, each prefixed with ``--logger-fa-audit-``."""
+
+    plain: bool = field(default=False, metadata={"help": "Print Snakemake's own messages."})
+
+
+class LogHandler(LogHandlerBase):
+    """Print progress to standard error, and a dry run to standard output, as Snakemake does."""
+
+    writes_to_stream = True
+    writes_to_file = False
+    has_filter = False  # Snakemake's own: --quiet works
+    has_formatter = False
+    needs_rulegraph = False
+
+    def __post_init__(self) -> None:
+        self.stream = sys.stdout if self.common_settings.stdout else sys.stderr
+        self.progress, self.failures, self.summary = Progress(), Failures(), Summary()
+        self.running = False  # from here on Snakemake's messages are about its own work
+        self.last: list[str] = []
+        sys.excepthook = _interrupted_in_brief
+
+    def emit(self, record: LogRecord) -> None:
+        """Print what a record says to a reader, if anything."""
+        try:
+            for line in self.lines(record):
+                print(line, file=self.stream, flush=True)
+        except BrokenPipeError:
+            pass
+        except Exception:
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Print what comes last."""
+        if self.running and not self.failures.stopped:
+            print(*self.last, sep="\n", end="\n" if self.last else "", file=self.stream, flush=True)
+        self.last = []
+        super().close()
+
+    def lines(self, record: LogRecord) -> list[str]:
+        """Return the lines to print for a record."""
+        event, part = getattr(record, "event", None), getattr(record, PART, None)
+        self.running |= event == LogEvent.WORKFLOW_STARTED
+        if part == LAST:
+            self.last = [record.getMessage()]
+            return []
+        if self.settings.plain:
+            return [text] if (text := self.format(record)) and text != "None" else []
+        if part == STOPPED:
+            return [*self.failures.lines(), record.getMessage()]
+        if part or (event is None and not self.running):
+            return [] if record.getMessage().startswith(CHATTER) else [record.getMessage()]
+        return self.lines_of_event(event, record)
+
+    def lines_of_event(self, event: LogEvent | None, record: LogRecord) -> list[str]:
+        """Return the lines for what happens while Snakemake works."""
+        match event:
+            case LogEvent.RUN_INFO:
+                self.progress.plan(record.stats, record.created)
+            case LogEvent.JOB_INFO if self.common_settings.dryrun:
+                self.summary.add(record.rule_name, record.reason)
+            case LogEvent.JOB_INFO if record.output:  # a target has none
+                self.progress.start(record.jobid, rule_and_job(record.rule_name, record.wildcards), record.created)
+            case LogEvent.JOB_FINISHED:
+                return self.progress.finish(record.job_id, record.created)
+            case LogEvent.JOB_ERROR:
+                return self.failures.add(self.progress.give_up(record.jobid) or record.rule_name, record.log)
+            case LogEvent.GROUP_ERROR:
+                return [
+                    line
+                    for job in record.job_error_info
+                    for line in self.failures.add(self.progress.give_up(job["jobid"]) or job["rule_name"], job["log"])
+                ]
+            case LogEvent.ERROR:
+                return self.failures.error(record.getMessage())
+            case LogEvent.DEBUG_DAG | LogEvent.SHELLCMD:
+                return [self.format(record)]
+            case None:
+                return self.lines_of_message(record)
+        return []
+
+    def lines_of_message(self, record: LogRecord) -> list[str]:
+        """Return a warning or an error as it is; of Snakemake's chatter, what says how the work ends."""
+        text = record.getMessage()
+        if text.startswith("This was a dry-run"):
+            return self.summary.lines()
+        if text.startswith("Terminating processes"):
+            return self.failures.interrupt()
+        said = text.startswith("Nothing to be done") or (record.levelno > INFO and not text.startswith(CHATTER))
+        return [text] if said else []
+
+
+def _interrupted_in_brief(kind: type[BaseException], error: BaseException, trace: object) -> None:
+    if issubclass(kind, KeyboardInterrupt):  # while the jobs were planned: Snakemake itself catches it later
+        print("fa-audit: interrupted before the first job; run the same command again.", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)

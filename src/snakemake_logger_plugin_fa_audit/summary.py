@@ -1,0 +1,37 @@
+"""The jobs of a dry run, by rule."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+
+# A reason as Snakemake words it, up to the files or parameters that it names.
+REASON = re.compile(r"(?:^|; )([A-Z][^:;]*)")
+FOLLOWS = "input files updated by another job"  # left out beside a reason of the job's own
+
+
+class Summary:
+    """How many jobs each rule has to do, and why."""
+
+    def __init__(self) -> None:
+        self.jobs: Counter[str] = Counter()
+        self.reasons: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def add(self, rule: str, reason: str) -> None:
+        """Count a job; `reason` is Snakemake's, ``Missing output files: a, b; Code has changed since ...``."""
+        self.jobs[rule] += 1
+        reasons = [text.strip().lower() for text in REASON.findall(reason)]
+        self.reasons[rule].update([why for why in reasons if why != FOLLOWS] or reasons)
+
+    def lines(self) -> list[str]:
+        """Return a line per rule and the number of all jobs."""
+        width = max(map(len, self.jobs), default=0)
+        rows = [f"  {rule:<{width}}  {count:>6}  {self.why(rule)}" for rule, count in self.jobs.items()]
+        return [f"{self.jobs.total()} jobs to do:", *rows]
+
+    def why(self, rule: str) -> str:
+        """Return the reasons of a rule's jobs, with the number of jobs where it is not all of them."""
+        return "; ".join(
+            reason if count == self.jobs[rule] else f"{reason} ({count})"
+            for reason, count in self.reasons[rule].most_common()
+        )

@@ -1,0 +1,372 @@
+"""Break the product on purpose, one promise at a time: the tests named beside each mutation must notice.
+
+    python tests/mutations.py                      # all, each against the test files named for it: some minutes
+    python tests/mutations.py fa-transpose ...     # only these
+    python tests/mutations.py --all --jobs 8       # each against everything that `make test` runs: hours
+
+Works on copies in a temporary folder. Exit status: 0 all caught, 1 one is missed or no longer applies, 2 the tests fail
+without any mutation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+NOT_COPIED = {".git", ".venv", ".snakemake", "__pycache__", ".pytest_cache", ROOT / "results"}
+FAILED = 1  # pytest's exit status where a test fails; others mean that the tests did not run
+
+
+class Mutation(NamedTuple):
+    """One edit of the product.
+
+    Attributes:
+        file: relative to src/fa_audit, or to the root if it is not there.
+        old: text that stands exactly once in the file.
+        new: what replaces it.
+        breaks: the promise that it breaks.
+        tests: test files that must notice, without ``test_`` and ``.py``.
+    """
+
+    file: str
+    old: str
+    new: str
+    breaks: str
+    tests: str
+
+    @property
+    def path(self) -> Path:
+        """The file, relative to the root."""
+        inside = Path("src/fa_audit") / self.file
+        return inside if (ROOT / inside).exists() else Path(self.file)
+
+    def test_files(self) -> list[str]:
+        """The named test files, relative to the root."""
+        return [f"tests/test_{name}.py" for name in self.tests.split()]
+
+
+MUTATIONS: dict[str, Mutation] = {
+    name: Mutation(*parts)
+    for name, *parts in (
+        # --- methods: signs, scales, transposes, missing terms
+        ("fa-transpose", "methods/fa.py", "credit @ state[layer]", "credit @ state[layer].T",
+         "a_{l-1} = a_l B_l", "engine"),
+        ("fa-variance", "methods/fa.py", "width**-0.5", "width**-1.0", "entries of B are N(0, 1/d)", "engine"),
+        ("top-batch-mean", "methods/method.py", "(trace.top,))[0] / len(labels)", "(trace.top,))[0]",
+         "FA's output gradient is that of the batch mean", "engine"),
+        ("error-sign", "methods/method.py", "logits.softmax(dim=-1) - F", "logits.softmax(dim=-1) + F",
+         "e = softmax(logits) - y", "engine"),
+        ("dfa-variance", "methods/dfa.py", "network.classes**-0.5", "network.width**-0.5",
+         "entries of B are N(0, 1/C)", "engine"),
+        ("dfa-embedding", "methods/dfa.py", "error @ state[0].T)", "error @ state[len(blocks) - 1].T)",
+         "DFA teaches the embedding through B_0", "engine"),
+        ("drtp-shift", "methods/drtp.py", "1 / network.classes - one_hot", "-one_hot",
+         "the credits of all classes sum to zero", "methods"),
+        ("drtp-sign", "methods/drtp.py", "1 / network.classes - one_hot", "one_hot - 1 / network.classes",
+         "DRTP's credit descends the loss", "methods"),
+        ("usf-scale", "methods/usf.py", "** -0.5", "** -1.0", "feedback has magnitude 1/sqrt(fan_in)", "methods"),
+        ("usf-sign", "methods/usf.py", "weight.detach().sign()", "weight.detach().sign().abs()",
+         "feedback has the signs of the weights", "methods"),
+        ("frsf-magnitudes", "methods/frsf.py", ").abs() * fan_in", ") * fan_in",
+         "random magnitudes are not negative", "methods"),
+        ("brsf-redraw", "methods/brsf.py", "state.redraw(randomness)", "pass",
+         "magnitudes are drawn anew for every minibatch", "methods"),
+        ("kolen-pollack-gradient", "methods/kolen_pollack.py", "= weight.grad", "= -weight.grad",
+         "feedback weights make the forward weights' steps", "methods"),
+        ("kolen-pollack-decay", "methods/kolen_pollack.py", "decays_state: ClassVar[bool] = True",
+         "decays_state: ClassVar[bool] = False", "feedback weights decay as the forward weights do", "methods bridges"),
+        ("transport-forward-weight", "methods/transport.py", "function(x, self.feedback[weight],",
+         "function(x, weight,", "credit travels through the feedback weights", "methods"),
+        ("transport-changes-forward", "methods/transport.py", "value + (back - back.detach())", "back",
+         "feedback does not change what a block computes", "methods"),
+        ("ep-nudge-sign", "methods/ep.py", "+ beta * loss", "- beta * loss",
+         "the nudge lowers the loss", "equilibrium"),
+        ("ep-energy-half", "methods/ep.py", "strict=True)) / 2", "strict=True))",
+         "the energy is half the sum of squares", "equilibrium"),
+        ("ep-credit-sign", "methods/ep.py", "(h - nudged[layer]) / beta", "(nudged[layer] - h) / beta",
+         "EP's audited credit is a gradient", "equilibrium"),
+        ("ep-batch-mean", "methods/ep.py", "(len(phases) * len(labels))", "len(phases)",
+         "EP's objective is a mean over the batch", "equilibrium"),
+        ("state-bridge-target", "methods/state_bridge.py", "target = last / rms(last).clamp_min(SMALLEST_RMS)",
+         "target = last", "the state bridge fits h_L at unit rms", "bridges"),
+        ("state-bridge-labels", "methods/state_bridge.py", "labels.repeat(len(h))", "labels.repeat_interleave(len(h))",
+         "every sample is predicted with its own label", "bridges"),
+        ("credit-bridge-mean", "methods/credit_bridge.py", " - math.log(len(values))", "",
+         "the soft minimum is a log of a mean", "bridges"),
+        ("credit-bridge-average", "methods/credit_bridge.py", "lerp_(present, 1 - self.memory)",
+         "lerp_(present, self.memory)", "targets come from a slow average of the net", "bridges"),
+        ("credit-bridge-slope", "methods/credit_bridge.py", " + misses.square().mean()", "",
+         "V learns the true gradient at the top", "bridges"),
+        ("credit-bridge-noise", "methods/credit_bridge.py", "self.sigma * rms(following) * noise",
+         "self.sigma * noise", "noise is relative to the rms of the state", "bridges"),
+        ("credit-bridge-warm-up", "methods/credit_bridge.py", "progress >= self.warm_up", "progress > self.warm_up",
+         "the warm-up is the first fifth of the epochs", "bridges"),
+        ("bridge-depth", "methods/bridge.py", "max(len(vectors) - 1, 1)", "len(vectors)", "t_l = l / L", "bridges"),
+        # --- the engine
+        ("normalise-floor", "training/learner.py", "RMS_FLOOR = 1e-6", "RMS_FLOOR = 1e-9",
+         "r(a) = a / (rms(a) + 1e-6)", "engine"),
+        ("normalise-mean", "training/learner.py", "credit.square().mean(dim=-1, keepdim=True)",
+         "credit.square().sum(dim=-1, keepdim=True)", "r(a) divides by the root mean square", "engine"),
+        ("teaching-positions", "training/learner.py", "credit.numel() / output.numel() / len(credit)",
+         "1 / len(credit)", "the teaching signal is a mean over tokens and positions", "engine"),
+        ("penalty-weight", "training/learner.py", "learner.spec.penalty * residual_energy(residuals)",
+         "residual_energy(residuals)", "the penalty is weighted by lambda", "engine"),
+        ("penalty-features", "training/learner.py", "f.square().sum(1 if f.dim() == 4 else -1).mean()",
+         "f.square().mean()", "the penalty sums over features", "engine"),
+        ("frozen-learns", "training/learner.py", "requires_grad_(False)", "requires_grad_(True)",
+         "frozen blocks keep every bit", "engine batch_norm"),
+        ("frozen-statistics", "training/learner.py", "            block.eval()", "            block.train()",
+         "frozen blocks normalise by their initial statistics", "batch_norm"),
+        ("bridge-decay", "training/learner.py", "if self.method.decays_state else 0.0",
+         "if True else 0.0", "weight decay spares auxiliary nets", "bridges"),
+        ("statistics-twice", "networks/trace.py", "module.track_running_stats = False",
+         "module.track_running_stats = True", "BatchNorm sees every minibatch once", "batch_norm"),
+        ("schedule", "training/loop.py", "math.cos(math.pi * epoch / spec.epochs)",
+         "math.cos(math.pi * (epoch + 1) / spec.epochs)", "the learning rate follows a cosine from lr", "engine"),
+        ("random-targets", "training/loop.py",
+         "torch.randint(classes, labels.shape, generator=randomness).to(labels.device)", "labels",
+         "random targets leave nothing to learn", "engine"),
+        ("epochs-alike", "training/loop.py", "generator(spec.seed, purpose, epoch) for",
+         "generator(spec.seed, purpose) for",
+         "every epoch is shuffled anew", "engine"),
+        ("history-layer", "training/loop.py", "zip(block_credits(learner, *test[0]), truth.gradients)",
+         "zip(block_credits(learner, *test[0]), truth.gradients[1:])",
+         "the cosine compares with the gradient at the block's input", "engine"),
+        ("monitor-any", "training/monitor.py", "return all(", "return any(",
+         "a training ends when all checks of its monitor fire", "monitor"),
+        ("resume-optimiser", "training/checkpoint.py", '{"state": moments,', '{"state": {},',
+         "a resumed training has the optimiser's moments", "checkpoint"),
+        ("resume-stranger", "training/checkpoint.py", 'if about.get("fingerprint") != self.fingerprint:', "if False:",
+         "another run's resume file is not used", "checkpoint"),
+        ("checkpoint-altered", "training/checkpoint.py", "if not whole:", "if False:",
+         "an altered checkpoint is refused", "checkpoint"),
+        ("checkpoint-class", "training/checkpoint.py", 'stored.get("class", registered) != registered', "False",
+         "a file does not decide which class runs", "checkpoint"),
+        ("run-stale", "training/run_files.py", 'return facts["fingerprint"] == wanted', "return True",
+         "results of another run are not taken for this one's", "sidecar"),
+        # --- data
+        ("crop-range", "data/dataset.py", "2 * dataset.padding + 1", "2 * dataset.padding",
+         "crops begin at 0..2p", "data"),
+        ("crop-axes", "data/dataset.py", "windows[index, :, rows, columns]", "windows[index, :, columns, rows]",
+         "rows and columns of a crop are its own", "data"),
+        ("flip-axis", "data/dataset.py", "cropped[mirrored].flip(-1)", "cropped[mirrored].flip(-2)",
+         "images are mirrored left to right", "data"),
+        ("flip-always", "data/dataset.py", "0.5 if dataset.flip else 0.0", "1.0 if dataset.flip else 0.0",
+         "half of the images are mirrored", "data"),
+        ("normalise-shift", "data/dataset.py", ".sub_(mean", ".add_(mean", "(pixel / scale - mean) / std", "data"),
+        ("last-batch", "data/dataset.py", "order = torch.randperm(count, generator=generator)",
+         "order = torch.randperm(count, generator=generator)[: count - count % batch_size]",
+         "the last, smaller batch is trained on", "data"),
+        ("data-altered", "data/data_file.py", "    if altered:", "    if False:",
+         "an altered data file is refused", "data"),
+        # --- metrics and diagnostics
+        ("unit-scale", "core/metrics.py", "largest = rows.abs().amax(dim=-1, keepdim=True)",
+         "largest = rows.abs().amax(dim=-1, keepdim=True).clamp_min(1e-8)",
+         "a cosine has no epsilon", "metrics"),
+        ("median-norm", "core/metrics.py", "dim=-1).median()", "dim=-1).mean()",
+         "norms are medians over samples", "metrics protocol"),
+        ("clamped-precision", "core/metrics.py", "F.cosine_similarity(a.float(), b.float(), dim=-1)",
+         "F.cosine_similarity(a.double(), b.double(), dim=-1)", "the clamped cosine is torch's in float32", "metrics"),
+        ("pairwise-diagonal", "core/metrics.py", "(count * (count - 1))", "count**2",
+         "stability averages over pairs of different batches", "metrics protocol"),
+        ("growth-last", "audit/verdicts.py", 'fires("growth", max(growths),', 'fires("growth", growths[-1],',
+         "the largest growth of any block decides", "protocol"),
+        ("growth-limit", "core/thresholds.py", "growth: float = 50.0", "growth: float = 30.0",
+         "D1 fires above 50", "protocol documents"),
+        ("floor-limit", "core/thresholds.py", "reference: float = 1e-7", "reference: float = 1e-8",
+         "D2 fires below 1e-7", "protocol documents"),
+        ("depth-side", "core/thresholds.py", '"depth_margin": "below"', '"depth_margin": "above"',
+         "D3 fires below its margin", "protocol"),
+        ("strict-limit", "core/thresholds.py", "return value > limit", "return value >= limit",
+         "a value at its limit does not fire", "protocol"),
+        ("margin-rounding", "core/thresholds.py", "return round(accuracy - frozen, 9)", "return accuracy - frozen",
+         "a margin of exactly two points does not fire", "protocol"),
+        ("stability-layer", "audit/diagnostics.py", "max(1, (depth + 1) // 2)", "max(1, depth // 2)",
+         "stability is taken in the middle", "protocol"),
+        ("saturation-side", "audit/verdicts.py", "last.scale_free < thresholds.saturation",
+         "last.scale_free > thresholds.saturation", "saturated and collapsed references are told apart", "protocol"),
+        ("no-float64", "audit/diagnostics.py", "copy.deepcopy(network).double()", "copy.deepcopy(network)",
+         "gradients are recomputed in float64", "protocol"),
+        ("spatial-gradient", "networks/network.py", "else g.sum(dim=(2, 3))", "else g.mean(dim=(2, 3))",
+         "the gradient by a spatial mean is a sum over positions", "architectures contract"),
+        ("contract-token-mean", "networks/contract.py", "return g.sum(dim=1)", "return g.mean(dim=1)",
+         "the gradient by a token mean is a sum over tokens", "contract"),
+        ("contract-tolerance", "networks/contract.py", "if not error <= TOLERANCE:", "if False:",
+         "a model that breaks the contract is refused", "contract"),
+        ("described-skip", "networks/description.py", "states[-1] + point.detach() if added else point.detach()",
+         "point.detach()", "a skip outside the blocks is part of the states", "description"),
+        ("described-head", "networks/description.py", "self._check_head(x, seen)", "pass",
+         "a head that reads another vector is refused", "description_errors"),
+        ("modes-lost", "networks/trace.py", "module.training = training", "module.training = True",
+         "an audit restores every module's mode", "trace contract"),
+        # --- verdicts
+        ("three-check-or", "audit/verdicts.py", '{"D1", "D2"} <= set(fired)', '{"D1", "D2"} & set(fired)',
+         "D1 or D2 alone is a flag, not a failure", "protocol"),
+        ("unknown-passes", "audit/verdicts.py", ' not evaluated)" if unknown else "PASS"',
+         ' not evaluated)" if False else "PASS"', "an unevaluated check never counts as a pass", "protocol"),
+        ("four-check-stability", "audit/verdicts.py", '"c": checks.stability, "d"', '"d"',
+         "the four-check verdict has four checks", "protocol"),
+        ("non-finite-passes", "audit/verdicts.py", "if entry.fires] + ([] if finite else [NON_FINITE])",
+         "if entry.fires]", "NaN and infinities fail", "protocol contract"),
+        ("strict-baseline", "audit/verdicts.py", "baselines.own, baselines.own_name",
+         "baselines.bp, baselines.own_name",
+         "D3 compares with the method's own frozen baseline", "protocol audit"),
+        # --- credit metrics and the audit of a run
+        ("rho-sign", "audit/credit_metrics.py", "network.shift(h, length * v)", "network.shift(h, -length * v)",
+         "rho of the true gradient is 1", "credit_metrics"),
+        ("nudge-sign", "audit/credit_metrics.py", "normalised(credit)[None], -eta)", "normalised(credit)[None], eta)",
+         "a good credit's nudge lowers the loss", "credit_metrics"),
+        ("null-trained", "audit/credit_metrics.py", "replace(twin, state=state.double().to(x.device))", "twin",
+         "the null draws fresh feedback", "credit_metrics"),
+        ("null-spread", "audit/credit_metrics.py", "values.std().item()", "values.std(correction=0).item()",
+         "the spread of draws has ddof 1", "credit_metrics"),
+        ("deep-first", "audit/credit_metrics.py", "deep = blocks[1:]", "deep = blocks",
+         "the first block is not deep", "credit_metrics"),
+        ("drift-relative", "audit/credit_metrics.py", ".item() / start, n, n_valid)", ".item(), n, n_valid)",
+         "drift is relative to the initialisation", "credit_metrics"),
+        ("cosine-output", "audit/credit_metrics.py", '"cosine": cosine(a, g[layer]),',
+         '"cosine": cosine(a, g[layer + 1]),',
+         "published cosines compare at the block's input", "credit_metrics audit"),
+        ("stopped-baselines", "audit/run_audit.py", "own_acc = bp_frozen_acc = None", "pass",
+         "a stopped run is not compared with longer baselines", "monitor"),
+        ("weights-shape", "audit/model_audit.py", "own[key].shape != found[key].shape", "False",
+         "weights of another shape are named", "models"),
+        # --- specifications and the grid
+        ("default-lr", "experiments/spec.py", "lr: float = 1e-3", "lr: float = 2e-3",
+         "defaults are the paper's", "spec"),
+        ("digest-seed", "experiments/spec.py", "json.dumps(self.to_dict(), sort_keys=True)",
+         'json.dumps(self.to_dict() | {"seed": 0}, sort_keys=True)', "different runs have different digests", "spec"),
+        ("frozen-all", "experiments/spec.py", "depth if self.frozen < 0 else self.frozen", "self.frozen",
+         "'frozen' freezes every block", "spec"),
+        ("own-baseline", "experiments/grid.py", "Run(method=parse_run(run).method, frozen=-1)",
+         'Run(method="bp", frozen=-1)', "a run is compared with its own method's frozen network", "grid"),
+        ("baseline-monitor", "experiments/grid.py", '({"monitor": ()} if asked.is_baseline else {})', "{}",
+         "baselines train to the end", "grid monitor"),
+        ("missing-baseline", "experiments/grid.py", "for baseline in sorted(set(needed) - present):",
+         "for baseline in ():", "a missing baseline is refused", "grid"),
+        ("ladder-rungs", "experiments/grid.py", "for count in range(1, depth))", "for count in range(2, depth))",
+         "the ladder has a rung for every depth", "grid grid_blocks"),
+        # --- results
+        ("tidy-baseline", "results/tidy.py", '"own_frozen_acc": baselines.get("own")',
+         '"own_frozen_acc": baselines.get("bp")', "tables keep the two baselines apart", "audit tidy"),
+        ("tidy-stopped", "results/tidy.py", '{} if audit["stopped_after"] else audit["baseline_runs"]',
+         'audit["baseline_runs"]', "tables leave out a stopped run's baselines", "tidy monitor"),
+        ("sample-deviation", "results/statistics.py", "array.std(ddof=1)", "array.std(ddof=0)",
+         "deviations have divisor n - 1", "statistics"),
+        ("rank-best", "results/statistics.py", "ascending=False", "ascending=True", "the best run comes first",
+         "statistics"),
+        ("scorecard-errors", "results/scorecard.py", "STANDARD_ERRORS = 3", "STANDARD_ERRORS = 6",
+         "a mean is reproduced within three standard errors", "scorecard"),
+        ("scorecard-factor", "results/scorecard.py", "max(ratio, 1 / ratio)", "ratio",
+         "a magnitude is reproduced within a factor, above or below", "scorecard"),
+        ("scorecard-order", "results/scorecard.py", "_above(one, other) for one, other in pairwise(means.values())",
+         "True for one, other in pairwise(means.values())", "means fall in the published order", "scorecard"),
+        ("table-seeds", "results/tables/formats.py", "if cell.measured < cell.of else", "if False else",
+         "a number that not all seeds have says how many do", "table_formats tables"),
+        ("table-verdicts", "results/tables/rows.py", "list(counts.values()) == [seeds]", "len(counts) == 1",
+         "a verdict of some seeds is not printed as that of all", "table_kinds tables"),
+        ("figure-hollow", "results/figures/lines.py", "((~hollow, look.colour), (hollow, \"white\"))",
+         "((~hollow, look.colour), (hollow, look.colour))", "cosines with a collapsed reference are hollow",
+         "figures_layers figures"),
+        ("figure-worst", "results/figures/verdict_matrix.py", '(three == "FAIL").any()', '(three == "FAIL").all()',
+         "one failed seed makes a failed cell", "figures_verdicts"),
+        ("figure-infinite", "results/figures/lines.py", "measured.size and np.isfinite(measured).all()",
+         "measured.size", "a mean over an infinite value is no point", "figures figures_layers"),
+        # --- files and the workflow
+        ("not-atomic", "core/files.py", "part.replace(path)", "path.write_bytes(part.read_bytes()[:-1])",
+         "files appear whole", "files"),
+        ("json-nan", "core/files.py", "allow_nan=False", "allow_nan=True", "JSON files hold no NaN", "files"),
+        ("code-digest", "workflow_scripts/_code.py", "sorted(_content(path) for path in code_files(*entries))",
+         "[]", "an edit of a method retrains its runs", "workflow_methods"),
+    )
+}  # fmt: skip
+
+
+def problems() -> list[str]:
+    """Return why mutations no longer apply: their text does not stand exactly once, or a test file is gone."""
+    found = []
+    for name, mutation in MUTATIONS.items():
+        times = (ROOT / mutation.path).read_text(encoding="utf-8").count(mutation.old)
+        if times != 1:
+            found.append(f"{name}: {mutation.path} has {mutation.old!r} {times} times; expected once.")
+        found += [f"{name}: no {test}." for test in mutation.test_files() if not (ROOT / test).exists()]
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="mutations; default all")
+    parser.add_argument("--all", action="store_true", help="run everything that `make test` runs")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutations at a time (default 1)")
+    options = parser.parse_args()
+    if lines := problems():
+        print("\n".join(lines))
+        return 1
+    if unknown := set(options.names) - set(MUTATIONS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    with tempfile.TemporaryDirectory() as folder:
+        return _run(options.names or list(MUTATIONS), options.all, _copies(Path(folder), options.jobs))
+
+
+def _copies(folder: Path, count: int) -> list[Path]:
+    copies = [folder / str(index) for index in range(count)]
+    for copy in copies:
+        shutil.copytree(ROOT, copy, symlinks=True, ignore=_not_copied)
+    return copies
+
+
+def _not_copied(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if {name, Path(folder, name)} & NOT_COPIED]
+
+
+def _run(names: list[str], everything: bool, copies: list[Path]) -> int:
+    wanted = {name: ["tests"] if everything else MUTATIONS[name].test_files() for name in names}
+    if _tests(copies[0], sorted({test for tests in wanted.values() for test in tests})):
+        print("the tests fail without any mutation: mend them first")
+        return 2
+    free: SimpleQueue[Path] = SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+    with ThreadPoolExecutor(len(copies)) as pool:
+        caught = dict(pool.map(lambda name: (name, _caught(name, wanted[name], free)), names))
+    missed = [name for name in names if not caught[name]]
+    print(f"{len(names) - len(missed)} of {len(names)} caught" + (f"; missed: {', '.join(missed)}" if missed else ""))
+    return 1 if missed else 0
+
+
+def _caught(name: str, tests: list[str], free: SimpleQueue[Path]) -> bool:
+    """Apply a mutation to a free copy, run tests there, and undo it."""
+    mutation, copy = MUTATIONS[name], free.get()
+    path = copy / mutation.path
+    original = path.read_text(encoding="utf-8")
+    try:
+        path.write_text(original.replace(mutation.old, mutation.new), encoding="utf-8")
+        status = _tests(copy, tests)
+    finally:
+        path.write_text(original, encoding="utf-8")
+        free.put(copy)
+    outcome = {0: "MISSED", FAILED: "caught"}.get(status, f"NOT RUN (pytest's status {status})")
+    print(f"{outcome}  {name}: {mutation.breaks}", flush=True)
+    return status == FAILED
+
+
+def _tests(copy: Path, tests: Iterable[str]) -> int:
+    """Run test files in a copy until the first failure; returns pytest's exit status."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    # No bytecode: a file that changes twice within a second would be read from the cache.
+    clean = os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(command, cwd=copy, env=clean, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""The logger fa-audit, fed with records as Snakemake writes them."""
+
+import io
+import logging
+from types import SimpleNamespace
+
+import pytest
+from snakemake_interface_logger_plugins.common import LogEvent
+from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
+from snakemake_interface_logger_plugins.tests import MockOutputSettings
+
+PLUGIN = LoggerPluginRegistry().get_plugin("fa-audit")
+
+
+class Terminal:
+    """A handler, a clock, and what was printed."""
+
+    def __init__(self, *, plain: bool = False, dryrun: bool = False) -> None:
+        common = MockOutputSettings()
+        common.dryrun = dryrun
+        self.handler = PLUGIN.log_handler(common, PLUGIN.settings_cls(plain=plain))
+        self.handler.stream = self.out = io.StringIO()
+        self.now = 0.0
+        self.log(event=LogEvent.WORKFLOW_STARTED)
+
+    def log(self, text=None, level=logging.INFO, **extra) -> str:
+        """Log a record; returns what that printed."""
+        before = len(self.out.getvalue())
+        record = logging.makeLogRecord({"msg": text, "levelno": level, "created": self.now} | extra)
+        self.handler.emit(record)
+        return self.out.getvalue()[before:]
+
+    def plan(self, **stats):
+        self.log("Job stats: ...", event=LogEvent.RUN_INFO, stats=stats | {"total": sum(stats.values())})
+
+    def start(self, job, rule="train_network", **more):
+        wildcards = {"setting": "demo", "run": "dfa", "seed": str(job)}
+        record = {"jobid": job, "rule_name": rule, "wildcards": wildcards, "output": ["x"], "reason": ""} | more
+        self.log(event=LogEvent.JOB_INFO, **record)
+
+    def finish(self, job) -> str:
+        return self.log("Finished jobid", event=LogEvent.JOB_FINISHED, job_id=job)
+
+    def fail(self, job, log) -> str:
+        self.log("RuleException:\nCalledProcessError in file x:\nexit status 1", logging.ERROR, event=LogEvent.ERROR)
+        return self.log("Error in rule", logging.ERROR, event=LogEvent.JOB_ERROR, jobid=job,
+                        rule_name="train_network", log=[str(log)])  # fmt: skip
+
+
+def test_a_finished_job_is_a_line_with_run_seed_setting_share_and_time_to_go():
+    terminal = Terminal()
+    terminal.plan(train_network=10, all=1)
+    lines = []
+    for job in range(0, 10, 2):  # two at a time, ten seconds each
+        terminal.start(job)
+        terminal.start(job + 1)
+        terminal.now += 10
+        lines += [terminal.finish(job), terminal.finish(job + 1)]
+    terminal.start(99, "all", output=[])
+    assert terminal.finish(99) == ""
+    assert " ".join(lines[3].split()) == "36% 0:35 to go train network dfa seed 3 demo"
+    assert [line.count("\n") for line in lines] == 10 * [1] and lines[-1].startswith("100%")
+    assert "to go" not in lines[0]  # too early to say
+
+
+def test_snakemakes_chatter_is_left_out_and_warnings_are_not():
+    terminal = Terminal()
+    for text in ("Building DAG of jobs...", "Provided cores: 2", "Select jobs to execute..."):
+        assert terminal.log(text) == ""
+    assert terminal.log("careful", logging.WARNING) == "careful\n"
+    assert terminal.log("Nothing to be done (all ...).") == "Nothing to be done (all ...).\n"
+    assert terminal.log("verdicts", fa_audit="results") == "verdicts\n"
+
+
+def test_failures_end_in_ten_lines_with_run_cause_and_command(tmp_path, monkeypatch):
+    monkeypatch.setenv("FA_AUDIT_COMMAND", "make demo")
+    terminal = Terminal()
+    terminal.plan(train_network=9, all=1)
+    for job in range(6):
+        (tmp_path / f"{job}.log").write_text(f"2026-01-01 00:00:00,123  start\n2026-01-01 00:00:01,123  bad {job}\n\n")
+        terminal.start(job)
+    said = [terminal.fail(job, tmp_path / f"{job}.log") for job in range(5)]
+    assert said[0] == "FAILED  train network dfa seed 0 demo: bad 0\n"
+    assert "exit status 1" in terminal.fail(5, tmp_path / "absent.log")
+    end = terminal.log("  messages   x", fa_audit="stopped").splitlines()
+    assert len(end) <= 10 and "6 jobs failed" in end[1] and end[2] == "  train network dfa seed 0 demo: bad 0"
+    assert "  and 4 more" in end and end[-2:] == ["  to go on   make demo", "  messages   x"]
+    assert terminal.log("WorkflowError:\nAt least one job ...", logging.ERROR, event=LogEvent.ERROR) == ""
+
+
+def test_jobs_that_the_user_stopped_did_not_fail(tmp_path):
+    terminal = Terminal()
+    terminal.start(1)
+    assert "stopping" in terminal.log("Terminating processes on user request, this might take some time.")
+    assert terminal.fail(1, tmp_path / "absent.log") == ""
+    end = terminal.log("  messages   x", fa_audit="stopped").splitlines()
+    assert len(end) <= 5 and end[1] == "fa-audit: stopped."
+
+
+def test_a_failed_group_names_each_of_its_jobs(tmp_path):
+    terminal = Terminal()
+    (tmp_path / "a.log").write_text("no room\n")
+    jobs = [{"jobid": 1, "rule_name": "train_network", "log": [str(tmp_path / "a.log")]}]
+    assert "train_network: no room" in terminal.log("x", event=LogEvent.GROUP_ERROR, job_error_info=jobs)
+
+
+def test_a_dry_run_counts_jobs_and_reasons_and_ends_with_the_table():
+    terminal = Terminal(dryrun=True)
+    assert terminal.log("TABLE", fa_audit="table") == ""
+    for job, reason in enumerate(
+        ("Missing output files: a, b; Input files updated by another job: c", "Missing output files: d",
+         "Params have changed since last execution: before; After", "Input files updated by another job: e")
+    ):  # fmt: skip
+        terminal.start(job, reason=reason)
+    said = terminal.log("This was a dry-run (flag -n). The order ...")
+    assert said.splitlines()[0] == "4 jobs to do:" and len(said.splitlines()) == 2
+    assert "train_network       4  missing output files (2); params have changed" in said
+    terminal.handler.close()
+    assert terminal.out.getvalue().endswith("\nTABLE\n")
+
+
+def test_plain_prints_what_snakemake_itself_would():
+    terminal = Terminal(plain=True)
+    terminal.handler.setFormatter(SimpleNamespace(format=lambda record: f"as is: {record.msg}"))
+    assert terminal.log("Building DAG of jobs...") == "as is: Building DAG of jobs...\n"
+
+
+@pytest.mark.parametrize("event", list(LogEvent))
+def test_no_record_whatever_it_lacks_stops_the_logger(event, monkeypatch):
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    Terminal().log("x", event=event)

@@ -1,0 +1,71 @@
+"""Limits of GPU jobs, checked before the first job: Snakemake starts any number of them where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fa_audit.core.errors import AuditError
+from fa_audit.core.gpu import SHARING, jobs_per_gpu, visible_gpu_count
+
+USUAL = 4  # the limit in profiles/slurm
+
+
+def asks_for_gpu(resources: Mapping[str, object]) -> bool:
+    """Return whether a job with these resources is given a GPU, or a share of one by ``gres``."""
+    return bool(resources.get("gpu")) or str(resources.get("gres")).lstrip("\"'").startswith(("gpu", "shard"))
+
+
+def check_limit(limits: Mapping[str, object]) -> None:
+    """Check that Snakemake starts no more GPU jobs at once than the GPUs of this machine take.
+
+    Args:
+        limits: of all resources; a resource that is not in it is not limited.
+
+    Raises:
+        AuditError: there is no limit of gpu, or it is too large.
+    """
+    limit, gpus, jobs = limits.get("gpu"), visible_gpu_count(), jobs_per_gpu()
+    if limit is None:
+        raise AuditError(
+            "no limit of GPU jobs: --resources and other profiles replace the limit of profiles/default. Add"
+            f" --resources gpu={gpus * jobs} (gpu=0: compute on the CPU)."
+        )
+    if limit > gpus * jobs:
+        raise AuditError(
+            f"--resources gpu={limit}: found room for {gpus * jobs} (GPUs: {gpus}, jobs on each: {jobs}). Use"
+            f" --resources gpu={gpus * jobs}, or set {SHARING}, so that several jobs share a GPU."
+        )
+
+
+def check_cluster_limits(asked: Mapping[str, Mapping[str, object]], limits: Mapping[str, object]) -> str:
+    """Check that something limits how many GPUs of a cluster are asked for at once; return the limits in words.
+
+    Args:
+        asked: resources of every rule that may be sent, before limits are applied to them.
+        limits: as for `check_limit`.
+
+    Raises:
+        AuditError: a rule asks for GPUs without a limit.
+    """
+    caps = {_cap(rule, resources, limits) for rule, resources in asked.items() if asks_for_gpu(resources)}
+    return " and ".join(f"at most {limits[cap]} GPUs at a time ({cap})" for cap in sorted(caps)) or "their CPUs"
+
+
+def _cap(rule: str, resources: Mapping[str, object], limits: Mapping[str, object]) -> str:
+    cap = "gpu" if resources.get("gpu") else "cards"
+    if not resources.get(cap):
+        raise AuditError(
+            f"profiles/slurm: set-resources gives rule {rule} a gres '{resources.get('gres')}' and no {cap}, so that"
+            f" nothing limits how many GPUs are asked for at once. Write {cap}: 1 beside it."
+        )
+    if limits.get(cap) is None:
+        raise AuditError(
+            f"no limit of GPUs ({cap}): --resources and other profiles replace the limit of profiles/slurm. Add"
+            f" --resources {cap}={USUAL}."
+        )
+    if limits[cap] == 0:
+        raise AuditError(
+            f"{cap}=0 in --resources does not reach the jobs on a cluster's nodes. To compute on its CPUs, replace it"
+            " by --set-resources train_network:gpu=0 audit_network:gpu=0 audit_model:gpu=0"
+        )
+    return cap
