@@ -71,7 +71,7 @@ class LogHandler(LogHandlerBase):
         if self.settings.plain:
             return [text] if (text := self.format(record)) and text != "None" else []
         if part == STOPPED:
-            return [*self.failures.lines(), record.getMessage()]
+            return self.failures.lines(record.getMessage())
         if part or (event is None and not self.running):
             return [] if record.getMessage().startswith(CHATTER) else [record.getMessage()]
         return self.lines_of_event(event, record)
