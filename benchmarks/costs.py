@@ -26,7 +26,6 @@ from statistics import median
 from typing import Any
 
 import torch
-import yaml
 
 from fa_audit.audit.credit_metrics import measure_credits
 from fa_audit.audit.diagnose import BATCH_SIZE, BATCHES, diagnose
@@ -34,6 +33,7 @@ from fa_audit.core.files import write_json
 from fa_audit.core.numerics import set_numerics
 from fa_audit.core.randomness import generator
 from fa_audit.data.dataset import Dataset, evaluation_batches, pad, training_batches
+from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import NETWORK, network_of
 from fa_audit.experiments.grid import Grid, read_grid
 from fa_audit.experiments.spec import RunSpec
@@ -72,8 +72,7 @@ def main() -> None:
 
 def networks(configfile: Path) -> dict[str, RunSpec]:
     """One specification, trained by backpropagation, for every different network of a configuration."""
-    schema = yaml.safe_load((ROOT / "schemas/config.schema.yaml").read_text())
-    grid: Grid = read_grid(yaml.safe_load(configfile.read_text()), schema)
+    grid: Grid = read_grid(load_config(configfile)[0])
     specs = {}
     for cell in grid.all_cells():
         spec = grid.settings[cell[0]].spec(*cell[1:])

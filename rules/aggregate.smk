@@ -22,7 +22,6 @@ rule tidy_setting:
         mem_mb=1000,
         runtime=15,
     params:
-        cells=lambda wildcards: audited(wildcards.setting),
         upstream=lambda wildcards: LINEAGE.audits(audited(wildcards.setting)),
     script:
         "../workflow_scripts/tidy_setting.py"

@@ -3,7 +3,6 @@ rule build_scorecard:
     input:
         audits=run_files("audits", "json", published_keys()),
         published=FILE,
-        schemas=PUBLISHED_SCHEMAS,
         code=code_files(*stage("build_scorecard")),
     output:
         csv=report(

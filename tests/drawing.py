@@ -1,71 +1,45 @@
-"""Made-up networks to draw, and what every figure must satisfy."""
+"""What is drawn in a figure, and whether a person can read it."""
 
 import itertools
 
 import numpy as np
-import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.text import Text
+from matplotlib.text import Annotation, Text
 
-from fa_audit.experiments.spec import parse_run
 from fa_audit.results.figures import style
-from fa_audit.results.tidy import Tidy
 
-SEEDS = (42, 123, 456)
-LONG = "credit_bridge+penalty1e-2+random_targets"
-#            accuracy  own  growth  ||h_L|| ||g_L|| stability
-HEALTHY, EXPLODED = (0.56, 0.39, 1.5, 40.0, 2e-3, 0.05), (0.31, 0.35, 1e4, 1e6, 2e-9, 0.45)
-FOUR = {"bp": HEALTHY, "fa": (0.40, 0.35, 700.0, 2e4, 3e-6, 0.1), "dfa": EXPLODED, "dfa+penalty1e-2": HEALTHY}
-ELEVEN = dict(
-    zip(["bp", "fa", "dfa", "ep", LONG, *(LONG.replace("+", f"_{i}+", 1) for i in range(6))], [HEALTHY, EXPLODED] * 6)
-)
 TITLE = "Residual MLP (d = 256, L = 4) on CIFAR-10"
 
 
-def tables(kinds, *, epochs=12, seeds=SEEDS, setting="main", depth=4):
-    """Runs and trajectories of made-up networks."""
-    rows, history = [], []
-    for (rank, (run, kind)), seed in itertools.product(enumerate(kinds.items()), seeds):
-        accuracy, own, growth, hidden, gradient, stability = kind
-        shift = 1 + 0.01 * rank + seed / 1e4
-        key = {"setting": setting, "run": run, "seed": seed}
-        rows.append(key | {"depth": depth, "penalty": parse_run(run).penalty,
-                           "accuracy": accuracy - 0.01 * rank + seed / 1e5, "own_frozen_acc": own + seed / 1e5,
-                           "bp_frozen_acc": 0.39 - seed / 1e5, "max_growth": growth * shift,
-                           "grad_norm_last": gradient * shift, "stability": stability * shift,
-                           "deep_cosine": accuracy - 0.3 * shift, "deep_rho": accuracy - 0.35 * shift,
-                           "first_scale_flag": min(4, epochs) if growth > 50 else None,
-                           "first_reference_flag": min(7, epochs) if gradient < 1e-7 else None})  # fmt: skip
-        for epoch, layer in itertools.product(range(1, epochs + 1), range(depth + 1)):
-            part = layer / depth * epoch / epochs
-            history.append(key | {"epoch": epoch, "layer": layer, "hidden_norm": 15 * (hidden / 15) ** part * shift,
-                                  "grad_norm": 1e-3 * (gradient / 1e-3) ** part * shift,
-                                  "test_accuracy": accuracy * epoch / epochs * shift})  # fmt: skip
-    return pd.DataFrame(rows), pd.DataFrame(history)
-
-
-def layers_of(runs, *, depth=4):
-    """Per-layer tables of the same networks: the cosine falls from block to block, the last state has none."""
-    rows = []
-    for run in runs.itertuples():
-        for layer in range(depth + 1):
-            cosine = run.deep_cosine + 0.3 - 0.1 * layer if layer < depth else np.nan
-            gradient = 1e-3 * (run.grad_norm_last / 1e-3) ** min(1, 2 * layer / depth)
-            rows.append({"setting": run.setting, "run": run.run, "seed": run.seed, "layer": layer,
-                         "cosine": cosine, "grad_norm": gradient})  # fmt: skip
-    return pd.DataFrame(rows)
-
-
-def tidy_of(runs, history=None, layers=None):
-    """The tables as a figure gets them, the settings in the order of their rows."""
-    empty = pd.DataFrame(columns=["setting"])
-    parts = (empty if layers is None else layers, empty if history is None else history)
-    return Tidy(tuple(runs["setting"].unique()), runs, *parts)
+def drawn(module, tidy, **options):
+    return module.draw(tidy, **{"title": TITLE, "labels": {}} | options)
 
 
 def lines(ax, label):
     """Data of the lines with a label, in the order of drawing."""
     return [line.get_xydata() for line in ax.lines if line.get_label() == label]
+
+
+def markers(ax, label):
+    """x, y and whether it is hollow, of every marker with a label."""
+    return sorted(
+        (x, y, line.get_markerfacecolor() == "white")
+        for line in ax.lines
+        if line.get_label() == label
+        for x, y in line.get_xydata()
+        if not np.isnan(y)
+    )
+
+
+def legend_of(figure):
+    """The entries of the only legend."""
+    (legend,) = figure.legends
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def shades(ax):
+    """Lower and upper end of the first shaded band."""
+    return sorted([ax.patches[0].get_y(), ax.patches[0].get_y() + ax.patches[0].get_height()])
 
 
 def texts(figure):
@@ -75,7 +49,11 @@ def texts(figure):
         figure.draw(renderer)
         found = figure.findobj(lambda artist: isinstance(artist, Text) and artist.get_visible() and artist.get_text())
         hidden = {id(label) for ax in figure.axes for label in _outside(ax)}
-        return [(t.get_text(), t.get_window_extent(renderer)) for t in found if id(t) not in hidden]
+        return [(t, t.get_window_extent(renderer)) for t in found if id(t) not in hidden]
+
+
+def words(figure):
+    return [text.get_text() for text, _ in texts(figure)]
 
 
 def _outside(ax):
@@ -89,31 +67,24 @@ def _outside(ax):
 
 
 def assert_readable(figure):
-    """No text touches another one, the data of a panel or the edge of the page."""
+    """No text is cut or touches another; one that stands in a panel of squares lies inside, others off the data."""
     found, page = texts(figure), figure.bbox
-    assert len(found) > 10
+    assert len(found) > 7
+    inner = {id(text): ax for ax in figure.axes for text in ax.texts if not isinstance(text, Annotation)}
     for text, box in found:
-        inside = page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1
-        assert inside, f"{text!r} is cut"
+        assert page.x0 <= box.x0 and box.x1 <= page.x1, f"{text.get_text()!r} is cut"
+        assert page.y0 <= box.y0 and box.y1 <= page.y1, f"{text.get_text()!r} is cut"
         for ax in figure.axes:
             data = ax.get_window_extent()
-            assert not _overlap(box, data), f"{text!r} lies on the data of {ax.get_title(loc='left')!r}"
+            if inner.get(id(text)) is ax:
+                assert data.x0 <= box.x0 and box.x1 <= data.x1, f"{text.get_text()!r} leaves its panel"
+            else:
+                assert not _overlap(box, data), f"{text.get_text()!r} lies on {ax.get_title(loc='left')!r}"
     for (text, box), (other, other_box) in itertools.combinations(found, 2):
-        assert not _overlap(box, other_box), f"{text!r} and {other!r} overlap"
+        assert not _overlap(box, other_box), f"{text.get_text()!r} and {other.get_text()!r} overlap"
 
 
 def _overlap(a, b):
     slack = 0.5  # pixels
     wide, high = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
     return wide > slack and high > slack
-
-
-def everything(figure):
-    """The data of every line in the order of drawing, for comparisons of whole figures."""
-    return [(line.get_label(), np.array(line.get_xydata()).tolist()) for ax in figure.axes for line in ax.lines]
-
-
-def legend_of(figure):
-    """The entries of the only legend."""
-    (legend,) = figure.legends
-    return [text.get_text() for text in legend.get_texts()]

@@ -15,7 +15,6 @@ from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.grid import read_grid
 
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-SCHEMA = yaml.safe_load((ROOT / "schemas/config.schema.yaml").read_text())
 LIMITS = DiagnosticThresholds()
 
 
@@ -37,8 +36,8 @@ RESCUED = stated(r"residual penalty of 1e-2 keeps the growth below (\d+)x")
 
 def test_readme_counts_the_demos_networks_and_names_its_files():
     config = load("demo")
-    grid = read_grid(config, SCHEMA)
-    assert stated(r"trains and audits (\d+) networks") == len(list(grid.all_cells())) - len(grid.twins)
+    grid = read_grid(config)
+    assert stated(r"trains and audits (\d+) networks") == len(list(grid.all_cells())) - len(grid.duplicate_runs)
     assert "on each of three seeds" in README and len(grid.setting("demo").seeds) == 3
     for kind, name in re.findall(r"`results/(figures|tables)/(\w+)\.\w+`: (?:growth|state|why|the same)", README):
         assert name in config[kind]
@@ -49,7 +48,7 @@ def test_the_gallery_has_every_figure_and_table_of_the_demo_and_every_method_of_
 
     demo, gallery = load("demo"), load("gallery")
     assert all(demo[kind].keys() <= gallery[kind].keys() for kind in ("figures", "tables"))
-    grid = read_grid(gallery, SCHEMA)
+    grid = read_grid(gallery)
     assert {run.partition("+")[0] for setting in grid.settings.values() for run in setting.runs} == set(METHODS)
     assert not demo["settings"].keys() & gallery["settings"].keys()  # their results lie side by side
 

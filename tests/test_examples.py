@@ -6,12 +6,9 @@ from importlib import import_module
 import pytest
 
 MODULES = [
-    "audit.diagnose",
-    "core.errors",
-    "core.metrics",
-    "core.thresholds",
-    "networks.contract",
-]
+    "audit.diagnose", "core.errors", "core.metrics", "core.thresholds", "experiments.config_file", "experiments.grid",
+    "experiments.paths", "experiments.plan", "experiments.spec", "networks.contract", "results.verdict_summary",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -1,261 +1,185 @@
-"""Figures: what is drawn equals the data, nothing overlaps or is cut, the same figure is the same file."""
+"""What every figure promises: nothing overlaps or is cut, limits are drawn, the same tables are the same file."""
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import matplotlib
 import numpy as np
 import pytest
-from drawing import (
-    ELEVEN,
-    EXPLODED,
-    FOUR,
-    HEALTHY,
-    LONG,
-    SEEDS,
-    TITLE,
-    assert_readable,
-    legend_of,
-    lines,
-    tables,
-    texts,
-    tidy_of,
-)
+from drawing import TITLE, assert_readable, legend_of, lines, shades, words
+from made_up_runs import EXPLODED, LONG, SEEDS, backwards, network, several, tidy_of
 from matplotlib.figure import Figure
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.registry import load
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.methods import METHODS
-from fa_audit.results.figures import FIGURES, audit_overview, style, trajectories
+from fa_audit.results.figures import FIGURES, FIGURES_OF_ONE, style
+from fa_audit.results.figures.text_grid import wrap
 
 ORIGIN = "commit abc1234; spec 5678"
+FOUR = {"bp": {}, "fa": {"accuracy": 0.4, "max_growth": 700.0, "first_scale_flag": 2}, "dfa": EXPLODED,
+        "dfa+penalty1e-2": {"accuracy": 0.55}}  # fmt: skip
+NAMES = ["bp", "dfa", *(LONG.replace("+", f"_{i}+", 1) for i in range(9))]
+ELEVEN = {name: EXPLODED if rank % 2 else {} for rank, name in enumerate(NAMES)}
+ODD = {"dfa": r"α–β & 50 % #1 ~^\x{}", "main": "Ünïcödé_setting: 100 % $\\lambda$"}  # noqa: RUF001
 
 
-def overview(runs, history, **options):
-    return audit_overview.draw(tidy_of(runs, history), **{"title": TITLE, "labels": {}} | options)
+def settings_of(kind, runs, count=3, **options):
+    """As many settings as a kind shows, of different depth."""
+    depths = {f"a_setting_with_a_long_name_{depth}": depth for depth in (2, 4, 12, 6)[:count]}
+    if kind in FIGURES_OF_ONE or count == 1:
+        return tidy_of(several(runs, **options))
+    return tidy_of(*(several(runs, setting=name, depth=depth, **options) for name, depth in depths.items()))
 
 
-def curves(runs, history, **options):
-    return trajectories.draw(tidy_of(runs, history), **{"title": TITLE, "labels": {}} | options)
+def figure_of(kind, tidy, **options):
+    return load("figure", FIGURES, kind)(tidy, **{"title": TITLE, "labels": {}} | options)
 
 
-def test_registry_leads_to_the_figures_without_importing_them():
-    assert load("figure", FIGURES, "audit_overview") is audit_overview.draw
-    assert load("figure", FIGURES, "trajectories") is trajectories.draw
-    code = (
-        "import sys, fa_audit.results.figures, fa_audit.results.tables;"
-        " sys.exit(bool({'matplotlib', 'pandas'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+@pytest.fixture(scope="session")
+def four():
+    """Every kind drawn once."""
+    return {kind: figure_of(kind, settings_of(kind, FOUR)) for kind in FIGURES}
 
 
-def test_styles_follow_from_the_names_alone():
-    names = [f"run{i:02d}" for i in range(77 - len(METHODS))]
-    styles = style.run_styles(names)
-    assert styles == style.run_styles(reversed(names))
-    assert len({(look.colour, look.marker) for look in styles.values()}) == 77
+@pytest.mark.parametrize("kind", FIGURES)
+def test_no_text_overlaps_or_is_cut(four, kind):
+    assert_readable(four[kind])
+    crowd = settings_of(kind, ELEVEN, 4, seeds=SEEDS[:2])
+    assert_readable(figure_of(kind, crowd, title=" ".join([TITLE] * 4), labels=ODD))
+    one = settings_of(kind, {"dfa" if kind == "depth_ladder" else LONG: EXPLODED}, 1, losses=(2.0,))
+    assert_readable(figure_of(kind, one, labels=ODD))
 
 
-def test_a_method_looks_the_same_in_every_figure_and_no_other_looks_like_it():
-    few, many = style.run_styles(["dfa", "bp"]), style.run_styles(["a", "dfa+penalty1e-2", "dfa", "fa", "bp"])
-    assert (few["bp"], few["dfa"]) == (many["bp"], many["dfa"])
-    assert len({(look.colour, look.line) for look in many.values()}) == len(METHODS) + 2
-
-
-def test_points_and_means_equal_the_data():
-    runs, history = tables(FOUR)
-    columns = ("max_growth", "grad_norm_last", "stability", "accuracy")
-    for ax, column in zip(overview(runs, history).axes, columns, strict=True):
-        for position, run in enumerate(["bp", "dfa+penalty1e-2", "fa", "dfa"]):
-            (points,) = lines(ax, run)
-            expected = runs.loc[runs["run"] == run, column].tolist()
-            assert points[:, 1].tolist() == expected
-            assert np.abs(points[:, 0] - position).max() < 0.5
-        means = [bar.get_segments()[0] for bar in ax.collections if bar.get_label() == "mean"]
-        assert [mean[0, 1] for mean in means] == pytest.approx(
-            runs.groupby("run")[column].mean()[["bp", "dfa+penalty1e-2", "fa", "dfa"]].tolist()
-        )
-
-
-def test_runs_stand_in_the_order_of_their_accuracy_with_labels():
-    runs, history = tables(FOUR)
-    figure = overview(runs, history, labels={"bp": "BP", "dfa+penalty1e-2": "DFA + penalty"})
-    for ax in figure.axes[2:]:
-        assert [text.get_text() for text in ax.get_xticklabels()] == ["BP", "DFA\n+ penalty", "fa", "dfa"]
-
-
-def test_both_frozen_baselines_stand_beside_their_run():
-    runs, history = tables(FOUR)
-    accuracy = overview(runs, history).axes[3]
-    for column, label in (("own_frozen_acc", "own frozen baseline"), ("bp_frozen_acc", "bp+frozen baseline")):
-        for position, run in enumerate(["bp", "dfa+penalty1e-2", "fa", "dfa"]):
-            points = lines(accuracy, label)[position]
-            assert points[:, 1].tolist() == runs.loc[runs["run"] == run, column].tolist()
-            assert ((points[:, 0] > position) & (points[:, 0] < position + 0.5)).all()
-    markers = {line.get_marker() for line in accuracy.lines if "baseline" in line.get_label()}
-    assert len(markers) == 2
-
-
-def test_the_accuracy_that_the_depth_check_asks_for_is_marked_at_every_seed():
-    runs, history = tables(FOUR)
-    accuracy = overview(runs, history, thresholds=DiagnosticThresholds(depth_margin=0.05)).axes[3]
-    for position, run in enumerate(["bp", "dfa+penalty1e-2", "fa", "dfa"]):
-        asked, seeds = lines(accuracy, "asked")[position], lines(accuracy, run)[0]
-        expected = runs.loc[runs["run"] == run, "own_frozen_acc"] + 0.05
-        assert asked[:, 1].tolist() == pytest.approx(expected.tolist())
-        assert asked[:, 0].tolist() == seeds[:, 0].tolist()
-    shown = [text for text, _ in texts(overview(runs, history))]
-    assert "own frozen + 2 points: fires below" in shown
-
-
-@pytest.mark.parametrize("text", ["$x_$", "US$ 5 and_$ 6_"])
-def test_a_text_that_is_no_formula_is_named(text):
-    with pytest.raises(AuditError, match=r"cannot be read .*expected one such as"):
-        style.check_texts(["BP", text])
-    style.check_texts(["", "$5", r"\$5 and \$6", r"$\alpha$", "50 %_é"])
-
-
-def test_limits_are_drawn_shaded_and_named():
-    runs, history = tables(FOUR)
-    given = DiagnosticThresholds(growth=20, reference=3e-6, stability=0.2)
-    for limits, options in ((DiagnosticThresholds(), {}), (given, {"thresholds": given})):
-        growth, gradient, stability, accuracy = overview(runs, history, **options).axes
-        expected = {growth: limits.growth, gradient: limits.reference, stability: limits.stability}
-        for ax, limit in expected.items():
-            assert set(lines(ax, "limit")[0][:, 1]) == {limit}
-            low, high = ax.patches[0].get_y(), ax.patches[0].get_y() + ax.patches[0].get_height()
-            edge = ax.get_ylim()[0 if ax is gradient else 1]
-            assert sorted([low, high]) == pytest.approx(sorted([limit, edge]))
-        assert not lines(accuracy, "limit")  # every seed has its own
-        assert set(lines(curves(runs, history, **options).axes[1], "limit")[0][:, 1]) == {limits.reference}
-    named = [text for text, _ in texts(overview(runs, history))]
-    assert {"fires\nabove\n50", "fires\nbelow\n$10^{-7}$", "fires\nabove\n0.3"} <= set(named)
-    assert "fires\nbelow\n$3{\\times}10^{-6}$" in [text for text, _ in texts(overview(runs, history, thresholds=given))]
-
-
-def test_infinite_zero_and_missing_values():
-    runs, history = tables(FOUR)
-    first = runs["seed"] == SEEDS[0]
-    runs.loc[runs["run"] == "dfa", "max_growth"] = np.inf
-    runs.loc[(runs["run"] == "fa") & first, "max_growth"] = np.nan
-    runs.loc[(runs["run"] == "dfa") & first, "grad_norm_last"] = 0.0
-    runs["stability"] = np.nan
-    runs["own_frozen_acc"] = np.nan
-    figure = overview(runs, history)
-    growth, gradient, stability, _ = figure.axes
-    assert np.isnan(lines(growth, "dfa")[0][:, 1]).all()
-    (arrows,) = lines(growth, "infinite")
-    assert len(arrows) == 3 and (arrows[:, 1] > 0.9).all() and (np.abs(arrows[:, 0] - 3) < 0.5).all()
-    assert [bar.get_label() for bar in growth.collections].count("mean") == 3
-    assert np.isnan(lines(growth, "fa")[0][0, 1]) and np.isfinite(lines(growth, "fa")[0][1:, 1]).all()
-    (arrows,) = lines(gradient, "zero")
-    assert len(arrows) == 1 and arrows[0, 1] < 0.1
-    assert not [bar for bar in stability.collections if bar.get_label() == "mean"]
-    assert legend_of(figure)[-2:] == ["infinite", "zero"]
-    assert_readable(figure)
-
-
-def test_trajectories_equal_the_data_of_the_last_layer():
-    runs, history = tables(FOUR)
-    history = history[~((history["run"] == "fa") & (history["layer"] == 4))]  # a shallower network
-    figure = curves(runs, history)
-    for ax, column in zip(figure.axes, ("hidden_norm", "grad_norm", "test_accuracy"), strict=True):
-        for run, last in {"bp": 4, "fa": 3, "dfa": 4}.items():
-            drawn = lines(ax, run)
-            assert len(drawn) == len(SEEDS)
-            for seed, points in zip(SEEDS, drawn, strict=True):
-                of = (history["run"] == run) & (history["seed"] == seed) & (history["layer"] == last)
-                assert points.tolist() == history.loc[of, ["epoch", column]].to_numpy().tolist()
-
-
-def test_trajectories_mark_where_a_run_leaves_the_scale():
-    runs, history = tables(FOUR)
-    late = (history["run"] == "dfa") & (history["epoch"] > 7) & (history["layer"] == 4)
-    history.loc[late, "hidden_norm"] = np.inf
-    history.loc[late, "grad_norm"] = 0.0
-    history.loc[history["run"] == "fa", "test_accuracy"] = np.nan
-    figure = curves(runs, history)
-    hidden, gradient, accuracy = figure.axes
-    assert [arrow[0, 0] for arrow in lines(hidden, "infinite")] == [8, 8, 8]
-    assert [len(arrow) for arrow in lines(gradient, "zero")] == [1, 1, 1]
-    assert not lines(accuracy, "infinite") + lines(accuracy, "zero")
-    assert_readable(figure)
-
-
-def test_trajectories_have_one_legend_entry_per_run_best_first():
-    figure = curves(*tables(FOUR), labels={"bp": "BP"})
-    assert legend_of(figure) == ["BP", "dfa+penalty1e-2", "fa", "dfa", trajectories.FIRST]
-    assert not any(ax.get_legend() for ax in figure.axes)
-
-
-@pytest.mark.parametrize("draw", [overview, curves])
-@pytest.mark.parametrize(
-    ("kinds", "labels"),
-    [
-        (FOUR, {}),
-        (FOUR, {"bp": "BP", "fa": "FA", "dfa": "DFA", "dfa+penalty1e-2": "DFA + penalty"}),
-        (ELEVEN, {}),
-        ({"bp": HEALTHY}, {}),
-        ({"bp": HEALTHY, "dfa+penalty1e-2": HEALTHY}, {}),
-        ({LONG: EXPLODED}, {}),
-    ],
-    ids=["four", "labelled", "eleven", "one", "healthy", "exploded"],
-)
-def test_no_text_overlaps_or_is_cut(draw, kinds, labels):
-    assert_readable(draw(*tables(kinds), labels=labels))
-
-
-@pytest.mark.parametrize("draw", [overview, curves])
-def test_long_titles_and_short_histories(draw):
-    runs, history = tables(FOUR, epochs=1, seeds=SEEDS[:1])
-    assert_readable(draw(runs, history, title=" ".join([TITLE] * 4)))
-
-
-def test_the_check_for_overlaps_finds_one():
-    figure = overview(*tables(FOUR))
+def test_the_check_for_overlaps_finds_one(four):
+    figure = figure_of("audit_overview", settings_of("audit_overview", FOUR))
     figure.text(0.5, 0.99, "on the title", ha="center", va="top")
     with pytest.raises(AssertionError, match="overlap"):
         assert_readable(figure)
 
 
-@pytest.mark.parametrize("draw", [overview, curves])
-@pytest.mark.parametrize("suffix", ["pdf", "png"])
-def test_files_are_the_same_bytes(draw, suffix, tmp_path):
-    runs, history = tables(FOUR)
-    figure, paths = draw(runs, history), [tmp_path / f"{name}.{suffix}" for name in "abc"]
-    style.save(figure, paths[0], ORIGIN)
-    style.save(figure, paths[1], ORIGIN)
-    style.save(draw(runs.iloc[::-1], history.iloc[::-1]), paths[2], ORIGIN)
-    first, *others = (path.read_bytes() for path in paths)
-    assert others == [first, first]
-    assert not [word for word in (b"CreationDate", b"Creator", b"Producer", b"Software", b"atplotlib") if word in first]
-    assert sorted(tmp_path.iterdir()) == paths
-
-
-def test_files_say_where_they_come_from(tmp_path):
-    figure = overview(*tables(FOUR))
-    for suffix in ("pdf", "png"):
-        style.save(figure, tmp_path / f"figure.{suffix}", ORIGIN)
-        assert ORIGIN.encode() in (tmp_path / f"figure.{suffix}").read_bytes()
-
-
-def test_saving_needs_a_known_suffix(tmp_path):
+@pytest.mark.parametrize("kind", FIGURES)
+def test_the_same_tables_in_any_order_are_the_same_file_that_says_where_it_comes_from(four, kind, tmp_path):
+    again = figure_of(kind, backwards(settings_of(kind, FOUR)))
+    for suffix in ("pdf", "png") if kind == "audit_overview" else ("pdf",):
+        for name, figure in {"a": four[kind], "b": again}.items():
+            style.save(figure, tmp_path / f"{name}.{suffix}", ORIGIN)
+        first, second = ((tmp_path / f"{name}.{suffix}").read_bytes() for name in "ab")
+        assert first == second and ORIGIN.encode() in first
+        assert not [word for word in (b"CreationDate", b"Creator", b"Producer", b"Software") if word in first]
     with pytest.raises(AuditError, match=r"\.pdf or \.png"):
         style.save(Figure(), tmp_path / "figure.jpg", ORIGIN)
 
 
-def test_drawing_leaves_the_settings_of_matplotlib_alone(monkeypatch):
-    monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)
-    before = matplotlib.rcParams.copy()  # dict() would ask for the backend and import pyplot
-    overview(*tables(FOUR))
+LIMITS = {  # kind -> panel -> limit; (a) and (c) fire above theirs
+    "audit_overview": {0: "growth", 1: "reference", 2: "stability"},
+    "credit_layers": {2: "reference"},
+    "depth_sweep": {1: "growth", 2: "reference", 3: "depth_margin"},
+    "trajectories": {1: "reference", 4: "reference"},
+}
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_limits_are_drawn_shaded_and_named(four, kind):
+    given = DiagnosticThresholds(growth=20, reference=3e-6, stability=0.2, depth_margin=0.05)
+    changed = figure_of(kind, settings_of(kind, FOUR), thresholds=given)
+    for limits, figure in ((DiagnosticThresholds(), four[kind]), (given, changed)):
+        for panel, check in LIMITS[kind].items():
+            ax, limit = figure.axes[panel], getattr(limits, check) * (100 if check == "depth_margin" else 1)
+            edge = ax.get_ylim()[check in ("growth", "stability")]
+            assert set(lines(ax, "limit")[0][:, 1]) == {limit}
+            assert shades(ax) == pytest.approx(sorted([limit, edge]))
+            low, high = sorted(map(ax.transData.transform, [(0, limit), (0, edge)]), key=lambda point: point[1])
+            assert high[1] - low[1] > 10  # pixels: there is room on the side on which the check fires
+        assert len([ax for ax in figure.axes if lines(ax, "limit")]) == len(LIMITS[kind]) + (kind == "trajectories")
+    assert "fires\nbelow\n$10^{-7}$" in words(four[kind])
+    assert "fires\nbelow\n$3{\\times}10^{-6}$" in words(changed)
+
+
+def test_figures_need_no_torch_and_leave_matplotlib_alone():
+    names = ", ".join(entry.partition(":")[0] for entry in FIGURES.values())
+    registries = "sys, fa_audit.results.figures, fa_audit.results.tables"
+    for modules, unwanted in (
+        (registries, ["matplotlib", "pandas"]),
+        (f"sys, {names}", ["torch", "matplotlib.pyplot"]),
+    ):
+        code = f"import {modules}; sys.exit(bool({unwanted!r} & sys.modules.keys()))".replace("[", "{").replace(
+            "]", "}"
+        )
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    before = matplotlib.rcParams.copy()
+    figure_of("audit_overview", settings_of("audit_overview", FOUR))
     assert matplotlib.rcParams.copy() == before
-    assert "matplotlib.pyplot" not in sys.modules
 
 
-def test_the_settings_of_the_user_do_not_matter(tmp_path):
-    runs, history = tables(FOUR)
-    style.save(overview(runs, history), tmp_path / "plain.png", ORIGIN)
+def test_the_settings_of_the_user_do_not_matter(four, tmp_path):
+    style.save(four["audit_overview"], tmp_path / "plain.png", ORIGIN)
     with matplotlib.rc_context({"font.size": 20, "axes.facecolor": "red", "lines.linewidth": 9}):
-        style.save(overview(runs, history), tmp_path / "odd.png", ORIGIN)
-    assert (tmp_path / "plain.png").read_bytes() == (tmp_path / "odd.png").read_bytes()
+        style.save(figure_of("audit_overview", settings_of("audit_overview", FOUR)), tmp_path / "own.png", ORIGIN)
+    assert (tmp_path / "plain.png").read_bytes() == (tmp_path / "own.png").read_bytes()
+
+
+def test_styles_follow_from_the_names_alone_and_a_method_has_one_everywhere(four):
+    names = [f"run{i:02d}" for i in range(77 - len(METHODS))]
+    styles = style.run_styles(names)
+    assert styles == style.run_styles(reversed(names))
+    assert len({(look.colour, look.marker) for look in styles.values()}) == 77
+    few, many = style.run_styles(["dfa", "bp"]), style.run_styles(["a", "dfa+penalty1e-2", "dfa", "fa", "bp"])
+    assert (few["bp"], few["dfa"]) == (many["bp"], many["dfa"])
+    curves = [line for ax in four["trajectories"].axes for line in ax.lines if line.get_label() == "dfa"]
+    assert len(curves) == 27 and {(line.get_color(), line.get_marker()) for line in curves} == {
+        (few["dfa"].colour, few["dfa"].marker)
+    }
+
+
+def test_odd_characters_are_printed_as_they_are_unless_they_are_no_formula():
+    tidy = tidy_of(several({"dfa": EXPLODED}), network("bp", setting="other"))
+    assert set(ODD.values()) <= set(words(figure_of("trajectories", tidy, labels=ODD)))
+    for text in ("$x_$", "US$ 5 and_$ 6_"):
+        with pytest.raises(AuditError, match=r"cannot be read .*expected one such as"):
+            style.check_texts(["BP", text])
+    style.check_texts(["", "$5", r"\$5 and \$6", r"$\alpha$", "50 %_é"])
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.6623, "0.662"), (-0.25, "\N{MINUS SIGN}0.25"), (0.0, "0"), (np.inf, "inf"), (1e-7, "$10^{-7}$"),
+     (-2.345e-4, r"$-2.35{\times}10^{-4}$"), (999.9, r"$10^{3}$"), (50, "50"), (1.2e4, r"$1.2{\times}10^{4}$")],
+)  # fmt: skip
+def test_numbers_have_three_digits(value, text):
+    assert style.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("label", "width", "broken"),
+    [("DFA + penalty", 8, ["DFA", "+ penalty"]), ("dfa+penalty1e-2", 24, ["dfa+penalty1e-2"]), ("+", 4, ["+"]),
+     (LONG, 24, ["credit_bridge", "+penalty1e-2", "+random_targets"]), ("", 4, [""]),
+     ("no_terminal_norm", 12, ["no_terminal_", "norm"]),
+     ("unbreakable", 4, ["unbreakable"]), ("Residual MLP, wide", 14, ["Residual MLP,", "wide"])],
+)  # fmt: skip
+def test_labels_break_where_words_end(label, width, broken):
+    assert wrap(label, width) == "\n".join(broken)
+
+
+@pytest.mark.parametrize(
+    ("kind", "panel", "column", "table"),
+    [("audit_overview", 0, "max_growth", "runs"), ("audit_overview", 1, "grad_norm_last", "runs"),
+     ("credit_layers", 2, "grad_norm", "layers"), ("depth_sweep", 1, "max_growth", "runs"),
+     ("trajectories", 0, "hidden_norm", "trajectories"), ("penalty_rescue", 0, "hidden_norm", "trajectories")],
+)  # fmt: skip
+def test_infinite_values_and_zeros_are_arrows_with_a_legend_and_missing_ones_are_absent(kind, panel, column, table):
+    tidy = settings_of(kind, FOUR)
+    rows = getattr(tidy, table).astype({column: float})
+    rows.loc[rows["run"] == "dfa", column] = np.inf
+    rows.loc[rows["run"] == "bp", column] = 0.0
+    rows.loc[rows["run"] == "fa", column] = np.nan
+    figure = figure_of(kind, replace(tidy, **{table: rows}))
+    ax = figure.axes[panel]
+    infinite, zeros = (np.concatenate(lines(ax, label)) for label in ("infinite", "zero"))
+    assert len(infinite) == len(zeros) > 2 and (infinite[:, 1] > 0.9).all() and (zeros[:, 1] < 0.1).all()
+    for run in ("bp", "fa", "dfa"):
+        assert all(np.isnan(points[:, 1]).all() for points in lines(ax, run)), run
+    assert legend_of(figure)[-2:] == ["infinite", "zero"]
+    assert_readable(figure)

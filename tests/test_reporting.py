@@ -7,7 +7,7 @@ import re
 import pytest
 from printed_audits import printed_audits
 
-from fa_audit.audit.audit_file import read_cell
+from fa_audit.audit.audit_file import read_seed_group
 from fa_audit.core.errors import AuditError
 from fa_audit.results.reporting import report, to_markdown
 
@@ -42,7 +42,7 @@ def written(tmp_path):
 @pytest.fixture
 def render(written):
     """The markdown report of some audits."""
-    return lambda audits: to_markdown(report(read_cell(written(audits))))
+    return lambda audits: to_markdown(report(read_seed_group(written(audits))))
 
 
 def rows(text, beginning):
@@ -272,7 +272,7 @@ def test_nothing_is_said_of_what_does_not_apply(audits, render):
 def test_a_report_is_about_one_cell(audits, written, change, words):
     change(audits[1])
     with pytest.raises(AuditError, match=rf"audit1\.json: .*{words}"):
-        read_cell(written(audits))
+        read_seed_group(written(audits))
 
 
 def test_networks_without_a_specification_are_numbered_and_told_apart_by_their_file(audits, render):

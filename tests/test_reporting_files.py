@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from printed_audits import printed_audits
 
-from fa_audit.audit.audit_file import read_cell
+from fa_audit.audit.audit_file import read_seed_group
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 from fa_audit.results.reporting import report, to_latex, to_markdown
@@ -79,7 +79,7 @@ def test_latex_is_escaped_balanced_and_full(real, tmp_path):
     }
     audit |= {"verdict": dict.fromkeys(real["verdict"], STRANGE)}
     (tmp_path / "strange.json").write_text(json.dumps(audit))
-    text = to_latex(report(read_cell([tmp_path / "strange.json"])))
+    text = to_latex(report(read_seed_group([tmp_path / "strange.json"])))
     check_latex(text)
     assert text.count(r"\toprule") == text.count(r"\begin{tabular}{") == 7
     assert all(line.isprintable() for line in text.splitlines())
@@ -93,10 +93,10 @@ def test_the_command_prints_or_writes_whole_files(paths, capsys, tmp_path):
     paths = [str(path) for path in paths]
     assert main(["report", *paths]) == 0
     markdown = capsys.readouterr().out
-    assert markdown == to_markdown(report(read_cell(paths)))
+    assert markdown == to_markdown(report(read_seed_group(paths)))
     assert main(["report", *paths, "--format", "latex", "--output", str(tmp_path / "new/a.tex")]) == 0
     assert capsys.readouterr().out == ""
-    assert (tmp_path / "new/a.tex").read_text() == to_latex(report(read_cell(paths)))
+    assert (tmp_path / "new/a.tex").read_text() == to_latex(report(read_seed_group(paths)))
 
 
 def test_a_report_needs_no_torch(paths):
@@ -171,7 +171,7 @@ def test_no_damage_gives_a_traceback_or_broken_latex(real, tmp_path_factory, dat
     path = tmp_path_factory.getbasetemp() / "damaged.json"
     path.write_text(json.dumps(damaged(real, place, junk, how)))
     try:
-        document = report(read_cell([path]))
+        document = report(read_seed_group([path]))
         check_latex(to_latex(document))
         to_markdown(document).encode()
     except AuditError as error:

@@ -1,167 +1,270 @@
-"""The main audit table, and what all tables of runs share: rows, statistics over seeds, verdicts, tidy values."""
+"""Every kind of table: its rows in order, its numbers by hand, what is missing or off the scale, its tidy values."""
 
 import io
 import math
 
 import pandas as pd
 import pytest
-from made_up_runs import SEEDS, cells, run, statistics, tidy_of
+from made_up_runs import SEEDS, backwards, cells, run, statistics, tidy_of
 from projects import ROOT
 
 from fa_audit.core.registry import load
 from fa_audit.results.tables import TABLES, TABLES_OF_ONE
 from fa_audit.results.tables.formats import to_csv, to_latex
-from fa_audit.results.tables.main_audit import build as build_from
 from fa_audit.results.tables.rows import STATISTICS, summary_of
 
-LABELS = {"bp": "BP"}
 MISSING = "–"  # noqa: RUF001 the en dash is meant
-THREE = [
-    run("dfa", accuracy=[0.30, 0.31, 0.35], max_growth=[1e4, 12345.0, 2e3], grad_norm_last=[1e-9, 2e-9, 9e-9],
-        three_check="FAIL(D3)"),
-    run("bp", accuracy=[0.55, 0.57, 0.59], own_frozen_acc=0.39),
-    run("fa", accuracy=[0.40, 0.36, 0.41], three_check=["PASS", "FAIL(D3)", "PASS"]),
-]  # fmt: skip
+LABELS = {"bp": "BP", "dfa": "DFA", "vit": "ViT-Mini"}
+OF_RUNS = sorted(set(TABLES) - {"inventory"})
+NAN = math.nan
 
 
-def build(*runs, labels=LABELS):
-    return build_from(tidy_of(*runs), labels=labels, title="Main audit")
+def build(kind, *runs, labels=LABELS):
+    return load("table", TABLES, kind)(tidy_of(*runs), labels=labels, title="Title")
 
 
-def named(table):
-    return {row["run"]: row for row in cells(table)}
+def rows_of(kind, *runs, labels=LABELS):
+    return cells(build(kind, *runs, labels=labels))
 
 
-def test_registry_leads_to_the_tables():
-    assert load("table", TABLES, "main_audit") is build_from
-    assert all(callable(load("table", TABLES, kind)) for kind in TABLES)
+def column(rows, *headings):
+    return [tuple(row[heading] for heading in headings) for row in rows]
+
+
+def main_audit(*runs):
+    return {row["run"]: row for row in rows_of("main_audit", *runs)}
+
+
+def test_every_kind_has_a_caption_for_the_report():
     assert set(TABLES) >= TABLES_OF_ONE
+    for kind in TABLES:
+        assert (ROOT / f"report/captions/{kind}.rst").read_text().endswith(".\n")
 
 
-@pytest.mark.parametrize("kind", TABLES)
-def test_every_kind_has_a_caption_for_the_report(kind):
-    assert (ROOT / f"report/captions/{kind}.rst").read_text().endswith(".\n")
+# ---- numbers by hand
 
 
-def test_rows_by_mean_accuracy_with_labels():
-    assert [row[0] for row in build(*THREE).rows] == ["BP", "fa", "dfa"]
+def test_main_audit_by_hand():
+    three = [
+        run("dfa", accuracy=[0.30, 0.31, 0.35], max_growth=[1e4, 12345.0, 2e3], grad_norm_last=[1e-9, 2e-9, 9e-9],
+            three_check="FAIL(D3)"),
+        run("bp", accuracy=[0.55, 0.57, 0.59], own_frozen_acc=0.39),
+        run("fa", accuracy=[0.40, 0.36, 0.41], three_check=["PASS", "FAIL(D3)", "PASS"]),
+    ]  # fmt: skip
+    found = main_audit(*three)
+    assert list(found) == ["BP", "fa", "DFA"]  # by mean accuracy
+    assert found["BP"] == {
+        "run": "BP", "accuracy (%)": "57.0 ± 2.0",  # 55, 57, 59 with divisor n - 1; divisor n would give 1.6
+        "own frozen (%)": "39.0", "margin (points)": "+18.0", "bp+frozen (%)": "39.0", "max growth": "2.00",
+        "median ||g_L||": "1.0e-3", "three-check": "PASS", "four-check": "trustworthy",
+    }  # fmt: skip
+    assert found["DFA"]["accuracy (%)"] == "32.0 ± 2.6" and found["DFA"]["margin (points)"] == "-3.0"
+    assert found["DFA"]["max growth"] == "1.2e4"  # the largest, not the mean
+    assert found["DFA"]["median ||g_L||"] == "2.0e-9"  # the median, not the mean 4e-9
+    assert column(found.values(), "three-check") == [("PASS",), ("PASS 2/3, FAIL(D3) 1/3",), ("FAIL(D3)",)]
 
 
-def test_a_run_that_the_monitor_stopped_says_for_how_many_of_its_seeds():
-    stopped = run("dfa", accuracy=0.3, stopped_after=[None, 2, None])
-    assert [row[0] for row in build(stopped, run("bp"), labels={"dfa": "DFA"}).rows] == [
-        "bp",
-        "DFA (stopped early 1/3)",
-    ]
+def test_comparison_by_hand():
+    rows = rows_of(
+        "comparison",
+        run("dfa", setting="vit", accuracy=[0.30, 0.31, 0.35], max_growth=[60.0, 900.0, 70.0], own_frozen_acc=0.35,
+            grad_norm_last=[1e-9, 2e-9, 9e-9], first_scale_flag=[7, 9, 11], first_reference_flag=[4, None, 3]),
+        run("bp", setting="vit", accuracy=0.2), run("dfa", setting="cnn", accuracy=0.3),
+        run("bp", setting="cnn", accuracy=0.9, first_scale_flag=NAN),
+    )  # fmt: skip
+    assert column(rows, "setting", "run") == [("ViT-Mini", "DFA"), ("ViT-Mini", "BP"), ("cnn", "BP"), ("cnn", "DFA")]
+    assert rows[0] == {
+        "setting": "ViT-Mini", "run": "DFA", "accuracy (%)": "32.0 ± 2.6", "own frozen (%)": "35.0",
+        "max growth": "900", "median ||g_L||": "2.0e-9", "D1 from epoch": "9.0 ± 2.0",
+        "D2 from epoch": "3.5 ± 0.7 (2/3)", "three-check": "PASS", "four-check": "trustworthy",
+    }  # fmt: skip
+    assert rows[2]["D1 from epoch"] == "never"
+    assert next(iter(rows_of("comparison", run("dfa"))[0])) == "run"  # a setting alone has no column
 
 
-def test_numbers_by_hand():
-    row = named(build(*THREE))["BP"]
-    assert row["accuracy (%)"] == "57.0 ± 2.0"  # 55, 57, 59 with divisor n - 1; divisor n would give 1.6
-    assert (row["own frozen (%)"], row["margin (points)"], row["bp+frozen (%)"]) == ("39.0", "+18.0", "39.0")
-    row = named(build(*THREE))["dfa"]
-    assert row["accuracy (%)"] == "32.0 ± 2.6"
-    assert row["margin (points)"] == "-3.0"
-    assert row["max growth"] == "1.2e4"  # the largest, not the mean
-    assert row["median ||g_L||"] == "2.0e-9"  # the median, not the mean 4e-9
+def test_variation_by_hand():
+    names = [("dfa", 0.3), ("bp", 0.6)]
+    deep = [run(name, setting=f"depth{depth}", depth=depth, accuracy=accuracy)
+            for depth in (12, 2, 8) for name, accuracy in names]  # fmt: skip
+    rows = rows_of("variation", *deep)
+    assert column(rows, "run", "depth") == [(run, depth) for run in ("BP", "DFA") for depth in ("2", "8", "12")]
+    assert "setting" not in rows[0] and "width" not in rows[0]
+    both = [run("dfa", setting=f"{w}x{e}", width=w, epochs=e) for w in (512, 2048) for e in (1, 5)]
+    found = column(rows_of("variation", *both), "width", "epochs")
+    assert found == [("512", "1"), ("512", "5"), ("2048", "1"), ("2048", "5")]
+    alike = rows_of("variation", run("dfa", setting="a"), run("dfa", setting="b"), run("dfa", setting="c", depth=8))
+    assert column(alike, "setting", "run") == [("a", "DFA"), ("b", "DFA"), ("c", "DFA")]
+    values = {"deep_cosine": [0.10, -0.02, 0.04], "max_growth": [2.0, 75.0, 3.0]}
+    flags = {1: None, 3: [2, 3, 3]}
+    runs = [run("dfa", setting=f"e{n}", epochs=n, first_scale_flag=flag, **values) for n, flag in flags.items()]
+    one, three = rows_of("variation", *runs)
+    assert (one["deep cosine"], one["D1 from epoch"]) == ("0.040 ± 0.060", "never")  # 0.06, -0.06, 0 from the mean
+    assert (one["max growth"], one["epochs"], three["D1 from epoch"]) == ("75.0", "1", "2.7 ± 0.6")
+    table = build("variation", *runs)
+    assert set(table.values.loc[table.values["setting"] == "e3", "epochs"]) == {3}
+
+
+def test_penalty_by_hand():
+    names = ["dfa+penalty1e-1", "dfa", "bp+penalty1e-4", "dfa+penalty1e-4", "bp", "dfa+frozen1", "bp+penalty2.5e-3"]
+    rows = rows_of("penalty", *(run(name, accuracy=0.9 if "bp" in name else 0.3) for name in names))
+    assert [row["method, penalty"] for row in rows] == [
+        "BP, 0", "BP, 1e-4", "BP, 2.5e-3", "DFA, 0", "DFA, 1e-4", "DFA, 1e-1", "dfa+frozen1, 0",
+    ]  # fmt: skip
+    table = build("penalty", run(
+        "dfa+penalty1e-2", accuracy=[0.358, 0.36, 0.362], deep_cosine=[0.12, 0.15, 0.18],
+        fresh_b_mean=[0.001, 0.002, 0.006], fresh_b_std=[0.02, 0.021, 0.025], deep_rho=[0.07, 0.08, 0.09],
+        deep_nudging=[-4e-5, -5e-5, -6e-5], hidden_norm_last=[3e4, 4e4, 9e4], max_growth=[1.2, 1.3, 1.1],
+        grad_norm_last=[1e-6, 9e-7, 8e-7], four_check="needs walk-back (c)",
+    ))  # fmt: skip
+    assert cells(table) == [{
+        "method, penalty": "DFA, 1e-2", "accuracy (%)": "36.0 ± 0.2", "deep cosine": "0.150 ± 0.030",
+        "fresh-B null": "0.003 ± 0.022",  # ± of the draws, the mean of 0.02, 0.021 and 0.025
+        "deep rho": "0.080 ± 0.010", "nudging (nats)": "-5.0e-5", "max growth": "1.30", "median ||h_L||": "4.0e4",
+        "median ||g_L||": "9.0e-7", "three-check": "PASS",
+    }]  # fmt: skip
+    assert set(table.values["penalty"]) == {0.01}
+    verdicts = table.values[table.values["quantity"] == "four_check"]
+    assert verdicts["verdict"].tolist() == ["needs walk-back (c)"] * 3
+
+
+def test_z_is_the_distance_from_the_null_seed_by_seed():
+    draws = {"deep_cosine": [0.16, 0.10, 0.05], "fresh_b_mean": [0.0, 0.02, 0.01], "fresh_b_std": [0.02, 0.04, 0.02]}
+    table = build("null_calibration", run("dfa", **draws, deep_clamped_cosine=[0.15, 0.09, 0.03]))
+    (row,) = cells(table)
+    assert row["z"] == "+4.0 ± 3.5"  # 8, 2 and 2; of the means it would be 0.0933 / 0.0267 = 3.5
+    assert (row["null mean"], row["null deviation"]) == ("0.010 ± 0.010", "0.027")
+    assert (row["deep cosine"], row["clamped cosine"]) == ("0.103 ± 0.055", "0.090 ± 0.060")
+    assert statistics(table, "dfa", "z")["seeds"] == pytest.approx([8, 2, 2])
+    rounding = [0.0, 1e-17, 2e-8]  # float32 credits against float64 draws: the difference is rounding alone
+    rows = rows_of(
+        "null_calibration",
+        run("fa", deep_cosine=0.5, fresh_b_mean=0.5 - 1e-8, fresh_b_std=rounding, accuracy=0.4),
+        run("ep", deep_cosine=0.1, fresh_b_mean=[0.2, 0.2, None], fresh_b_std=0.05, accuracy=0.3),
+        run("bp", fresh_b_mean=None, fresh_b_std=None, deep_cosine=0.8, accuracy=0.2),
+    )
+    assert column(rows, "run", "null mean", "z") == [
+        ("fa", "0.500 ± 0.000", MISSING), ("ep", "0.200 ± 0.000 (2/3)", "-2.0 ± 0.0 (2/3)"), ("BP", MISSING, MISSING),
+    ]  # fmt: skip
+
+
+def test_inventory_by_hand():
+    vit = {"setting": "vit", "architecture": "vit_mini", "width": 128, "epochs": 60}
+    table = build(
+        "inventory",
+        run("bp", **vit, seconds=[3600, 1800, 900], commit=["b2", "a1", "b2"]),
+        run("dfa", **vit, seconds=[7200, 3600, 900], device=["cuda (H200)", "cpu (x86_64)", "cpu (x86_64)"]),
+        run("dfa", 1, seconds=0.5),
+    )
+    first, second = cells(table)
+    assert first == {
+        "setting": "ViT-Mini", "data set": "cifar10", "network (d, L)": r"vit\_mini (128, 4)", "epochs": "60",
+        "runs": "2", "seeds": "42, 123, 456", "networks": "6", "hours": "5.00",
+        "devices": r"cpu (x86\_64), cuda (H200)", "commits": "4a1641f, a1, b2",
+    }  # fmt: skip
+    assert (second["setting"], second["seeds"], second["networks"], second["hours"]) == ("main", "42", "1", "0.00")
+    assert "In all, what settings share counted once: 7 networks; 5.00 hours." in table.caption
+    hours = table.values[(table.values["quantity"] == "hours") & (table.values["setting"] == "vit")]
+    assert hours.loc[hours["statistic"] == "seed", "value"].tolist() == [1.0, 0.5, 0.25, 2.0, 1.0, 0.25]
+    assert hours.loc[hours["statistic"] == "sum", ["n", "value"]].to_numpy().tolist() == [[6, 5.0]]
+    counted = table.values[table.values["statistic"].isin(["count", "value"]) & (table.values["setting"] == "vit")]
+    assert counted.set_index("quantity")["value"].to_dict() == {
+        "runs": 2, "seeds": 3, "networks": 6, "width": 128, "depth": 4, "epochs": 60,
+    }  # fmt: skip
+
+
+def test_networks_that_settings_share_count_once_and_times_that_are_not_known_are_missing():
+    shared = [run("dfa", setting=name, seconds=[3600, 3600, 1800], digest=["x", "y", "z"]) for name in ("main", "null")]
+    table = build("inventory", *shared, run("bp", 1, setting="null", seconds=1800))
+    assert [row["hours"] for row in cells(table)] == ["2.50", "3.00"]
+    assert "counted once: 4 networks; 3.00 hours." in table.caption
+    untimed = run("bp", seconds=None, device=None, commit=None)
+    table = build("inventory", untimed)
+    assert column(cells(table), "hours", "devices", "commits") == [(MISSING, "n/a", "n/a")]
+    assert "counted once: 3 networks." in table.caption
+    table = build("inventory", untimed, run("dfa", 1, seconds=[7200]))
+    assert cells(table)[0]["hours"] == "2.00 (1/4)"
+    assert "counted once: 4 networks; 2.00 hours (of 1 of them)." in table.caption
+
+
+# ---- statistics over seeds
 
 
 def test_statistics_by_hand():
     # Student's t for 95 %, two-sided: 12.706 with 1 degree of freedom, 4.303 with 2 (any printed table).
-    three = summary_of(pd.Series([0.55, 0.57, 0.59]))
     half = 4.303 * 0.02 / math.sqrt(3)
-    assert three == pytest.approx(
+    assert summary_of(pd.Series([0.55, 0.57, 0.59])) == pytest.approx(
         {"n": 3, "mean": 0.57, "deviation": 0.02, "interval_low": 0.57 - half, "interval_high": 0.57 + half,
          "median": 0.57, "max": 0.59}, abs=1e-5)  # fmt: skip
     two = summary_of(pd.Series([1.0, None, 3.0], dtype=object))
     assert two["interval_high"] == pytest.approx(2 + 12.706 * math.sqrt(2) / math.sqrt(2), abs=1e-3)
     assert (two["n"], two["deviation"]) == (2, pytest.approx(math.sqrt(2)))
-
-
-def test_statistics_that_do_not_exist_are_none():
-    assert summary_of(pd.Series([math.nan])) == {"n": 0} | dict.fromkeys(STATISTICS)
+    assert summary_of(pd.Series([NAN])) == {"n": 0} | dict.fromkeys(STATISTICS)
     one = summary_of(pd.Series([2.0]))
     assert (one["mean"], one["deviation"], one["interval_low"]) == (2.0, None, None)
-
-
-def test_infinite_values_leave_the_statistics_that_they_do_not_spoil():
-    found = summary_of(pd.Series([1.0, 2.0, math.inf]))
-    assert (found["mean"], found["median"], found["max"]) == (math.inf, 2.0, math.inf)
-    assert (found["deviation"], found["interval_high"]) == (None, None)
+    infinite = summary_of(pd.Series([1.0, 2.0, math.inf]))
+    assert (infinite["mean"], infinite["median"], infinite["max"]) == (math.inf, 2.0, math.inf)
+    assert (infinite["deviation"], infinite["interval_high"]) == (None, None)
     assert math.isnan(summary_of(pd.Series([-math.inf, math.inf]))["mean"])
 
 
-def test_margin_pairs_seed_with_seed():
-    table = build(run("fa", 2, accuracy=[0.5, 0.6], own_frozen_acc=[0.4, None]))
-    assert named(table)["fa"]["margin (points)"] == "+10.0 (1/2)"
-    assert named(table)["fa"]["own frozen (%)"] == "40.0 (1/2)"
-
-
-def test_verdicts_agree_or_are_counted():
-    found = named(build(*THREE))
-    assert found["dfa"]["three-check"] == "FAIL(D3)"
-    assert found["fa"]["three-check"] == "PASS 2/3, FAIL(D3) 1/3"
-    silent = build(run("bp", 2, three_check=["PASS", None]), labels={})
-    assert named(silent)["bp"]["three-check"] == "PASS 1/2, no verdict 1/2"
-
-
-def test_a_run_without_all_seeds_of_its_setting_says_how_many_it_has():
-    row = named(build(run("bp"), run("fa", 2, accuracy=[0.3, 0.4])))["fa"]
-    assert row["accuracy (%)"] == "35.0 ± 7.1 (2/3)"
-    assert (row["max growth"], row["three-check"]) == ("2.00 (2/3)", "PASS 2/3")
-    assert "Seeds: n = 3." in build(run("bp"), run("fa", 2)).caption
-
-
-def test_one_seed_has_no_deviation():
-    table = build(run("bp", 1))
-    assert named(table)["BP"]["accuracy (%)"] == "50.0"
-    assert "Seeds: n = 1." in table.caption
-
-
-def test_missing_and_infinite_values_are_shown_as_such():
-    table = build(run("dfa", 2, own_frozen_acc=None, max_growth=[2.0, math.inf], grad_norm_last=[0.0, math.nan]))
-    row = named(table)["dfa"]
-    assert (row["own frozen (%)"], row["margin (points)"]) == (MISSING, MISSING)
-    assert row["max growth"] == "inf"
-    assert row["median ||g_L||"] == "0 (1/2)"
-    assert r"$\infty$" in to_latex(table, "spec 12")
-    assert " & -- & -- & " in to_latex(table, "spec 12")
+def test_missing_seeds_are_counted():
+    table = build("main_audit", run("bp"), run("fa", 2, accuracy=[0.3, 0.4], own_frozen_acc=[0.2, None],
+                                               three_check=["PASS", None]))  # fmt: skip
+    row = cells(table)[1]
+    assert row["accuracy (%)"] == "35.0 ± 7.1 (2/3)" and row["max growth"] == "2.00 (2/3)"
+    assert (row["margin (points)"], row["own frozen (%)"]) == ("+10.0 (1/3)", "20.0 (1/3)")  # seed by seed
+    assert row["three-check"] == "PASS 1/3, no verdict 1/3" and "Seeds: n = 3." in table.caption
+    one = build("main_audit", run("bp", 1))
+    assert cells(one)[0]["accuracy (%)"] == "50.0" and "Seeds: n = 1." in one.caption
+    several = build("comparison", run("dfa", setting="vit"), run("dfa", 1, setting="cnn"), run("dfa", setting="net"))
+    assert "Seeds: n = 3 in ViT-Mini, net; n = 1 in cnn." in several.caption
 
 
 def test_csv_holds_every_seed_and_statistic_in_full_precision():
     accuracies = [1 / 3, 2 / 7, 0.1 + 0.2]
-    table = build(run("bp", accuracy=accuracies), run("dfa+penalty1e-2"))
+    table = build("main_audit", run("bp", accuracy=accuracies), run("dfa+penalty1e-2", 1, own_frozen_acc=None))
     values = pd.read_csv(io.StringIO(to_csv(table)), dtype={"value": str})
     values["value"] = values["value"].map(float)  # read_csv itself may miss the last bit
     assert list(values.columns) == [
         "setting", "run", "label", "width", "depth", "epochs", "penalty",
         "quantity", "statistic", "seed", "n", "value", "verdict",
     ]  # fmt: skip
-    assert set(values.loc[values["run"] == "dfa+penalty1e-2", "penalty"]) == {0.01}
     bp = values[(values["run"] == "bp") & (values["quantity"] == "accuracy")].set_index("statistic")
-    assert bp.loc["seed", "value"].tolist() == accuracies
-    assert bp.loc["seed", "seed"].tolist() == list(SEEDS)
+    assert bp.loc["seed", "value"].tolist() == accuracies and bp.loc["seed", "seed"].tolist() == list(SEEDS)
     assert bp.loc["mean", "value"] == pytest.approx(sum(accuracies) / 3, rel=1e-15)
-    assert bp.loc["median", "value"] == 0.1 + 0.2
-    assert bp.loc["mean", "n"] == 3
+    assert (bp.loc["median", "value"], bp.loc["mean", "n"]) == (0.1 + 0.2, 3)
     assert set(values["quantity"]) == {
         "accuracy", "own_frozen_acc", "margin", "bp_frozen_acc", "max_growth", "grad_norm_last",
         "three_check", "four_check",
     }  # fmt: skip
     assert set(values["statistic"]) == {"seed", *STATISTICS}
     assert values.loc[values["quantity"] == "three_check", "verdict"].notna().all()
+    assert "main,dfa+penalty1e-2,dfa+penalty1e-2,256,4,100,0.01,accuracy,deviation,,1,,\n" in to_csv(table)
+    absent = table.values.set_index(["run", "quantity", "statistic"]).loc[("dfa+penalty1e-2", "own_frozen_acc", "mean")]
+    assert absent["n"] == 0 and math.isnan(absent["value"])
 
 
-def test_csv_leaves_fields_of_absent_statistics_empty():
-    table = build(run("bp", 1, own_frozen_acc=None), labels={})
-    found = table.values.set_index(["quantity", "statistic"])
-    assert math.isnan(found.loc[("accuracy", "deviation"), "value"])
-    assert found.loc[("own_frozen_acc", "mean"), "n"] == 0
-    assert statistics(table, "bp", "accuracy")["seeds"] == [0.5]
-    assert "main,bp,bp,256,4,100,0.0,accuracy,deviation,,1,,\n" in to_csv(table)
+# ---- every kind
 
 
-def test_values_do_not_depend_on_the_order_of_the_input():
-    backwards = tidy_of(*(part.iloc[::-1] for part in reversed(THREE)))
-    again = build_from(backwards, labels=LABELS, title="Main audit")
-    assert to_csv(again) == to_csv(build(*THREE))
+@pytest.mark.parametrize("kind", OF_RUNS)
+def test_stopped_empty_and_infinite_runs_are_shown_as_such(kind):
+    rows = rows_of(kind, run("dfa", stopped_after=[3, None, 5]))
+    assert "(stopped early 2/3)" in next(iter(rows[0].values()))
+    kept = ("run", "setting", "seed", "digest", "width", "depth", "epochs", "penalty", "cosines", "losses")
+    empty = [row | dict.fromkeys(set(row) - {*kept}, NAN) for row in run("dfa")]
+    found = list(rows_of(kind, empty)[0].values())[1:]
+    assert set(found) <= {MISSING, "never", "no verdict"}
+    runs = run("dfa", max_growth=[math.inf, 2.0, 3.0], grad_norm_last=[math.inf, math.inf, 1.0])
+    (row,) = rows_of(kind, runs)
+    assert row.get("max growth", "inf") == "inf" and row["median ||g_L||"] == "inf"
+    assert r"$\infty$" in to_latex(build(kind, runs), "spec 12")
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_values_do_not_depend_on_the_order_of_the_input(kind):
+    tidy = tidy_of(run("dfa"), run("bp", accuracy=0.7), run("fa+penalty1e-2", 1))
+    make = load("table", TABLES, kind)
+    one, other = (make(part, labels=LABELS, title="Title") for part in (tidy, backwards(tidy)))
+    pd.testing.assert_frame_equal(one.values, other.values)
+    assert one.rows == other.rows and one.caption == other.caption

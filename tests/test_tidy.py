@@ -1,65 +1,70 @@
-"""Tables of a setting, and the parts of a sweep, are read whole or not at all."""
+"""Tidy tables read back as written, are of the runs of their paths, and say what every check found."""
 
-import re
+import itertools
+import json
 
 import pandas as pd
 import pytest
 
+from fa_audit.audit.verdicts import Check, Checks, four_check_verdict, three_check_verdict
 from fa_audit.core.errors import AuditError
-from fa_audit.results.sweep import read_sweep
-from fa_audit.results.tidy import DIGESTS, TABLES, read_table, read_tidy, write_tables
+from fa_audit.experiments.paths import TIDY, RunKey
+from fa_audit.results.outcomes import fails, four_check, reasons, walked_back
+from fa_audit.results.tidy import read_audits, read_table, read_tidy, trajectories_table, write_tables
 
 KEYS = pd.DataFrame({"setting": "s", "run": ["bp", "bp", "dfa", "dfa"], "seed": [1, 2, 1, 2]})
 
 
-@pytest.fixture
-def paths(tmp_path):
-    paths = [tmp_path / f"s/{name}.csv" for name in TABLES]
-    write_tables({path: KEYS.assign(value=[0.5, None, 2, 3]) for path in paths}, tmp_path / "s" / DIGESTS)
-    return paths
+def test_tables_read_back_by_setting_and_no_table_is_one_line(tmp_path):
+    paths = [tmp_path / f"{setting}/{name}.csv" for setting in ("b", "a") for name in TIDY]
+    write_tables({path: KEYS.assign(setting=path.parent.name, value=[0.5, None, 2, 3]) for path in paths})
+    tidy = read_tidy(paths)
+    assert tidy.settings == ("b", "a") and tidy.runs["value"].isna().sum() == 2
+    assert tidy.of("a").work["run"].tolist() == ["bp", "bp", "dfa", "dfa"]
+    paths[0].write_text("")
+    with pytest.raises(AuditError, match=r"runs.csv: found no table \(.*\); delete the file and make it again"):
+        read_table(paths[0])
 
 
-def cut_at_every_line(path):
-    """Write the file's first lines, none first, all but the last line last; then the whole file again."""
-    lines = path.read_text().splitlines(keepends=True)
-    for count in range(len(lines)):
-        path.write_text("".join(lines[:count]))
-        yield count
-    path.write_text("".join(lines))
+def test_a_trajectory_is_of_the_run_that_its_path_names(tmp_path):
+    paths = [tmp_path / RunKey("s", "dfa+penalty1e-2", seed).path("trajectories", "csv") for seed in (10, 9)]
+    write_tables({path: pd.DataFrame({"epoch": [1, 2]}) for path in paths})
+    table = trajectories_table(paths)
+    assert table.columns.tolist() == ["setting", "run", "seed", "epoch"]
+    assert table["seed"].tolist() == [9, 9, 10, 10] and set(table["run"]) == {"dfa+penalty1e-2"}
+    with pytest.raises(AuditError, match=r"other.csv: expected a path that ends in \{setting\}/\{run\}/seed\{seed\}"):
+        RunKey.of("s/dfa/other.csv")
 
 
-def test_a_table_cut_at_the_end_of_any_line_is_refused(paths):
-    for path in paths:
-        for _ in cut_at_every_line(path):
-            with pytest.raises(
-                AuditError, match=rf"{path}: cut short or altered .* Delete both and run snakemake again"
-            ):
-                read_tidy(paths)
-    assert read_tidy(paths).runs.equals(read_table(paths[0]))
-
-
-def test_a_table_of_another_setting_or_without_its_digest_is_refused(paths, tmp_path):
-    digests = tmp_path / "s" / DIGESTS
-    for content in ("[]", "{}", '{"runs.csv": null}', digests.read_text()[:-20]):
-        digests.write_text(content)
-        with pytest.raises(AuditError, match=r"elete (it|both) and run snakemake again"):
-            read_table(paths[0])
-
-
-def test_the_part_of_a_sweep_cut_at_the_end_of_any_line_or_within_the_last_is_refused(tmp_path):
-    path = tmp_path / "s/dfa+penalty1e-2/seed2.csv"
+def test_an_audit_of_another_run_than_its_path_says_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("fa_audit.results.tidy.read_audit", lambda path: json.loads(path.read_text()))
+    own = {"setting": "s", "run": "dfa", "seed": 1}
+    rest = dict.fromkeys(("spec", "digest", "baseline_runs", "stopped_after", "seconds", "device", "commit"))
+    path = tmp_path / RunKey(**own).path("audits", "json")
     path.parent.mkdir(parents=True)
-    verdicts = [None, None, None, "trustworthy"]
-    path.write_text(KEYS.assign(method="dfa", penalty=0.01, four_check=verdicts).to_csv(index=False))
-    for _ in cut_at_every_line(path):
-        with pytest.raises(AuditError, match=re.escape(f"{path}: cut short")):
-            read_sweep(path)
-    assert read_sweep(path)["four_check"].tolist()[-1] == "trustworthy"
-    other = path.rename(path.with_name("seed1.csv"))
-    with pytest.raises(
-        AuditError, match=r"of s/dfa\+penalty1e-2/seed2; expected the run of its path, .*/seed1\. Delete it"
-    ):
-        read_sweep(other)
-    path.write_text(other.read_text()[:-3])
-    with pytest.raises(AuditError, match="cut short"):
-        read_sweep(path)
+    path.write_text(json.dumps(own | rest))
+    assert read_audits([path])[0]["run"] == "dfa"
+    path.write_text(json.dumps(own | rest | {"seed": 2}))
+    with pytest.raises(AuditError, match=r"of s/dfa/seed2; expected the run of its path, s/dfa/seed1\. Delete it"):
+        read_audits([path])
+    path.write_text(json.dumps(own))
+    with pytest.raises(AuditError, match=r"missing spec, .*; expected an audit of a trained run"):
+        read_audits([path])
+
+
+def test_outcomes_are_those_of_the_verdicts_whatever_fires_or_was_not_evaluated():
+    names = ["scale", "reference", "stability", "depth"]
+    found = [(*fired, finite) for *fired, finite in itertools.product(*[[True, False, None]] * 4, [True, False])]
+    runs = pd.DataFrame(found, columns=[*(f"{name}_fires" for name in names), "finite"])
+    three, four, why = fails(runs), walked_back(runs), reasons(runs).fillna(False)
+    for row, (*fired, finite) in enumerate(found):
+        checks = {name: Check(name, 1.0, 1.0, outcome) for name, outcome in zip(names, fired)}
+        verdicts = Checks(**checks, depth_strict=checks["depth"], finite=finite)
+        outcome = {"FAIL": True, "PASS": False}.get(three_check_verdict(verdicts).partition("(")[0], pd.NA)
+        assert three[row] is outcome or three[row] == outcome
+        text = four_check_verdict(verdicts)
+        outcome = {"needs walk-back": True, "trustworthy": False}.get(text.partition(" (")[0], pd.NA)
+        assert four[row] is outcome or four[row] == outcome
+        assert why.columns[why.loc[row]].tolist() == (text[17:-1].split(", ") if outcome is True else [])
+        audit = {"checks": {name: {"fires": value} for name, value in zip(names, fired)}, "finite": finite}
+        assert four_check(audit) == text.partition(" (")[0]

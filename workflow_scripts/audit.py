@@ -15,7 +15,7 @@ from fa_audit.methods import METHODS
 from fa_audit.training.checkpoint import load_checkpoint
 from fa_audit.training.learner import load_method
 from fa_audit.training.loop import read_trajectory
-from fa_audit.training.sidecar import check_baseline, check_run, check_spec, read_sidecar
+from fa_audit.training.sidecar import check_baseline, check_run, check_spec, read_baseline, read_sidecar
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 with logged(snakemake), device(snakemake) as where:
     set_numerics(snakemake.params.torch_threads)
     files = snakemake.input
-    sidecar = read_sidecar(files.sidecar, "digest", "stopped_after", "seconds", "provenance")
+    sidecar = read_sidecar(files.sidecar)
     spec, compared = RunSpec.from_dict(snakemake.params.spec), {}
     check_spec(RunSpec.from_dict(sidecar["spec"]), spec, files.sidecar)
     for (role, name), path in zip(snakemake.params.baselines.items(), files.baselines, strict=True):
-        compared[role] = read_sidecar(path, "run")
+        compared[role] = read_baseline(path)
         check_baseline(compared[role], name, spec, path)
     check_run(sidecar, files.sidecar, checkpoint=files.checkpoint, trajectory=files.trajectory)
     named = parse_run(snakemake.wildcards.run).method
@@ -43,7 +43,7 @@ with logged(snakemake), device(snakemake) as where:
         thresholds=DiagnosticThresholds(**snakemake.params.thresholds),
         name=snakemake.wildcards.run,
         trajectory=read_trajectory(files.trajectory),
-        stopped_after=sidecar.get("stopped_after"),
+        stopped_after=sidecar["stopped_after"],
     )
     key = {
         "setting": snakemake.wildcards.setting,

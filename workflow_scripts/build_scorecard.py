@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 with logged(snakemake):
     files, out = snakemake.input, snakemake.output
-    texts = [Path(path).read_text(encoding="utf-8") for path in (files.published, *files.schemas)]
-    published, audits = read_published(*map(yaml.safe_load, texts)), read_audits(files.audits)
+    published = read_published(yaml.safe_load(Path(files.published).read_text(encoding="utf-8")))
+    audits = read_audits(files.audits)
     rows, remark = scorecard(published, audits), made_by(audits)
     digests = [audit["digest"] for audit in audits]
     origin = origin_of({"kind": "scorecard"}, digests, [files.published, *files.audits])

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 with logged(snakemake):
     kept = ("accuracy", "spec", "digest", "checkpoint_sha256")
-    sidecar = read_sidecar(snakemake.input.sidecar, "digest", "checkpoint_sha256")
+    sidecar = read_sidecar(snakemake.input.sidecar)
     check_spec(RunSpec.from_dict(sidecar["spec"]), RunSpec.from_dict(snakemake.params.spec), snakemake.input.sidecar)
     facts = {key: sidecar[key] for key in kept}
     write_json(snakemake.output.baseline, {"run": snakemake.wildcards.run} | facts)

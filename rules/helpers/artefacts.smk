@@ -113,17 +113,16 @@ def artefacts_digest():
 
 @readable
 def load_published():
-    return read_published(load_yaml(FILE), *map(load_yaml, PUBLISHED_SCHEMAS))
+    return read_published(yaml.safe_load((Path(workflow.basedir) / FILE).read_text()))
 
 
-PUBLISHED_SCHEMAS = ["schemas/published.schema.yaml", "schemas/config.schema.yaml"]
 PUBLISHED = load_published()
 
 
 @cache
 def published_keys():
     """The audits of this configuration that published numbers are compared with."""
-    return [RunKey(*key) for key in PUBLISHED.cells_in(GRID)]
+    return PUBLISHED.cells_in(GRID)
 
 
 # ---- external models

@@ -3,7 +3,8 @@
 import os
 import re
 import sys
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from pathlib import Path
 
 import yaml
@@ -14,10 +15,11 @@ sys.path.append(os.getcwd())  # methods of the user's own
 from fa_audit.core.code import code_digest, code_files, digest_of
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.data import DATASETS
-from fa_audit.experiments.config_file import check_config_file
+from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.lineage import Lineage, data_stage, run_code, stage
 from fa_audit.experiments.paths import TIDY, RunKey, data_file, run_files, run_pattern, tidy_file
+from fa_audit.results import KINDS
 
 
 def readable(function):
@@ -32,22 +34,12 @@ def readable(function):
     return wrapped
 
 
-def load_yaml(name):
-    return yaml.safe_load((Path(workflow.basedir) / name).read_text())
-
-
-@readable
-def check_config_files(paths):
-    for path in paths:
-        check_config_file(path)
-
-
 @readable
 def load_grid():
-    return read_grid(config, load_yaml("schemas/config.schema.yaml"))
+    files = workflow.overwrite_configfiles or ["config.yaml"]
+    lines = [load_config(os.path.relpath(path))[1] for path in files]
+    return read_grid(config, KINDS, reduce(or_, lines))
 
-
-check_config_files(workflow.overwrite_configfiles or ["config.yaml"])
 
 # --configfile replaces config.yaml; --config changes single values of either.
 if not workflow.overwrite_configfiles:
@@ -105,11 +97,11 @@ def baseline_inputs(wildcards):
 @readable
 def audited(setting):
     """The runs of a setting that are audited."""
-    return [RunKey(*key) for key in GRID.setting(setting).cells("runs")]
+    return list(GRID.setting(setting).cells("runs"))
 
 
 # A run that an earlier setting trains too is copied from there.
-ORIGINALS = {str(RunKey(*key)): RunKey(*original) for key, original in GRID.twins.items()}
+ORIGINALS = {str(key): original for key, original in GRID.duplicate_runs.items()}
 
 
 def original(folder, ending):

@@ -24,8 +24,8 @@ from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
 
 if TYPE_CHECKING:
     from fa_audit.data.dataset import Dataset
-    from fa_audit.experiments.published import Published
 
+PUBLISHED = "reference/published.yaml"
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
 
 
@@ -98,7 +98,7 @@ def _plan_parser(parser: argparse.ArgumentParser) -> None:
 def _scorecard_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_scorecard)
     parser.add_argument("--results", type=Path, default=Path("results"), metavar="DIR", help="default results")
-    parser.add_argument("--published", type=Path, metavar="YAML", help="default reference/published.yaml")
+    parser.add_argument("--published", metavar="YAML", default=PUBLISHED, help=f"default {PUBLISHED}")
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="write scorecard.csv, .md and .html there; default the terminal"
     )
@@ -119,8 +119,8 @@ def _audit(options: argparse.Namespace) -> int:
     sidecar, history = (options.checkpoint.with_suffix(suffix) for suffix in (".json", ".csv"))
     facts = read_sidecar(sidecar) if sidecar.exists() else {}
     there = {"trajectory": history} if history.exists() else {}
-    check_run(facts, sidecar, checkpoint=options.checkpoint, **there)
     if facts:
+        check_run(facts, sidecar, checkpoint=options.checkpoint, **there)
         check_spec(RunSpec.from_dict(facts["spec"]), learner.spec, sidecar, "Put the checkpoint's own beside it.")
     own = _baseline(options.frozen, f"{learner.spec.method}+frozen", learner.spec)
     bp = _baseline(options.bp_frozen, "bp+frozen", learner.spec)
@@ -171,21 +171,21 @@ def _baseline(path: Path | None, name: str, audited: RunSpec) -> tuple[str, floa
     Raises:
         AuditError: it is another run, or of another cell than the audited network.
     """
-    from fa_audit.training.sidecar import check_baseline, read_sidecar
+    from fa_audit.training.sidecar import check_baseline, read_baseline
 
     if path is None:
         return None
-    facts = read_sidecar(path)
+    facts = read_baseline(path)
     check_baseline(facts, name, audited, path, "Give its file, or train it.")
     return name, facts["accuracy"]
 
 
 def _report(options: argparse.Namespace) -> int:
-    from fa_audit.audit.audit_file import read_cell
+    from fa_audit.audit.audit_file import read_seed_group
     from fa_audit.core.files import write_text
     from fa_audit.results.reporting import report, to_latex, to_markdown
 
-    text = {"markdown": to_markdown, "latex": to_latex}[options.format](report(read_cell(options.audits)))
+    text = {"markdown": to_markdown, "latex": to_latex}[options.format](report(read_seed_group(options.audits)))
     if options.output:
         write_text(options.output, text)
     else:
@@ -228,7 +228,7 @@ def _check_device(name: str) -> None:
 
 def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
     """Build the specification from the command line; options that it lacks keep their defaults."""
-    from fa_audit.experiments.grid import LARGEST_OPTION
+    from fa_audit.experiments.config import LARGEST_OPTION
 
     if options.architecture not in ARCHITECTURES:
         raise unknown("architecture", options.architecture, ARCHITECTURES)
@@ -250,17 +250,13 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
 
 
 def _plan(options: argparse.Namespace) -> int:
-    import yaml
-
-    from fa_audit.experiments.config_file import check_config_file
+    from fa_audit.experiments.config_file import load_config
     from fa_audit.experiments.costs import read_costs
     from fa_audit.experiments.grid import read_grid
     from fa_audit.experiments.plan import plan_table
 
-    check_config_file(options.configfile)
-    config = yaml.safe_load(options.configfile.read_text("utf-8-sig"))
-    grid = read_grid(config, yaml.safe_load(Path("schemas/config.schema.yaml").read_text("utf-8")))
-    print(plan_table(grid, read_costs("benchmarks/costs.json")))
+    config, lines = load_config(options.configfile)
+    print(plan_table(read_grid(config, where=lines), read_costs("benchmarks/costs.json")))
     return 0
 
 
@@ -274,7 +270,9 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _scorecard(options: argparse.Namespace) -> int:
+    from fa_audit.experiments.config_file import load_config
     from fa_audit.experiments.paths import SCORECARD_ENDINGS
+    from fa_audit.experiments.published import read_published
     from fa_audit.results.scorecard import audits_in, made_by, scorecard, summary_line
     from fa_audit.results.tables.scorecard_text import to_markdown, write_scorecard
 
@@ -282,7 +280,7 @@ def _scorecard(options: argparse.Namespace) -> int:
         raise AuditError(
             f"--output: found '{options.output}', where the workflow keeps its own; expected another folder."
         )
-    published = _published(options.published)
+    published = read_published(load_config(options.published)[0])
     audits = audits_in(options.results, published)
     rows, remark = scorecard(published, audits), made_by(audits)
     if options.output:
@@ -291,15 +289,6 @@ def _scorecard(options: argparse.Namespace) -> int:
     else:
         print(to_markdown(rows, remark), end="")
     return 0
-
-
-def _published(path: Path | None) -> Published:
-    import yaml
-
-    from fa_audit.experiments.published import FILE, read_published
-
-    files = (path or FILE, "schemas/published.schema.yaml", "schemas/config.schema.yaml")
-    return read_published(*(yaml.safe_load(Path(file).read_text(encoding="utf-8")) for file in files))
 
 
 def _methods(options: argparse.Namespace) -> int:

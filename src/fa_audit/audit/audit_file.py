@@ -1,43 +1,247 @@
-"""Audits read back from their JSON files: checked before they are believed, and known to be of one cell. No torch."""
+"""Read audits from their JSON files, and group those of one network over its seeds. Imports no torch."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from reprlib import repr as shortened
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import jsonschema
+from pydantic import Field
 
-from fa_audit.core.errors import AuditError, listed
+from fa_audit.core.errors import AuditError, listed, printable, shortened
 from fa_audit.core.files import read_json
 from fa_audit.core.thresholds import CHECK_LABELS
+from fa_audit.core.validation import Tolerant, first_problems, problems_of
+from fa_audit.experiments.spec import SpecFile
 
 AUDIT = (
     "an audit's JSON: results/audits/SETTING/RUN/seed*.json, results/models/NAME.json, or what"
     " `fa-audit audit --format json` prints"
 )
-CREDITS = (
-    "cosine", "clamped_cosine", "cosine_at_output", "rho", "rho_bp", "rho_random", "nudging", "bridge_residual",
-    "fresh_b_cosine", "feature_drift",
-)  # fmt: skip
-DEEP = ("cosine", "clamped_cosine", "rho", "rho_bp", "nudging", "fresh_b_null")
-PRECISION = ("float32_error", "float32_cosine")  # of a state; measured values, which can be absent with a reason
-STATES = ("layer", "hidden_norm", "grad_norm", "grad_norm_per_sample", "growth", "scale_free", *PRECISION)
-LIMITS = ("growth", "reference", "stability", "depth_margin", "saturation")
 OF_THE_WEIGHTS = ("seed", "weights", "accuracy", "frozen_accuracy", "bp_frozen_accuracy")  # of a model's entry
 SHOWN = 3  # differences in one message
 ABSENT = "absent"
 
 
+# --- the file --------------------------------------------------------------------------------------------------------
+
+Text = Annotated[str, Field(description="a text")]
+YesNo = Annotated[bool, Field(description="true or false")]
+Count = Annotated[int, Field(ge=0, le=2**63, description="an integer >= 0")]
+Epoch = Annotated[Count | None, Field(description="an integer >= 0, or null")]
+Finite = Annotated[float, Field(description="a finite number")]
+Number = Annotated[
+    float | Literal["nan", "inf", "-inf"] | None, Field(description="a number, null, 'nan', 'inf' or '-inf'")
+]
+Fraction = Annotated[Annotated[float, Field(ge=0, le=1)] | None, Field(description="a fraction 0..1, or null")]
+Margin = Annotated[Annotated[float, Field(ge=-1, le=1)] | None, Field(description="a number from -1 to 1, or null")]
+
+
+class Measured(Tolerant, json_schema_extra={"description": "a measured value: a mapping with value, n and n_valid"}):
+    """A number and how many values stand behind it."""
+
+    value: Number
+    n: Count
+    n_valid: Count
+    reason: Text = ""
+    std: Number = None
+    interval: Annotated[list[Number], Field(min_length=2, max_length=2)] | None = Field(
+        None, description="a list of two numbers, or null"
+    )
+
+
+class Check(
+    Tolerant, json_schema_extra={"description": "a check: a mapping with name, value, threshold, fires and note"}
+):
+    """One check's value, its limit and whether it fires."""
+
+    name: Text
+    value: Number
+    threshold: Finite
+    fires: YesNo | None = Field(description="true or false, or null")
+    note: Text
+
+
+class MarginCheck(Check):
+    """A check of an accuracy margin."""
+
+    value: Margin
+
+
+class Checks(Tolerant, json_schema_extra={"description": "the checks"}):
+    """All checks of an audit."""
+
+    scale: Check
+    reference: Check
+    stability: Check
+    depth: MarginCheck
+    depth_strict: MarginCheck
+
+
+class State(Tolerant, json_schema_extra={"description": "the evidence at one state"}):
+    """What was measured at one state."""
+
+    layer: Count
+    hidden_norm: Number
+    grad_norm: Number
+    grad_norm_per_sample: Number
+    growth: Number
+    scale_free: Number
+    float32_error: Measured
+    float32_cosine: Measured
+
+
+class Credit(Tolerant, json_schema_extra={"description": "the credit of one block"}):
+    """What was measured of the credit of one block."""
+
+    cosine: Measured
+    clamped_cosine: Measured
+    cosine_at_output: Measured
+    rho: Measured
+    rho_bp: Measured
+    rho_random: Measured
+    nudging: Measured
+    bridge_residual: Measured
+    fresh_b_cosine: Measured
+    feature_drift: Measured
+
+
+class Deep(Tolerant, json_schema_extra={"description": "the credits of the blocks l >= 1"}):
+    """Means over the blocks l >= 1; absent, but never null, in a network of one block."""
+
+    cosine: Measured = None
+    clamped_cosine: Measured = None
+    rho: Measured = None
+    rho_bp: Measured = None
+    nudging: Measured = None
+    fresh_b_null: Measured = None
+
+
+class Stability(Measured):
+    """The cross-batch stability and the state at which it was measured."""
+
+    layer: Count
+
+
+class Verdicts(Tolerant, json_schema_extra={"description": "the verdicts"}):
+    """The verdicts in words."""
+
+    three_check: Text
+    four_check: Text
+    baseline: Text
+
+
+class FirstFlags(Tolerant, json_schema_extra={"description": "the epochs of the first flags, or an empty mapping"}):
+    """The epochs after which D1 and D2 fired first."""
+
+    first_scale_flag: Epoch = None
+    first_reference_flag: Epoch = None
+
+
+class Baselines(Tolerant, json_schema_extra={"description": "the frozen baselines"}):
+    """The accuracies of the frozen baselines."""
+
+    own: Fraction
+    own_name: Text
+    bp: Fraction
+
+
+class BaselineRun(Tolerant, json_schema_extra={"description": "a baseline: run and accuracy"}):
+    """A run that the audited one is compared with."""
+
+    run: Text
+    accuracy: Fraction
+
+
+class Limits(Tolerant, json_schema_extra={"description": "the limits of the checks"}):
+    """The thresholds that an audit used."""
+
+    growth: Finite
+    reference: Finite
+    stability: Finite
+    depth_margin: Finite
+    saturation: Finite
+
+
+class AuditProvenance(Tolerant, json_schema_extra={"description": "where an audit was made"}):
+    """Device and commit of an audit."""
+
+    device: Text
+    commit: Text
+
+
+class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
+    """Everything in an audit that reports, tables and figures read; what has a default may be absent."""
+
+    method: Text
+    verdict: Verdicts
+    flags: list[Text] = Field(description="a list of texts")
+    first_flags: FirstFlags
+    headline_acc: Fraction
+    baselines: Baselines
+    checks: Checks
+    finite: YesNo
+    layers: list[State] = Field(min_length=1, description="a non-empty list of states")
+    credit: list[Credit] = Field(description="a list of blocks")
+    deep: Deep
+    feature_drift: dict[str, Measured] = Field(description="a mapping")
+    stability: Stability
+    samples: Count
+    batches: Count
+    thresholds: Limits
+    notes: Text
+    setting: Text = ""
+    run: Text = ""
+    model: Text = ""
+    digest: Text = ""
+    device: Text = ""
+    commit: Text = ""
+    spec: SpecFile = None
+    entry: dict[str, Any] = Field({}, description="a mapping")
+    seed: Count = 0
+    seconds: Number = None
+    stopped_after: Epoch = None
+    baseline_runs: dict[str, BaselineRun] = Field({}, description="a mapping")
+    provenance: AuditProvenance = None
+
+
+PRECISION = ("float32_error", "float32_cosine")  # of a state; measured values, which can be absent with a reason
+STATES = tuple(State.model_fields)
+CREDITS = tuple(Credit.model_fields)
+DEEP = tuple(Deep.model_fields)
+assert tuple(Checks.model_fields) == tuple(CHECK_LABELS)
+
+
+def number(value: float | str | None) -> float | None:
+    """Return a number as the JSON of an audit writes it: plain, null, or 'nan', 'inf', '-inf'."""
+    return None if value is None else float(value)
+
+
+def read_audit(path: str | Path) -> dict[str, Any]:
+    """Read one audit; every entry that a report uses is checked.
+
+    Raises:
+        AuditError: the file cannot be read, is no JSON, or is no audit; the message names the first problem.
+    """
+    try:
+        audit = read_json(path, AUDIT)
+    except OSError as error:
+        raise AuditError(f"{path}: {error.strerror}; expected {AUDIT}.") from error
+    for problem in first_problems(problems_of(AuditFile, audit)):
+        raise AuditError(f"{path}: {printable(problem.removeprefix('top level: '))}")
+    return audit
+
+
+# --- the audits of one network over its seeds ------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class Cell:
-    """Audits of one cell: the same specification but for the seed.
+class SeedGroup:
+    """Audits of the same specification but for the seed.
 
     Attributes:
-        unit: what tells the audits apart: ``"seed"``, or ``"file"`` where no specification was recorded.
+        unit: what distinguishes the audits: ``"seed"``, or ``"file"`` where no specification was recorded.
         labels: the seeds in rising order, or the numbers of the files, from 1.
         paths: the files, in the order of the labels.
         audits: what they hold, in the order of the labels.
@@ -49,16 +253,11 @@ class Cell:
     audits: tuple[Mapping[str, Any], ...]
 
 
-def number(value: float | str | None) -> float | None:
-    """A number as the JSON of an audit writes it: plain, null, or 'nan', 'inf', '-inf'."""
-    return None if value is None else float(value)
-
-
-def read_cell(paths: Sequence[str | Path]) -> Cell:
-    """Read the audits of one cell.
+def read_seed_group(paths: Sequence[str | Path]) -> SeedGroup:
+    """Read the audits of one network over its seeds.
 
     Raises:
-        AuditError: a file is no audit, or belongs to another cell than the first, or repeats a seed.
+        AuditError: a file is no audit, or differs from the first in more than the seed, or repeats a seed.
     """
     audits = {str(path): read_audit(path) for path in paths}
     if len(audits) < len(paths):
@@ -73,16 +272,16 @@ def read_cell(paths: Sequence[str | Path]) -> Cell:
     return _ordered(audits)
 
 
-def _ordered(audits: Mapping[str, Mapping[str, Any]]) -> Cell:
+def _ordered(audits: Mapping[str, Mapping[str, Any]]) -> SeedGroup:
     if not all("spec" in audit for audit in audits.values()):
-        return Cell("file", tuple(range(1, len(audits) + 1)), tuple(audits), tuple(audits.values()))
+        return SeedGroup("file", tuple(range(1, len(audits) + 1)), tuple(audits), tuple(audits.values()))
     by_seed: dict[int, str] = {}
     for path, audit in audits.items():
         if (seed := audit["spec"]["seed"]) in by_seed:
             raise AuditError(f"{path}: seed {seed} once more, after {by_seed[seed]}; expected one file for each seed.")
         by_seed[seed] = path
     paths = [path for _, path in sorted(by_seed.items())]
-    return Cell("seed", tuple(sorted(by_seed)), tuple(paths), tuple(audits[path] for path in paths))
+    return SeedGroup("seed", tuple(sorted(by_seed)), tuple(paths), tuple(audits[path] for path in paths))
 
 
 def _repeated(paths: list[str]) -> str:
@@ -90,7 +289,7 @@ def _repeated(paths: list[str]) -> str:
 
 
 def _identity(audit: Mapping[str, Any]) -> dict[str, Any]:
-    """What the audits of one cell share, by dotted names."""
+    """Return what the audits of one group share, by dotted names."""
     entry = audit.get("entry", {})
     shared = {"spec": audit["spec"] | {"seed": "any"}} if "spec" in audit else {"method": audit["method"]}
     shared |= {"entry": {key: value for key, value in entry.items() if key not in OF_THE_WEIGHTS}}
@@ -107,125 +306,4 @@ def _flat(value: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
     for key in dict.fromkeys((*one, *other)):
         if (here := one.get(key, ABSENT)) != (there := other.get(key, ABSENT)):
-            yield f"{_escaped(key)} ({shortened(there)}, not {shortened(here)})"
-
-
-# --- one file ------------------------------------------------------------------------------------------------------
-
-
-def read_audit(path: str | Path) -> dict[str, Any]:
-    """One audit, every entry that a report uses checked for its type.
-
-    Raises:
-        AuditError: the file cannot be read, is no JSON, or is no audit; the message names the first problem.
-    """
-    try:
-        audit = read_json(path, AUDIT)
-    except OSError as error:
-        raise AuditError(f"{path}: {error.strerror}; expected {AUDIT}.") from error
-    problems = jsonschema.Draft202012Validator(SCHEMA).iter_errors(audit)
-    for error in sorted(problems, key=lambda error: list(map(str, error.absolute_path))):
-        raise AuditError(f"{path}: {_problem(error)}")
-    return audit
-
-
-def _problem(error: jsonschema.ValidationError) -> str:
-    """One line for a schema violation: place, what was found, what is expected."""
-    place = "".join(f"{_escaped(part)}: " for part in [".".join(map(str, error.absolute_path))] if part)
-    found = f"found {shortened(error.instance)}"
-    if error.validator == "required":
-        found = f"missing {', '.join(key for key in error.validator_value if key not in error.instance)}"
-    return f"{place}{found}; expected {error.schema['description']}."
-
-
-def _escaped(text: str) -> str:
-    return text.encode("unicode_escape").decode()
-
-
-def _object(description: str, required: Mapping[str, Any], **optional: Any) -> dict[str, Any]:
-    """A schema of an object; keys that it does not name are allowed, and not read."""
-    properties = {**required, **optional}
-    return {"description": description, "type": "object", "required": list(required), "properties": properties}
-
-
-def _each(names: Iterable[str], schema: Mapping[str, Any]) -> dict[str, Any]:
-    return dict.fromkeys(names, schema)
-
-
-def _list(description: str, items: Mapping[str, Any], **limits: int) -> dict[str, Any]:
-    return {"description": description, "type": "array", "items": items, **limits}
-
-
-def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"description": f"{schema['description']}, or null", "anyOf": [schema, {"type": "null"}]}
-
-
-TEXT = {"description": "a text", "type": "string"}
-YES = {"description": "true or false", "type": "boolean"}
-COUNT = {"description": "an integer >= 0", "type": "integer", "minimum": 0, "maximum": 2**63}
-FINITE = {
-    "description": "a finite number",
-    "type": "number",
-    "minimum": -sys.float_info.max,
-    "maximum": sys.float_info.max,
-}
-NUMBER = {
-    "description": "a number, null, 'nan', 'inf' or '-inf'",
-    "anyOf": [FINITE, {"enum": [None, "nan", "inf", "-inf"]}],
-}
-FRACTION = _or_null({"description": "a fraction 0..1", "type": "number", "minimum": 0, "maximum": 1})
-OBJECT = {"description": "a mapping", "type": "object"}
-MEASURED = _object(
-    "a measured value: a mapping with value, n and n_valid",
-    {"value": NUMBER, "n": COUNT, "n_valid": COUNT},
-    reason=TEXT,
-    std=NUMBER,
-    interval=_or_null(_list("a list of two numbers", NUMBER, minItems=2, maxItems=2)),
-)
-OUTCOME = {"name": TEXT, "value": NUMBER, "threshold": FINITE, "fires": _or_null(YES), "note": TEXT}
-CHECK = _object("a check: a mapping with name, value, threshold, fires and note", OUTCOME)
-MARGIN = _or_null({"description": "a number from -1 to 1", "type": "number", "minimum": -1, "maximum": 1})
-MARGIN_CHECK = _object(CHECK["description"], OUTCOME | {"value": MARGIN})
-STATE = _object("the evidence at one state", _each(STATES, NUMBER) | _each(PRECISION, MEASURED) | {"layer": COUNT})
-SPEC = _object(
-    "the specification of a run",
-    _each(("dataset", "architecture", "method"), TEXT)
-    | _each(("frozen_blocks", "epochs", "batch_size", "seed"), COUNT)
-    | _each(("penalty", "lr", "weight_decay"), FINITE)
-    | _each(("shallow", "random_targets"), YES)
-    | {"architecture_options": OBJECT},
-    monitor=OBJECT,
-)
-OPTIONAL = {
-    **_each(("setting", "run", "model", "digest", "device", "commit"), TEXT),
-    **{"spec": SPEC, "entry": OBJECT, "seed": COUNT, "seconds": NUMBER, "stopped_after": _or_null(COUNT)},
-    "baseline_runs": OBJECT
-    | {"additionalProperties": _object("a baseline: run and accuracy", {"run": TEXT, "accuracy": FRACTION})},
-    "provenance": _object("where an audit was made", _each(("device", "commit"), TEXT)),
-}
-SCHEMA = _object(
-    AUDIT,
-    {
-        "method": TEXT,
-        "verdict": _object("the verdicts", _each(("three_check", "four_check", "baseline"), TEXT)),
-        "flags": _list("a list of texts", TEXT),
-        "first_flags": _object(
-            "the epochs of the first flags, or an empty mapping",
-            {},
-            **_each(("first_scale_flag", "first_reference_flag"), _or_null(COUNT)),
-        ),
-        "headline_acc": FRACTION,
-        "baselines": _object("the frozen baselines", {"own": FRACTION, "own_name": TEXT, "bp": FRACTION}),
-        "checks": _object("the checks", _each(CHECK_LABELS, CHECK) | _each(("depth", "depth_strict"), MARGIN_CHECK)),
-        "finite": YES,
-        "layers": _list("a non-empty list of states", STATE, minItems=1),
-        "credit": _list("a list of blocks", _object("the credit of one block", _each(CREDITS, MEASURED))),
-        "deep": _object("the credits of the blocks l >= 1", {}, **_each(DEEP, MEASURED)),
-        "feature_drift": OBJECT | {"additionalProperties": MEASURED},
-        "stability": _object("the cross-batch stability", {"layer": COUNT}) | {"allOf": [MEASURED]},
-        **_each(("samples", "batches"), COUNT),
-        "thresholds": _object("the limits of the checks", _each(LIMITS, FINITE)),
-        "notes": TEXT,
-    },
-    **OPTIONAL,
-)
+            yield printable(f"{key} ({shortened(there)}, not {shortened(here)})")

@@ -1,10 +1,10 @@
-"""What is wrong with a configuration as a file, with the line where there is one."""
+"""Load a configuration, and know the line of everything in it."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,34 +12,50 @@ import yaml
 
 from fa_audit.core.errors import AuditError, first_line, printable, shortened
 from fa_audit.core.files import FOREIGN
-from fa_audit.experiments.schema import plain_problems, refusal
-
-TEMPLATES = "__use_yte__"  # with it Snakemake's reader runs expressions that the file holds
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML of plain values, in which no key stands twice."""
+@dataclass(frozen=True)
+class LineOf:
+    """The file and line of every value of a configuration.
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """As in YAML's own loader; a key that stands twice is a `yaml.MarkedYAMLError` at its place."""
-        seen: set[Hashable] = set()
-        for name, _ in node.value:
-            if isinstance(name, yaml.ScalarNode) and name.tag != "tag:yaml.org,2002:merge":
-                if name.value in seen:
-                    raise yaml.MarkedYAMLError(problem=f"found '{name.value}' twice", problem_mark=name.start_mark)
-                seen.add(name.value)
-        return super().construct_mapping(node, deep)
+    Attributes:
+        places: ``settings.demo.epochs`` -> (``configs/demo.yaml, line 12``, the value there).
+    """
+
+    places: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
+
+    def __call__(self, place: str) -> str:
+        """Return the line of a value or of the innermost mapping around it that has one; empty without any."""
+        while place and place not in self.places:
+            place = place.rpartition(".")[0]
+        return self.places[place][0] if place else ""
+
+    def __or__(self, other: LineOf) -> LineOf:
+        """Return the lines of two files, the second of which is merged into the first."""
+        return LineOf({**self.places, **other.places})
+
+    def within(self, config: Any) -> LineOf:
+        """Return the lines of the values that a configuration still has; ``--config`` may have changed others."""
+        now = dict(_values("", config))
+        kept = {place for place, (_, old) in self.places.items() if now.get(place) == old or old != old}  # NaN
+        return LineOf({place: self.places[place] for place in kept})
 
 
-def check_config_file(path: str | Path) -> None:
-    """Read a configuration, JSON or YAML.
+def load_config(path: str | Path) -> tuple[dict[str, Any], LineOf]:
+    """Load a configuration, YAML or JSON, in which no key is repeated.
+
+    >>> config, line_of = load_config("config.yaml")
+    >>> config["settings"]["main_audit"]["dataset"]
+    'cifar10'
+    >>> line_of("settings.main_audit.dataset")
+    'config.yaml, line 17'
 
     Raises:
-        AuditError: it cannot be read or is no mapping, a key stands twice in it, it is larger than anybody writes, or
-            a template.
+        AuditError: the file cannot be read, or is no mapping; says the line where there is one.
     """
     try:
-        content = _parsed(Path(path).read_text(encoding="utf-8-sig"))
+        text = Path(path).read_text(encoding="utf-8-sig")
+        config, lines = _parsed(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
@@ -48,23 +64,42 @@ def check_config_file(path: str | Path) -> None:
         raise AuditError(f"{path}: {error.strerror}; expected a file of YAML or JSON.") from error
     except (yaml.YAMLError, *FOREIGN) as error:
         raise AuditError(f"{path}: {printable(first_line(error))}; expected YAML or JSON in UTF-8.") from error
-    if problems := list(plain_problems(content)):
-        raise refusal(str(path), problems)
-    if not isinstance(content, dict):
-        raise AuditError(f"{path}: found {shortened(content)}; expected a mapping, 'settings:' and its like on top.")
-    if TEMPLATES in content:
-        raise AuditError(f"{path}: found '{TEMPLATES}'; expected plain YAML, without templates.")
+    if not isinstance(config, dict):
+        raise AuditError(f"{path}: found {shortened(config)}; expected a mapping, 'settings:' and the like on top.")
+    values = dict(_values("", config))
+    return config, LineOf({place: (f"{path}, line {line}", values.get(place)) for place, line in lines.items()})
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str) -> tuple[Any, dict[str, int]]:
+    """Return the value of a text and the line of every place in it. JSON is YAML, but for tabs and for 1e-3."""
     try:
-        return json.loads(text, object_pairs_hook=_once)
+        value = json.loads(text)
     except json.JSONDecodeError:
-        return yaml.load(text, _Loader)
+        return yaml.load(text, yaml.SafeLoader), dict(_lines("", yaml.compose(text, yaml.SafeLoader)))
+    return value, dict(_lines("", yaml.compose(text.replace("\t", " "), yaml.SafeLoader)))
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    for name, count in Counter(name for name, _ in pairs).items():
-        if count > 1:
-            raise ValueError(f"found '{name}' twice")
-    return dict(pairs)
+def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
+    """Yield the line of every key and item below a node.
+
+    Raises:
+        yaml.MarkedYAMLError: a key is repeated.
+    """
+    seen = set()
+    for position, child in enumerate(node.value if isinstance(node, yaml.CollectionNode) else ()):
+        key, value = child if isinstance(node, yaml.MappingNode) else (child, child)
+        name = key.value if isinstance(node, yaml.MappingNode) else position
+        if isinstance(key, yaml.ScalarNode) and name in seen and name != "<<":
+            raise yaml.MarkedYAMLError(problem=f"found '{name}' twice", problem_mark=key.start_mark)
+        if isinstance(name, str | int):
+            seen.add(name)
+            yield f"{place}{name}", key.start_mark.line + 1
+            yield from _lines(f"{place}{name}.", value)
+
+
+def _values(place: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every value below a mapping or a list, with its place."""
+    children = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, child in children:
+        yield f"{place}{key}", child
+        yield from _values(f"{place}{key}.", child)

@@ -1,4 +1,4 @@
-"""The models of a configuration: what each entry means, and what can be wrong with it. Imports no torch."""
+"""The external models of a configuration. Imports no torch."""
 
 from __future__ import annotations
 
@@ -8,40 +8,31 @@ from typing import Any
 
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.registry import ELSEWHERE, find_module
+from fa_audit.core.validation import validated
 from fa_audit.data import DATASETS
-
-DEFAULTS: dict[str, Any] = {
-    "arguments": {},
-    "weights": None,
-    "seed": 42,
-    "image_shape": None,
-    "batches": 10,
-    "accuracy": None,
-    "frozen_accuracy": None,
-    "bp_frozen_accuracy": None,
-}
+from fa_audit.experiments.config import ModelEntry
 
 
 def model_entry(models: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
-    """One entry with every key, defaults filled in.
+    """Return one entry with every key, defaults filled in.
 
     Raises:
-        AuditError: there is no such model.
+        AuditError: there is no such model, or its entry is wrong.
     """
     if name not in models:
         raise unknown("model", name, models, where="config") if models else AuditError("config: it has no models.")
-    return DEFAULTS | models[name]
+    return validated(ModelEntry, models[name], f"models.{name}").model_dump()
 
 
-def model_problems(models: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """What a schema cannot see: data sets that nobody registered, and callables that are not written as such."""
-    for name, body in models.items():
-        if body["dataset"] not in DATASETS:
-            yield str(unknown("dataset", body["dataset"], DATASETS, where=f"models.{name}.dataset"))
-        module, _, _ = body["model"].partition(":")
-        if not ELSEWHERE.fullmatch(body["model"]):
+def model_problems(models: Mapping[str, ModelEntry]) -> Iterator[str]:
+    """Yield unknown data sets, and callables that are not written as such or whose module is not found."""
+    for name, entry in models.items():
+        if entry.dataset not in DATASETS:
+            yield str(unknown("dataset", entry.dataset, DATASETS, where=f"models.{name}.dataset"))
+        module, _, _ = entry.model.partition(":")
+        if not ELSEWHERE.fullmatch(entry.model):
             yield (
-                f"models.{name}.model: found {body['model']!r}; expected package.module:name of what makes the model,"
+                f"models.{name}.model: found {entry.model!r}; expected package.module:name of what makes the model,"
                 " such as torchvision.models:resnet18."
             )
         elif find_module(module, sys.path) is None:

@@ -17,7 +17,6 @@ NOTE = (
     "Done: files that exist, stale ones included.\n"
     "Hours: trainings and audits that are not done, one job at a time, from benchmarks/costs.json."
 )
-Key = tuple[str, str, int]  # setting, run, seed
 
 
 def plan_table(grid: Grid, costs: Costs) -> str:
@@ -48,26 +47,22 @@ def work_of(grid: Grid, members: Sequence[Setting], costs: Costs) -> list[Any]:
     """
     audited = [key for setting in members for key in setting.cells("runs")]
     keys = list(dict.fromkeys([*audited, *(key for setting in members for key in setting.cells("baselines"))]))
-    own = [key for key in keys if key not in grid.twins]
+    own = [key for key in keys if key not in grid.duplicate_runs]
     to_train = _missing("checkpoints", "safetensors", own)
     to_audit = _missing("audits", "json", audited)
+    spec_of = {key: grid.settings[key.setting].spec(key.run, key.seed) for key in {*to_train, *to_audit}}.__getitem__
     hours = (
         [
-            *(costs.training_hours(_spec(grid, key), device) for key in to_train),
-            *(costs.audit_hours(_spec(grid, key), device) for key in to_audit),
+            *(costs.training_hours(spec_of(key), device) for key in to_train),
+            *(costs.audit_hours(spec_of(key), device) for key in to_audit),
         ]
         for device in DEVICES
     )
     return [len(own), len(keys) - len(own), len(own) - len(to_train), *hours]
 
 
-def _missing(folder: str, ending: str, keys: Iterable[Key]) -> list[Key]:
-    return [key for key in keys if not Path(RunKey(*key).path(folder, ending)).exists()]
-
-
-def _spec(grid: Grid, key: Key) -> Any:
-    setting, run, seed = key
-    return grid.settings[setting].spec(run, seed)
+def _missing(folder: str, ending: str, keys: Iterable[RunKey]) -> list[RunKey]:
+    return [key for key in keys if not Path(key.path(folder, ending)).exists()]
 
 
 def _text(cell: int | list[float | None]) -> str:

@@ -1,4 +1,4 @@
-"""The published numbers: what each one is, which experiment it belongs to, and where our audits have it.
+"""Read the published numbers: what each one is, which experiment it belongs to, and where our audits have it.
 
 Imports no torch and no pandas: the workflow plans with it.
 """
@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
 
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.experiments.grid import Cell, Grid, read_grid
-from fa_audit.experiments.schema import refusal, schema_problems
+from fa_audit.core.validation import Different, Strict, config_error, first_problems, validated
+from fa_audit.experiments.grid import Grid, read_grid
+from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.methods import METHODS
 
@@ -46,40 +50,123 @@ PAPER_LIMITS = {
 }  # which is ours
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One published number.
+Text = Annotated[str, Field(min_length=1, description="a text")]
+RunText = Annotated[str, Field(min_length=1, description="a run name such as dfa+penalty1e-2")]
+Seed = Annotated[int, Field(ge=0, description="an integer >= 0")]
+ENTRY = "a mapping with at least quantity, setting, run, kind, n and source"
 
-    Attributes:
-        quantity: a key of `QUANTITIES`.
-        setting: the experiment.
-        runs: whose it is: one, or for an order all of them, best first.
-        kind: by which rule it is compared: value, magnitude, verdict or order.
-        value: a number or a verdict; None for an order.
-        deviation: sample deviation of the `n` numbers behind the value; None where none was published.
-        layer: of a state or a block, where the quantity is one of a layer.
-        seeds: the audits of these are compared.
-        tolerance: for the kind value.
-        source: where it was published.
-        note: in which other ways the source can be read.
-    """
 
-    quantity: str
-    setting: str
-    runs: tuple[str, ...]
+def _nonzero(value: float) -> float:
+    if value == 0:
+        raise PydanticCustomError("zero", "a number other than 0")
+    return value
+
+
+class Entry(Strict):
+    """One published number; its kind says by which rule it is compared."""
+
+    quantity: str = Field(description="the name of a quantity")
+    setting: str = Field(description="the name of one of the settings")
+    run: RunText | list[RunText]
     kind: str
-    n: int
-    source: str
+    n: int = Field(ge=1, description="an integer >= 1: how many numbers stand behind the value")
+    source: Text = Field(description="a text: where it was published")
     value: float | bool | str | None = None
-    deviation: float | None = None
-    layer: int | None = None
-    seeds: tuple[int, ...] = SEEDS
+    deviation: float | None = Field(None, ge=0, description="a number >= 0, or null where none was published")
+    layer: int | None = Field(None, ge=0, description="an integer >= 0: of a state or a block")
+    seeds: Different[Seed] = Field(
+        list(SEEDS), min_length=1, description="a non-empty list of different integers >= 0: audits to compare with"
+    )
     tolerance: float | None = None
-    note: str = ""
+    note: str = Field("", description="a text: other ways to read the source")
 
-    def cells(self) -> Iterator[Cell]:
-        """The audits that it is compared with."""
-        return ((self.setting, run, seed) for run in self.runs for seed in self.seeds)
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Whose number it is: one run, or for an order all of them, best first."""
+        return (self.run,) if isinstance(self.run, str) else tuple(self.run)
+
+    def cells(self) -> Iterator[RunKey]:
+        """Yield the audits that it is compared with."""
+        return (RunKey(self.setting, run, seed) for run in self.runs for seed in self.seeds)
+
+
+class Value(Entry, json_schema_extra={"description": ENTRY + ", and for a value with value, deviation and tolerance"}):
+    """A number, compared within a tolerance."""
+
+    kind: Literal["value"] = Field(description="value, magnitude, verdict or order")
+    run: RunText
+    value: float = Field(description="a number")
+    deviation: float | None = Field(ge=0, description="a number >= 0, or null where none was published")
+    tolerance: float = Field(gt=0, description="a number > 0")
+
+
+class Magnitude(Entry, json_schema_extra={"description": ENTRY + ", and for a magnitude with value and deviation"}):
+    """A number, compared within a factor of 10."""
+
+    kind: Literal["magnitude"]
+    run: RunText
+    value: Annotated[float, AfterValidator(_nonzero)] = Field(description="a number other than 0")
+    deviation: float | None = Field(ge=0, description="a number >= 0, or null where none was published")
+    tolerance: None = Field(None, description="none, a magnitude has a factor of 10")
+
+
+class Verdict(Entry, json_schema_extra={"description": ENTRY + ", and for a verdict with value"}):
+    """A verdict, compared for equality."""
+
+    kind: Literal["verdict"]
+    run: RunText
+    value: bool | Text = Field(description="true, false or a text")
+    deviation: None = Field(None, description="none, a verdict has no deviation")
+    tolerance: None = Field(None, description="none, a verdict has no tolerance")
+
+
+class Order(Entry, json_schema_extra={"description": ENTRY}):
+    """An order of runs, compared by their means."""
+
+    kind: Literal["order"]
+    run: Different[RunText] = Field(min_length=2, description="a list of two or more different run names, best first")
+    value: None = Field(None, description="none, an order is its list of runs")
+    deviation: None = Field(None, description="none, an order has no deviation")
+    tolerance: None = Field(None, description="none, an order has no tolerance")
+
+
+def _kind(body: Any) -> str:
+    """Return the tag of an entry's kind; that of a value, which names all kinds, where there is no such kind."""
+    kind = body.get("kind") if isinstance(body, Mapping) else getattr(body, "kind", None)
+    return f"kind {kind if kind in ('magnitude', 'verdict', 'order') else 'value'}"
+
+
+AnyEntry = Annotated[
+    Annotated[Value, Tag("kind value")]
+    | Annotated[Magnitude, Tag("kind magnitude")]
+    | Annotated[Verdict, Tag("kind verdict")]
+    | Annotated[Order, Tag("kind order")],
+    Discriminator(_kind),
+]
+
+
+def _bare(settings: dict[str, Any]) -> dict[str, Any]:
+    if {"runs", "seeds"} & settings.keys():
+        raise PydanticCustomError("bare", "runs or seeds")
+    return settings
+
+
+Experiment = Annotated[
+    dict[str, Any],
+    AfterValidator(_bare),
+    Field(description="a mapping with at least dataset and architecture, and without runs and seeds"),
+]
+
+
+class PublishedFile(Strict, json_schema_extra={"description": "a mapping with the keys 'settings' and 'entries'"}):
+    """The published numbers and the experiments that they belong to."""
+
+    settings: dict[str, Experiment] = Field(
+        min_length=1,
+        description="one or more named experiments, written like the settings of a configuration, without runs and"
+        " seeds",
+    )
+    entries: list[AnyEntry] = Field(min_length=1, description="a non-empty list of published numbers")
 
 
 @dataclass(frozen=True)
@@ -94,8 +181,8 @@ class Published:
     entries: tuple[Entry, ...]
     experiments: Grid
 
-    def cells_in(self, grid: Grid) -> list[Cell]:
-        """The audits to compare with that a configuration asks for, each as the paper's specification has it.
+    def cells_in(self, grid: Grid) -> list[RunKey]:
+        """Return the audits to compare with that a configuration asks for, each as the paper's specification has it.
 
         A setting of the same name with another network, data set or budget has none.
         """
@@ -104,10 +191,10 @@ class Published:
         return [cell for cell in cells if cell in asked and _spec(grid, cell) == _spec(self.experiments, cell)]
 
     def difference(self, audit: Mapping[str, Any]) -> str:
-        """What makes an audit one of another experiment than the published one of its name; empty if nothing does."""
+        """Return how an audit's experiment differs from the published one of its name; empty if it does not."""
         if audit.get("stopped_after"):
             return f"stopped after epoch {audit['stopped_after']}"
-        spec = _spec(self.experiments, (audit["setting"], audit["run"], audit["seed"])).to_dict()
+        spec = _spec(self.experiments, RunKey(audit["setting"], audit["run"], audit["seed"])).to_dict()
         theirs = {name: value for name, value in (spec | PAPER_LIMITS).items() if name != "monitor"}
         ours = audit["spec"] | audit["thresholds"]
         return ", ".join(
@@ -115,14 +202,13 @@ class Published:
         )
 
 
-def _spec(grid: Grid, cell: Cell) -> RunSpec:
-    """A run's specification; a monitor changes nothing unless it ends the training, which is noticed there."""
-    setting, run, seed = cell
-    return replace(grid.setting(setting).spec(run, seed), monitor=())
+def _spec(grid: Grid, cell: RunKey) -> RunSpec:
+    """Return a run's specification; a monitor changes nothing unless it ends the training, which is noticed there."""
+    return replace(grid.setting(cell.setting).spec(cell.run, cell.seed), monitor=())
 
 
 def quantity_of(audit: Mapping[str, Any], quantity: str, layer: int | None = None) -> Any:
-    """A quantity as an audit's JSON has it; None where it has none."""
+    """Return a quantity as an audit's JSON has it; None where it has none."""
     found: Any = audit
     for step in QUANTITIES[quantity]:
         try:
@@ -135,72 +221,65 @@ def quantity_of(audit: Mapping[str, Any], quantity: str, layer: int | None = Non
 # --- the file ------------------------------------------------------------------------------------------------------
 
 
-def read_published(raw: Any, schema: Mapping[str, Any], config_schema: Mapping[str, Any]) -> Published:
+def read_published(raw: Any) -> Published:
     """Check the parsed file of published numbers and make it a value.
 
     Args:
         raw: the file.
-        schema: its JSON schema.
-        config_schema: that of a configuration; the experiments are settings of one.
 
     Raises:
         AuditError: one message that lists the problems (the first five), each with its place, what was found
             and what is valid.
     """
-    if problems := list(schema_problems(raw, schema)) or list(_problems(raw)):
-        raise refusal(FILE, problems)
-    entries = tuple(_entry(body) for body in raw["entries"])
+    read = validated(PublishedFile, raw, FILE)
+    if problems := first_problems(_problems(read)):
+        raise config_error(FILE, problems)
     try:
-        return Published(entries, read_grid(_configuration(raw["settings"], entries), config_schema))
+        return Published(tuple(read.entries), read_grid(_configuration(read)))
     except AuditError as error:
         raise AuditError(f"{FILE}: {str(error).removeprefix('config: ')}") from error
 
 
-def _entry(body: Mapping[str, Any]) -> Entry:
-    named = body["run"] if isinstance(body["run"], list) else [body["run"]]
-    values = {key: value for key, value in body.items() if key != "run"}
-    return Entry(**values | {"runs": tuple(named), "seeds": tuple(body.get("seeds", SEEDS))})
-
-
-def _configuration(settings: Mapping[str, Any], entries: tuple[Entry, ...]) -> dict[str, Any]:
-    """The experiments as a configuration: every run and seed that an entry names."""
-    cells = [cell for entry in entries for cell in entry.cells()]
-    named = {name: [cell[1:] for cell in cells if cell[0] == name] for name in settings}
+def _configuration(read: PublishedFile) -> dict[str, Any]:
+    """Return the experiments as a configuration: every run and seed that an entry names."""
+    keys = [key for entry in read.entries for key in entry.cells()]
+    named = {name: [key for key in keys if key.setting == name] for name in read.settings}
     return {
         "settings": {
-            name: settings[name] | {"runs": sorted({run for run, _ in asked}), "seeds": sorted({s for _, s in asked})}
+            name: read.settings[name]
+            | {"runs": sorted({key.run for key in asked}), "seeds": sorted({key.seed for key in asked})}
             for name, asked in named.items()
         }
     }
 
 
-def _problems(raw: Mapping[str, Any]) -> Iterator[str]:
-    """What a schema cannot see."""
+def _problems(read: PublishedFile) -> Iterator[str]:
+    """Yield what types cannot say."""
     seen: dict[tuple[Any, ...], int] = {}
-    for position, body in enumerate(raw["entries"]):
+    for position, entry in enumerate(read.entries):
         where = f"entries.{position}"
-        yield from _entry_problems(where, body, raw["settings"])
-        key = tuple(str(body.get(name)) for name in ("quantity", "setting", "run", "layer"))
+        yield from _entry_problems(where, entry, read.settings)
+        key = (entry.quantity, entry.setting, entry.runs, entry.layer)
         if key in seen:
             yield f"{where}: the same as entries.{seen[key]}; keep one of them."
         seen[key] = position
-    for name in sorted(set(raw["settings"]) - {body["setting"] for body in raw["entries"]}):
+    for name in sorted(read.settings.keys() - {entry.setting for entry in read.entries}):
         yield f"settings.{name}: no entry belongs to it; remove it."
 
 
-def _entry_problems(where: str, body: Mapping[str, Any], settings: Mapping[str, Any]) -> Iterator[str]:
-    quantity = body["quantity"]
-    if body["setting"] not in settings:
-        yield str(unknown("setting", body["setting"], settings, where=where))
-    for run in body["run"] if isinstance(body["run"], list) else [body["run"]]:
+def _entry_problems(where: str, entry: Entry, settings: Mapping[str, Any]) -> Iterator[str]:
+    quantity = entry.quantity
+    if entry.setting not in settings:
+        yield str(unknown("setting", entry.setting, settings, where=where))
+    for run in entry.runs:
         yield from _run_problems(where, run)
     if quantity not in QUANTITIES:
         yield str(unknown("quantity", quantity, QUANTITIES, where=where))
         return
-    if (LAYER in QUANTITIES[quantity]) != ("layer" in body):
+    if (LAYER in QUANTITIES[quantity]) != (entry.layer is not None):
         yield f"{where}: {quantity} {'needs a' if LAYER in QUANTITIES[quantity] else 'has no'} layer."
-    if (quantity in VERDICTS) != (body["kind"] == "verdict"):
-        yield f"{where}: {quantity} {'is' if quantity in VERDICTS else 'is no'} verdict; found kind {body['kind']}."
+    if (quantity in VERDICTS) != (entry.kind == "verdict"):
+        yield f"{where}: {quantity} {'is a' if quantity in VERDICTS else 'is no'} verdict; found kind {entry.kind}."
 
 
 def _run_problems(where: str, text: str) -> Iterator[str]:

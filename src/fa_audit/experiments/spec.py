@@ -1,4 +1,4 @@
-"""What a training run is: the name people write (`dfa+penalty1e-2`) and the full specification behind it.
+"""Name and specify training runs: the name people write (`dfa+penalty1e-2`) and the full specification behind it.
 
 Imports no torch: the workflow builds its whole plan from these objects.
 """
@@ -9,13 +9,15 @@ import hashlib
 import json
 import math
 import re
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any
 
-from fa_audit.core.errors import AuditError, listed, shortened, unknown
+from pydantic import Field
+
+from fa_audit.core.errors import AuditError, unknown
+from fa_audit.core.validation import Strict, validated
 
 RUN_OPTIONS = ("penalty<number>", "frozen", "frozen<k>", "shallow", "random_targets")
 
@@ -45,7 +47,7 @@ class Run:
         return "+".join(part for part in (self.method, penalty, frozen, *flags) if part)
 
     def spec(self, *, depth: int, **common: Any) -> RunSpec:
-        """The full specification of this run in a network of `depth` blocks; `common` are the other fields."""
+        """Return the full specification of this run in a network of `depth` blocks; `common` are the other fields."""
         return RunSpec(
             method=self.method,
             penalty=self.penalty,
@@ -60,15 +62,29 @@ class Run:
         """True for networks whose blocks are all frozen or absent: what others are compared with."""
         return self.frozen < 0 or self.shallow
 
+    @property
+    def own_baseline(self) -> Run:
+        """The frozen baseline: blocks at initialisation, the rest taught by the same method, without a penalty."""
+        return Run(method=self.method, frozen=-1)
+
 
 def short_number(value: float) -> str:
-    """The shortest scientific spelling of a positive number: 0.01 -> ``1e-2``, 0.025 -> ``2.5e-2``."""
+    """Return the shortest scientific spelling of a positive number: 0.01 -> ``1e-2``, 0.025 -> ``2.5e-2``."""
     digits, exponent = f"{Decimal(repr(value)).normalize():e}".split("e")
     return f"{digits}e{int(exponent)}"
 
 
 def parse_run(text: str, *, where: str = "run") -> Run:
     """Read a run name; the inverse of ``str(run)``, and tolerant of other spellings of a number.
+
+    >>> parse_run("dfa+penalty0.01")
+    Run(method='dfa', penalty=0.01, frozen=0, shallow=False, random_targets=False)
+    >>> str(parse_run("dfa+frozen+penalty.01"))
+    'dfa+penalty1e-2+frozen'
+    >>> parse_run("dfa+shalow")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    fa_audit.core.errors.AuditError: run 'dfa+shalow': unknown option 'shalow'; ... Did you mean 'shallow'?
 
     Raises:
         AuditError: an unknown, repeated or contradictory option, or a negative penalty.
@@ -78,7 +94,7 @@ def parse_run(text: str, *, where: str = "run") -> Run:
     for option in options:
         name, value = _parse_option(option, text, where)
         if name in chosen:
-            raise AuditError(f"{where}: option '{name}' stands twice in '{text}'; keep one of them.")
+            raise AuditError(f"{where}: option '{name}' appears twice in '{text}'; keep one of them.")
         chosen[name] = value
     run = Run(method=method, **chosen)
     if run.shallow and (run.frozen or run.penalty):
@@ -110,18 +126,39 @@ def _parse_penalty(number: str, text: str, where: str) -> float:
     return value
 
 
-RANGES: dict[str, tuple[Any, float, str]] = {
-    "penalty": ((int, float), 0, "a finite number >= 0"),
-    "frozen_blocks": (int, 0, "an integer 0..2147483647"),
-    "epochs": (int, 1, "an integer 1..2147483647"),
-    "batch_size": (int, 1, "an integer 1..2147483647"),
-    "lr": ((int, float), 0, "a finite number >= 0"),
-    "weight_decay": ((int, float), 0, "a finite number >= 0"),
-    "seed": (int, 0, "an integer 0..2147483647"),
-}
 LARGEST = 2**31 - 1  # an integer, of seeds too: torch takes no arbitrary ones
-PAIRS = ("architecture_options", "monitor")  # dictionaries, kept as sorted pairs
-CELL = ("dataset", "architecture", "architecture_options", "epochs", "batch_size", "lr", "weight_decay", "seed")
+SHARED = ("dataset", "architecture", "architecture_options", "epochs", "batch_size", "lr", "weight_decay", "seed")
+
+
+PRINTABLE = r"^(?:[^\p{C}\p{Z}]| )*$"
+Text = Annotated[str, Field(pattern=PRINTABLE, description="printable text")]
+Scalar = Annotated[int | float | bool | Text, Field(description="a number, text, true or false")]
+Seed = Annotated[int, Field(ge=0, le=LARGEST, description=f"an integer 0..{LARGEST}")]
+Positive = Annotated[int, Field(ge=1, le=LARGEST, description=f"an integer 1..{LARGEST}")]
+NonNegative = Annotated[float, Field(ge=0, description="a finite number >= 0")]
+Flag = Annotated[bool, Field(description="true or false")]
+
+
+class SpecFile(Strict, json_schema_extra={"description": "the specification of a run"}):
+    """A run's specification as JSON holds it; see `RunSpec`."""
+
+    dataset: Text
+    architecture: Text
+    architecture_options: Annotated[dict[Text, Scalar], Field(description="a mapping of options to values")]
+    method: Text
+    penalty: NonNegative
+    frozen_blocks: Seed
+    shallow: Flag
+    random_targets: Flag
+    epochs: Positive
+    batch_size: Positive
+    lr: NonNegative
+    weight_decay: NonNegative
+    seed: Seed
+    monitor: Annotated[
+        dict[Text, Annotated[float, Field(description="a finite number")]],
+        Field(description="a mapping of checks to limits"),
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,45 +202,36 @@ class RunSpec:
     monitor: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
-        for name, (kind, least, text) in RANGES.items():
-            value = getattr(self, name)
-            most = LARGEST if kind is int else sys.float_info.max
-            if isinstance(value, bool) or not isinstance(value, kind) or not least <= value <= most:
-                raise AuditError(f"{name}: found {shortened(value)}; expected {text}.")
+        validated(SpecFile, self.to_dict(), "run specification")
         for name in ("penalty", "lr", "weight_decay"):  # equal specifications must have equal digests: 0, 0.0, -0.0
             object.__setattr__(self, name, float(getattr(self, name)) + 0.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON types; ``RunSpec.from_dict`` inverts it."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return values | {name: dict(values[name]) for name in PAIRS}
+        """Return plain JSON types; ``RunSpec.from_dict`` inverts it."""
+        values = {name: getattr(self, name) for name in NAMES}
+        return values | {"architecture_options": dict(self.architecture_options), "monitor": dict(self.monitor)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunSpec:
         """Rebuild a specification from its dictionary.
 
         Raises:
-            AuditError: a field is missing or unknown, or its value is no number, printable text, true or false.
+            AuditError: a field is missing or unknown, or its value is of the wrong type or out of range.
         """
-        names = {field.name for field in fields(cls)}
-        if odd := sorted((set(values) ^ names) - {"monitor"}):  # files of older versions have none
-            raise AuditError(
-                f"run specification: missing or unknown fields: {listed(odd)}; expected {', '.join(sorted(names))}."
-            )
-        pairs = {name: tuple(sorted(values.get(name, {}).items())) for name in PAIRS}
-        plain = [(name, values[name]) for name in sorted(names - set(PAIRS))]
-        for name, value in (*plain, *pairs["architecture_options"], *pairs["monitor"]):
-            if not isinstance(value, int | float) and not (isinstance(value, str) and value.isprintable()):
-                raise AuditError(f"{name}: found {shortened(value)}; expected a number, text, true or false.")
+        checked = validated(SpecFile, values, "run specification")
+        pairs = {name: tuple(sorted(getattr(checked, name).items())) for name in ("architecture_options", "monitor")}
         return cls(**{**values, **pairs})
 
     def of_cell(self, run: Run) -> RunSpec:
-        """The specification of another run in the cell of this one; runs like it, without a monitor."""
+        """Return the specification of another run with the same network, data, budget and seed, and no monitor."""
         depth = dict(self.architecture_options).get("depth", 0)
-        return run.spec(depth=depth, **{name: getattr(self, name) for name in CELL})
+        return run.spec(depth=depth, **{name: getattr(self, name) for name in SHARED})
 
     @property
     def digest(self) -> str:
-        """Eight hexadecimal digits that name this specification in provenance."""
+        """Return the eight hexadecimal digits that name this specification in provenance."""
         canonical = json.dumps(self.to_dict(), sort_keys=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:8]
+
+
+NAMES = tuple(SpecFile.model_fields)

@@ -14,14 +14,14 @@ from typing import Any
 
 from scipy import stats
 
-from fa_audit.audit.audit_file import CREDITS, DEEP, PRECISION, Cell, number
+from fa_audit.audit.audit_file import CREDITS, DEEP, PRECISION, SeedGroup, number
 from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds
 
 Audit = Mapping[str, Any]
 PAPER_SAMPLES, PAPER_BATCHES = 128, 10
 
 
-def disclosures(cell: Cell) -> tuple[tuple[str, str], ...]:
+def disclosures(cell: SeedGroup) -> tuple[tuple[str, str], ...]:
     """Term and text of every disclosure that applies to the audits of a cell."""
     said = (
         ("Spread", _spread(cell)),
@@ -46,7 +46,7 @@ def disclosures(cell: Cell) -> tuple[tuple[str, str], ...]:
     return tuple((term, f"{text.rstrip('.')}.") for term, text in said if text)
 
 
-def by_seed(cell: Cell, say: Callable[[Audit], str]) -> str:
+def by_seed(cell: SeedGroup, say: Callable[[Audit], str]) -> str:
     """What `say` says of each audit, equal texts once, with the seeds that they are about where not all are."""
     about: dict[str, list[str]] = defaultdict(list)
     for label, audit in zip(cell.labels, cell.audits):
@@ -67,7 +67,7 @@ def span(values: Iterable[float | None]) -> str:
 # --- seeds and baselines -------------------------------------------------------------------------------------------
 
 
-def _spread(cell: Cell) -> str:
+def _spread(cell: SeedGroup) -> str:
     n = len(cell.labels)
     if n == 1:
         return f"one {cell.unit}: no deviation and no interval, nothing is known of the spread"
@@ -79,7 +79,7 @@ def _spread(cell: Cell) -> str:
     )
 
 
-def _verdicts(cell: Cell) -> str:
+def _verdicts(cell: SeedGroup) -> str:
     found = {(audit["verdict"]["three_check"], audit["verdict"]["four_check"]) for audit in cell.audits}
     return f"they differ from {cell.unit} to {cell.unit}" if len(found) > 1 else ""
 
@@ -130,7 +130,7 @@ def _gradient_norms(audit: Audit) -> str:
     )
 
 
-def _float32(cell: Cell) -> str:
+def _float32(cell: SeedGroup) -> str:
     states = [state for audit in cell.audits for state in audit["layers"]]
     error, cosine = (
         span([worst((value for state in states if (value := number(state[name]["value"])) is not None), default=None)])
@@ -150,7 +150,7 @@ def _stability(audit: Audit) -> str:
 # --- credits -------------------------------------------------------------------------------------------------------
 
 
-def _cosines(cell: Cell) -> str:
+def _cosines(cell: SeedGroup) -> str:
     blocks = [block for audit in cell.audits for block in audit["credit"]]
     if not blocks:
         return ""
@@ -205,7 +205,7 @@ def _finite(audit: Audit) -> str:
     return "" if audit["finite"] else "a state, gradient or logit of an evaluation batch is NaN or infinite"
 
 
-def _missing(cell: Cell) -> str:
+def _missing(cell: SeedGroup) -> str:
     """Every reason for absent values, with the quantities: in how many of how many places."""
     offered: Counter[str] = Counter()
     absent: dict[str, Counter[str]] = defaultdict(Counter)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.audit.audit_file import Cell, number
+from fa_audit.audit.audit_file import SeedGroup, number
 from fa_audit.core.thresholds import CHECK_LABELS, sign_of
 from fa_audit.results.disclosures import by_seed, disclosures
 from fa_audit.results.statistics import summarise
@@ -47,7 +47,7 @@ class Report:
     sections: tuple[Section, ...]
 
 
-def report(cell: Cell) -> Report:
+def report(cell: SeedGroup) -> Report:
     """Fill in the template.
 
     Accuracies are printed in percent and margins in points; mean, sample deviation (divisor n - 1) and 95 % t-interval
@@ -111,7 +111,7 @@ def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str | N
 # --- identification ------------------------------------------------------------------------------------------------
 
 
-def _identification(cell: Cell) -> Iterator[tuple[str, str]]:
+def _identification(cell: SeedGroup) -> Iterator[tuple[str, str]]:
     audit = cell.audits[0]
     yield "Method", audit["spec"]["method"] if "spec" in audit else audit["method"]
     yield from _specification(audit["spec"]) if "spec" in audit else _model(audit.get("entry", {}))
@@ -171,7 +171,7 @@ def _at(audit: Mapping[str, Any], place: tuple[str, ...]) -> float | None:
     return number(value)
 
 
-def _summary_table(cell: Cell) -> Table:
+def _summary_table(cell: SeedGroup) -> Table:
     columns = ("quantity", "n", "mean", "95 % from", "95 % to", "smallest", "largest")
     caption = (
         f"Mean ± sample deviation and 95 % t-interval over the n {cell.unit}s that have a value; growth and ||g_L||,"
@@ -181,7 +181,7 @@ def _summary_table(cell: Cell) -> Table:
     return _table(caption, columns, rows)
 
 
-def _summary_row(cell: Cell, heading: str, place: tuple[str, ...]) -> tuple[str | Number, ...]:
+def _summary_row(cell: SeedGroup, heading: str, place: tuple[str, ...]) -> tuple[str | Number, ...]:
     values = [value for audit in cell.audits if (value := _at(audit, place)) is not None]
     count = Number(len(values), decimals=0)
     if not values:
@@ -194,7 +194,7 @@ def _summary_row(cell: Cell, heading: str, place: tuple[str, ...]) -> tuple[str 
     return (heading, count, Number(summary.mean, 2, summary.deviation), *(Number(end, 2) for end in ends))
 
 
-def _seed_table(cell: Cell) -> Table:
+def _seed_table(cell: SeedGroup) -> Table:
     rows = [
         (
             Number(label, decimals=0),
@@ -211,7 +211,7 @@ def _percent(fraction: float | None) -> Number:
     return Number(None if fraction is None else 100 * fraction, decimals=2)
 
 
-def _verdict_table(cell: Cell) -> Table:
+def _verdict_table(cell: SeedGroup) -> Table:
     columns = (cell.unit, "three-check", "four-check", "frozen baseline", "flags")
     rows = [
         (str(label), *(audit["verdict"][key] for key in VERDICT), ", ".join(audit["flags"]) or "none")
@@ -223,7 +223,7 @@ def _verdict_table(cell: Cell) -> Table:
 # --- checks and layers ---------------------------------------------------------------------------------------------
 
 
-def _check_table(cell: Cell) -> Table:
+def _check_table(cell: SeedGroup) -> Table:
     columns = ("check", "fires when", cell.unit, "value", "outcome")
     rows = [
         (f"{letter} {check['name']}", f"{sign_of(name)} {check['threshold']:g}", str(label),
@@ -245,7 +245,7 @@ def _value(entry: Any) -> float | None:
     return number(entry["value"] if isinstance(entry, Mapping) else entry)
 
 
-def _place_table(cell: Cell, kind: str, caption: str, headings: Mapping[str, str], first: str) -> Table:
+def _place_table(cell: SeedGroup, kind: str, caption: str, headings: Mapping[str, str], first: str) -> Table:
     """Means over the audits, a row per state or block; quantities without any value are left out."""
     places = range(len(cell.audits[0][kind]))
     means = {
@@ -257,7 +257,7 @@ def _place_table(cell: Cell, kind: str, caption: str, headings: Mapping[str, str
     return _table(caption, (first, *(headings[name] for name in shown)), rows)
 
 
-def _state_table(cell: Cell) -> Table:
+def _state_table(cell: SeedGroup) -> Table:
     caption = (
         f"Means over {cell.unit}s at every state: medians over the samples of the first batch; growth of the block that"
         " reads the state; agreement of float32 gradients with float64."
@@ -265,7 +265,7 @@ def _state_table(cell: Cell) -> Table:
     return _place_table(cell, "layers", caption, STATE_COLUMNS, "l")
 
 
-def _credit_tables(cell: Cell) -> Iterator[Table]:
+def _credit_tables(cell: SeedGroup) -> Iterator[Table]:
     """What the credits are worth, block by block and against fresh feedback; nothing for a network without a method."""
     if not cell.audits[0]["credit"]:
         return

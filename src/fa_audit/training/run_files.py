@@ -66,7 +66,7 @@ def _is_done(wanted: str, sidecar: str | Path, **files: str | Path) -> bool:
         wanted: the run's fingerprint.
     """
     try:
-        facts = read_sidecar(sidecar, "fingerprint", "checkpoint_sha256", "trajectory_sha256")
+        facts = read_sidecar(sidecar)
         check_run(facts, sidecar, **files)
     except (AuditError, OSError):
         return False

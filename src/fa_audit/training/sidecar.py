@@ -1,69 +1,77 @@
-"""What stands beside a checkpoint, read back: every entry of its type, and of the same run as the files. No torch."""
+"""Load and validate a checkpoint's metadata, and compare the files of a run with it. Imports no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from fa_audit.core.errors import AuditError, shortened
-from fa_audit.core.files import FOREIGN, read_json, sha256_of
-from fa_audit.experiments.spec import RunSpec, parse_run
+from fa_audit.core.files import read_json, sha256_of
+from fa_audit.core.validation import Tolerant, first_problems, problems_of
+from fa_audit.experiments.spec import RunSpec, SpecFile, Text, parse_run
+
+HINT = "Delete it and make it again."
+Fraction = Annotated[float, Field(ge=0, le=1, description="a fraction 0..1")]
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value.isprintable()
+class Provenance(Tolerant, json_schema_extra={"description": "where a training ran"}):
+    """Device and commit of a training."""
+
+    device: Text
+    commit: Text
 
 
-def _is_number(value: object, largest: float) -> bool:
-    return type(value) in (int, float) and 0 <= value <= largest
+class Baseline(Tolerant, json_schema_extra={"description": "what a training writes beside its checkpoint"}):
+    """What an audit needs to know of a run that another one is compared with."""
+
+    spec: SpecFile
+    digest: Text
+    accuracy: Fraction
+    checkpoint_sha256: Text
+    run: Text = ""
 
 
-REMAKE = "Delete it and run snakemake again."
-TEXTS = ("run", "digest", "fingerprint", "checkpoint_sha256", "trajectory_sha256")
-ENTRIES: dict[str, Callable[[Any], bool]] = {  # files of older versions lack some
-    **dict.fromkeys(TEXTS, _is_text),
-    "spec": lambda value: isinstance(value, dict),
-    "accuracy": lambda value: _is_number(value, 1),
-    "seconds": lambda value: _is_number(value, 1e12),
-    "stopped_after": lambda value: value is None or (_is_number(value, 1e6) and type(value) is int),
-    "provenance": lambda value: isinstance(value, dict) and all(_is_text(value.get(k)) for k in ("device", "commit")),
-}
+class Sidecar(Baseline):
+    """What a training writes beside its checkpoint."""
+
+    fingerprint: Text
+    seconds: float = Field(ge=0, le=1e12, description="a number of seconds")
+    stopped_after: int | None = Field(ge=0, le=10**6, description="an epoch, or null")
+    trajectory_sha256: Text
+    provenance: Provenance
 
 
-def read_sidecar(path: str | Path, *needed: str) -> dict[str, Any]:
-    """The JSON beside a checkpoint, or a baseline that was made from it.
-
-    Args:
-        needed: entries that must be there, beside the specification and the accuracy.
+def read_sidecar(path: str | Path) -> dict[str, Any]:
+    """Read the JSON beside a checkpoint.
 
     Raises:
-        AuditError: an entry is missing or odd.
+        AuditError: an entry is missing, or of the wrong type or out of range.
     """
+    return _read(path, Sidecar)
+
+
+def read_baseline(path: str | Path) -> dict[str, Any]:
+    """Read the JSON of a baseline, or the one beside its checkpoint.
+
+    Raises:
+        AuditError: an entry is missing, or of the wrong type or out of range.
+    """
+    return _read(path, Baseline)
+
+
+def _read(path: str | Path, model: type[Baseline]) -> dict[str, Any]:
     facts = read_json(path, "the JSON beside a checkpoint, or a baseline's")
-    if not isinstance(facts, dict):
-        raise _no_sidecar(path, f"found {shortened(facts)}")
-    if missing := [name for name in ("spec", "accuracy", *needed) if name not in facts]:
-        raise _no_sidecar(path, f"missing {', '.join(missing)}")
-    for name in ENTRIES.keys() & facts.keys():
-        if not ENTRIES[name](facts[name]):
-            raise _no_sidecar(path, f"{name}: found {shortened(facts[name])}")
-    try:
-        RunSpec.from_dict(facts["spec"])
-    except FOREIGN as error:
-        raise _no_sidecar(path, f"spec: {error}".rstrip(".")) from error
+    for problem in first_problems(problems_of(model, facts)):
+        found = problem.removeprefix("top level: ").rstrip(".")
+        raise AuditError(f"{path}: {found}. If it should be that, delete it and run the training again.")
     return facts
 
 
-def _no_sidecar(path: str | Path, found: str) -> AuditError:
-    return AuditError(
-        f"{path}: {found}; expected what a training writes beside its checkpoint. If it should be"
-        " that, delete it and run the training again."
-    )
-
-
 def check_run(facts: Mapping[str, Any], sidecar: str | Path, **files: str | Path) -> None:
-    """Compare the files of a run with what its sidecar says of them.
+    """Compare the files of a run with their SHA-256 in its sidecar.
 
     Args:
         facts: what `sidecar` holds.
@@ -73,19 +81,18 @@ def check_run(facts: Mapping[str, Any], sidecar: str | Path, **files: str | Path
         AuditError: a file was altered or belongs to another training than the sidecar.
     """
     for kind, path in files.items():
-        recorded = facts.get(f"{kind}_sha256")  # absent in files of older versions
-        if recorded and recorded != sha256_of(path):
+        if facts[f"{kind}_sha256"] != sha256_of(path):
             raise AuditError(
                 f"{path}: altered, or of another training than {sidecar} (SHA-256 differs). Delete both and run the"
                 " training again."
             )
 
 
-def check_spec(found: RunSpec, expected: RunSpec, path: str | Path, cure: str = REMAKE) -> None:
+def check_spec(found: RunSpec, expected: RunSpec, path: str | Path, hint: str = HINT) -> None:
     """Compare the run that a file is of with the one that it should be of.
 
     Args:
-        cure: what to do where they differ.
+        hint: what to do where they differ.
 
     Raises:
         AuditError: they differ, as when a killed workflow's training ends after an edit of the configuration.
@@ -93,11 +100,11 @@ def check_spec(found: RunSpec, expected: RunSpec, path: str | Path, cure: str = 
     theirs, ours = found.to_dict(), expected.to_dict()
     differing = [name for name in ours if theirs[name] != ours[name]]
     if differing:
-        told = "; ".join(f"{name} {shortened(theirs[name])}, not {shortened(ours[name])}" for name in differing)
-        raise AuditError(f"{path}: of another run than expected: {told}. {cure}")
+        pairs = "; ".join(f"{name} {shortened(theirs[name])}, not {shortened(ours[name])}" for name in differing)
+        raise AuditError(f"{path}: of another run than expected: {pairs}. {hint}")
 
 
-def check_baseline(facts: Mapping[str, Any], name: str, audited: RunSpec, path: str | Path, cure: str = REMAKE) -> None:
+def check_baseline(facts: Mapping[str, Any], name: str, audited: RunSpec, path: str | Path, hint: str = HINT) -> None:
     """Compare a baseline with what the audited network is to be compared with.
 
     Args:
@@ -106,7 +113,8 @@ def check_baseline(facts: Mapping[str, Any], name: str, audited: RunSpec, path: 
         audited: the network's specification.
 
     Raises:
-        AuditError: it is another run, or of another cell; its accuracy then says nothing about the audited network.
+        AuditError: it is another run, or of another network, data set, budget or seed; its accuracy then means nothing
+            for the audited network.
     """
-    expected = f"Expected {name} in the cell of the audited network. {cure}"
+    expected = f"Expected {name} with the network, data, budget and seed of the audited one. {hint}"
     check_spec(RunSpec.from_dict(facts["spec"]), audited.of_cell(parse_run(name)), path, expected)

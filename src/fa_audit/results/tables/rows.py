@@ -64,7 +64,7 @@ class Verdict:
 
     def cell(self, group: pd.DataFrame, seeds: int) -> str:
         """The printed text of one row; arguments as for `Column.cell`."""
-        counts = Counter(group[self.quantity].fillna("no verdict"))
+        counts = Counter(group[self.quantity].astype(object).fillna("no verdict"))
         if list(counts.values()) == [seeds]:
             return next(iter(counts))
         return ",\n".join(f"{verdict} {count}/{seeds}" for verdict, count in counts.most_common())

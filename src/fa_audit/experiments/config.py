@@ -1,0 +1,287 @@
+"""Describe what a configuration may contain; schemas/ and docs/configuration.md are generated from it.
+
+The description of a field completes the sentence "found ...; expected ...". Imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from itertools import product
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, JsonValue, model_validator
+from pydantic_core import PydanticCustomError
+
+from fa_audit.core.errors import AuditError
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.core.validation import Different, Strict
+from fa_audit.experiments.spec import LARGEST, Run, RunSpec, parse_run, short_number
+from fa_audit.networks import ARCHITECTURE_OPTIONS
+
+LARGEST_OPTION = 8192
+BUDGET = ("epochs", "batch_size", "lr", "weight_decay")
+PAPER = {field.name: field.default for field in fields(RunSpec)}
+LIMITS = DiagnosticThresholds()
+
+
+def _other_than(*names: str) -> AfterValidator:
+    def check(name: str) -> str:
+        if name in names:
+            raise PydanticCustomError("name", "another name")
+        return name
+
+    return AfterValidator(check)
+
+
+# Names become names of files.
+A_NAME = "a name of at most 100 lower-case letters, digits and _"
+Name = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$", max_length=100, description=f"{A_NAME}, the first a letter")]
+TableName = Annotated[str, Field(pattern="^[a-z0-9_]+$", max_length=100, description=A_NAME)]
+FigureName = Annotated[TableName, _other_than("scorecard"), Field(description=f"{A_NAME}, other than scorecard")]
+MethodName = Annotated[str, Field(pattern="^[^+]+$", max_length=100, description="the name of a method")]
+RunName = Annotated[str, Field(min_length=1, max_length=100, description="a run name such as dfa+penalty1e-2")]
+BaselineName = Annotated[RunName, Field(description="a run name such as dfa+frozen")]
+SettingName = Annotated[str, Field(description="the name of a setting")]
+Text = Annotated[str, Field(min_length=1, description="a text")]
+OptionName = Annotated[
+    str,
+    _other_than("name", "lr", "weight_decay"),
+    Field(description="epochs, batch_size or an option of the architecture"),
+]
+ArgumentName = Annotated[str, Field(description="the name of an argument, quoted if it looks like a number")]
+Argument = Annotated[JsonValue, Field(description="a finite number, text, true, false, null, a list or a mapping")]
+Option = Annotated[int | float | bool | str, Field(description="a number, text, true or false")]
+Module = Annotated[str, Field(min_length=1, description="a dotted name of a module")]
+ASeed = Annotated[int, Field(ge=0, le=LARGEST, description=f"an integer from 0 to {LARGEST}")]
+Penalty = Annotated[float, Field(ge=0, description="a number >= 0, written like 0.01 or 1.0e-2")]
+Pixels = Annotated[int, Field(ge=1, le=LARGEST_OPTION, description=f"an integer 1..{LARGEST_OPTION}")]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class Architecture(Strict, extra="allow"):
+    """A network: its name and any of its options."""
+
+    __pydantic_extra__: dict[str, Option]
+    name: str = Field(description="the name of an architecture")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options that are written, without the defaults."""
+        return self.model_extra or {}
+
+    @property
+    def depth(self) -> Any:
+        """The number of blocks, written or by default; None for an unknown architecture without one."""
+        return (ARCHITECTURE_OPTIONS.get(self.name, {}) | self.options).get("depth")
+
+
+class Sweep(Strict):
+    """The penalty sweep of a setting."""
+
+    methods: Different[MethodName] = Field(min_length=1, description="a non-empty list of different method names")
+    penalties: Different[Penalty] = Field(
+        min_length=1, description="a non-empty list of different numbers >= 0: lambda"
+    )
+
+
+class SettingEntry(Strict):
+    """One block of the configuration: one setting, or several with ``vary``."""
+
+    description: str = Field("", description="a text")
+    dataset: str = Field(description="the name of a data set")
+    architecture: Architecture = Field(description="a mapping with the key 'name' and the architecture's options")
+    epochs: int = Field(
+        PAPER["epochs"], ge=1, le=100000, description="an integer 1..100000: passes over the training set"
+    )
+    batch_size: int = Field(PAPER["batch_size"], ge=1, le=65536, description="an integer 1..65536: images per step")
+    lr: float = Field(PAPER["lr"], gt=0, description="a number > 0, written like 0.001 or 1.0e-3: learning rate")
+    weight_decay: float = Field(PAPER["weight_decay"], ge=0, description="a number >= 0: AdamW's weight decay")
+    seeds: Different[ASeed] = Field(
+        min_length=1, description=f"a non-empty list of different integers from 0 to {LARGEST}"
+    )
+    runs: list[RunName] = Field([], min_length=1, description="a non-empty list of run names such as dfa+penalty1e-2")
+    sweep: Sweep = Field(
+        Sweep.model_construct(methods=[], penalties=[]),
+        description="a mapping with the keys 'methods' and 'penalties': every method is trained at every penalty",
+    )
+    ladder: Different[MethodName] = Field(
+        [], description="a list of different method names: each is trained with its top 1..L blocks trainable"
+    )
+    baselines: list[BaselineName] = Field(
+        [],
+        description="a list of frozen or shallow runs such as dfa+frozen; by default bp+frozen, bp+shallow and every"
+        " method's own",
+    )
+    vary: dict[
+        OptionName,
+        Annotated[
+            Different[Annotated[int | bool, Field(description="an integer, true or false")]],
+            Field(min_length=1, description="a non-empty list of different integers, or of true and false"),
+        ],
+    ] = Field(
+        {},
+        min_length=1,
+        description="a mapping of epochs or options of the architecture to lists of values: one setting for each value,"
+        " or combination of values",
+    )
+
+    def expanded(self, block: str) -> dict[str, SettingEntry]:
+        """Return the settings that the block stands for, one for every combination of the values under ``vary``.
+
+        ``depth_sweep`` with ``vary: {depth: [2, 4]}`` gives ``depth_sweep_depth2`` and ``depth_sweep_depth4``.
+        """
+        settings = {}
+        for values in product(*self.vary.values()):
+            chosen = dict(zip(self.vary, values))
+            name = "_".join([block, *(f"{option}{str(value).lower()}" for option, value in chosen.items())])
+            settings[name] = self._varied(chosen)
+        return settings
+
+    def _varied(self, chosen: Mapping[str, Any]) -> SettingEntry:
+        budget = {key: value for key, value in chosen.items() if key in BUDGET}
+        options = {key: value for key, value in chosen.items() if key not in BUDGET}
+        return self.model_copy(update=budget | {"architecture": self.architecture.model_copy(update=options)})
+
+    def run_names(self, depth: int) -> dict[str, list[str]]:
+        """Return the names of the runs, by the part of the configuration that asks for them.
+
+        The sweep is every method at every penalty. The depth-utility ladder of a method is the method with its top
+        ``k`` blocks trainable, k = L..1; its last rung, k = 0, is the method's frozen baseline. A setting that names
+        no baselines gets those that its runs need, and the shallow network.
+        """
+        penalties = [f"+penalty{short_number(value)}" if value else "" for value in sorted(self.sweep.penalties)]
+        rungs = ["", *(f"+frozen{count}" for count in range(1, depth))]
+        audited = {
+            "runs": self.runs,
+            "sweep": [method + penalty for method in self.sweep.methods for penalty in penalties],
+            "ladder": [method + rung for method in self.ladder for rung in rungs],
+        }
+        named = "baselines" in self.model_fields_set
+        return audited | {"baselines": self.baselines if named else _usual_baselines(audited.values())}
+
+
+def _usual_baselines(audited: Iterable[list[str]]) -> list[str]:
+    """Return what runs are compared with if the setting does not say; nothing if all are baselines themselves."""
+    runs = [run for names in audited for run in map(_readable, names) if run and not run.is_baseline]
+    return sorted({str(run.own_baseline) for run in runs} | {"bp+frozen", "bp+shallow"}) if runs else []
+
+
+def _readable(text: str) -> Run | None:
+    try:
+        return parse_run(text)
+    except AuditError:
+        return None
+
+
+class ModelEntry(Strict):
+    """An external model and how to read it."""
+
+    model: str = Field(
+        max_length=200,
+        description="package.module:name of what makes the model, such as torchvision.models:resnet18",
+    )
+    dataset: str = Field(description="the name of a data set")
+    blocks: Module | Annotated[Different[Module], Field(min_length=1)] = Field(
+        description="a pattern such as encoder.layers.*, or a non-empty list of different dotted names of modules"
+    )
+    reads: Literal["all features", "cls token", "spatial mean", "spatial mean, channels last"] = Field(
+        description="one of: all features; cls token; spatial mean; spatial mean, channels last"
+    )
+    arguments: dict[ArgumentName, Argument] = Field({}, description="a mapping: keyword arguments of it")
+    weights: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1000,
+        description="a safetensors file with the model's state dict (default: random weights)",
+    )
+    seed: int = Field(42, ge=0, le=LARGEST, description=f"an integer from 0 to {LARGEST}: of random weights")
+    image_shape: list[Pixels] | None = Field(
+        None,
+        min_length=3,
+        max_length=3,
+        description="[channels, height, width], integers 1..8192, to which the data set's images are brought",
+    )
+    batches: int = Field(10, ge=1, le=10, description="an integer 1..10: evaluation batches of 128 images")
+    accuracy: Fraction | None = Field(
+        None, description="a fraction 0..1: accuracy on the whole test set (default: computed)"
+    )
+    frozen_accuracy: Fraction | None = Field(
+        None, description="a fraction 0..1: accuracy with blocks frozen at initialisation"
+    )
+    bp_frozen_accuracy: Fraction | None = Field(
+        None, description="a fraction 0..1: the same, the rest trained by backpropagation"
+    )
+
+
+class Thresholds(Strict):
+    """Limits of the checks."""
+
+    growth: float = Field(LIMITS.growth, gt=0, description="a number > 0: D1 fires above it")
+    reference: float = Field(LIMITS.reference, gt=0, description="a number > 0: D2 fires below it")
+    stability: float = Field(LIMITS.stability, description="a number: (c) fires above it")
+    depth_margin: float = Field(
+        LIMITS.depth_margin, description="a number: D3 fires below this accuracy margin (0.02 is 2 points)"
+    )
+    saturation: float = Field(
+        LIMITS.saturation, gt=0, description="a number > 0: a small gradient is called saturated below it"
+    )
+
+
+class Monitor(Strict):
+    """Checks that end a training early."""
+
+    stop_on: Different[Annotated[Literal["D1", "D2"], Field(description="D1 or D2")]] = Field(
+        min_length=1, description="a non-empty list of different checks, of D1 (scale) and D2 (reference)"
+    )
+
+
+class Artefact(Strict, json_schema_extra={"description": "a mapping with the keys 'settings' and 'title'"}):
+    """One figure or table."""
+
+    kind: str = Field("", description="the name of a registered figure or table (default: the entry's own name)")
+    settings: Different[SettingName] = Field(
+        min_length=1,
+        description="a non-empty list of different settings, or of blocks with 'vary', in the order in which they are"
+        " shown",
+    )
+    title: str = Field(description="a text")
+
+
+ASetting = Annotated[
+    SettingEntry,
+    Field(description="a mapping with at least dataset, architecture and seeds, and runs, a sweep or a ladder"),
+]
+AModel = Annotated[ModelEntry, Field(description="a mapping with at least model, dataset, blocks and reads")]
+
+
+class Configuration(Strict, json_schema_extra={"description": "a mapping with the key 'settings', 'models' or both"}):
+    """Which networks to train and audit, and what to draw of them."""
+
+    data_root: str = Field(
+        "data", min_length=1, max_length=1000, description="a folder that holds, or will receive, downloaded data sets"
+    )
+    settings: dict[Name, ASetting] = Field({}, min_length=1, description="one or more named settings")
+    models: dict[Name, AModel] = Field({}, min_length=1, description="one or more named models")
+    thresholds: Thresholds = Field(Thresholds(), description="limits of the checks (docs/protocol.md)")
+    monitor: Monitor = Field(
+        Monitor.model_construct(stop_on=[]),
+        description="a mapping with the key 'stop_on': trainings (not baselines) end after the first epoch at which"
+        " all these checks fire",
+    )
+    figures: dict[FigureName, Artefact] = Field({}, description="figures to draw: name -> settings and title")
+    tables: dict[TableName, Artefact] = Field({}, description="tables to build: name -> settings and title")
+    labels: dict[Annotated[str, Field(description="the name of a run or of a setting")], Text] = Field(
+        {}, description="how runs and settings are called in figures and tables: name -> text"
+    )
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> Configuration:
+        if not self.settings and not self.models:
+            raise PydanticCustomError("empty", "settings or models")
+        return self
+
+    def expanded(self) -> Iterator[tuple[str, str, SettingEntry]]:
+        """Yield name, block and entry of every setting, those of ``vary`` included."""
+        for block, entry in self.settings.items():
+            yield from ((name, block, setting) for name, setting in entry.expanded(block).items())

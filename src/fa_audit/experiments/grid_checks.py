@@ -1,0 +1,237 @@
+"""Check what a configuration's types cannot say: names, runs, baselines, sizes. Imports no torch."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from math import prod
+from typing import Any
+
+from fa_audit.core.errors import AuditError, listed, unknown
+from fa_audit.core.registry import class_literals, entry_of
+from fa_audit.core.validation import first_problems, problems_of
+from fa_audit.data import DATASETS
+from fa_audit.experiments.config import BUDGET, LARGEST_OPTION, Artefact, Configuration, SettingEntry
+from fa_audit.experiments.models import model_problems
+from fa_audit.experiments.spec import parse_run
+from fa_audit.methods import METHODS
+from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
+
+LARGEST_GRID = 50_000  # runs: Snakemake's plan takes about 80 kB of memory for each, so 4 GB
+
+
+@dataclass(frozen=True)
+class ArtefactKinds:
+    """Names of the kinds of figures and tables.
+
+    Attributes:
+        single_setting: those of both that show one setting.
+    """
+
+    figures: Collection[str]
+    tables: Collection[str]
+    single_setting: Collection[str]
+
+
+def configuration_problems(config: Configuration, kinds: ArtefactKinds | None) -> list[str]:
+    """Return what is wrong with a configuration whose types are right; each stage presumes the ones before."""
+    return (
+        first_problems(_grid_size_problems(config.settings))
+        or first_problems(_variation_problems(config.settings))
+        or first_problems(_name_problems(config, kinds))
+    )
+
+
+# --- size and variations ---------------------------------------------------------------------------------------------
+
+
+def _grid_size_problems(blocks: Mapping[str, SettingEntry]) -> Iterator[str]:
+    """Yield grids that no plan can hold, counted without being expanded."""
+    sizes = {name: _size(entry) for name, entry in blocks.items()}
+    if (size := sum(sizes.values())) > LARGEST_GRID:
+        largest = max(sizes, key=lambda name: sizes[name])
+        yield (
+            f"settings: found {size} runs, {sizes[largest]} of them in '{largest}'; expected at most {LARGEST_GRID}, of"
+            " which a plan takes 4 GB of memory. Split the configuration into several."
+        )
+
+
+def _size(entry: SettingEntry) -> int:
+    """Return the number of runs that a block asks for, of a ladder the longest that it can be."""
+    depths = entry.vary.get("depth", [entry.architecture.options.get("depth", 1)])
+    depth = max((min(value, LARGEST_OPTION) for value in depths if isinstance(value, int)), default=1)
+    names = len(entry.runs) + len(entry.baselines) + depth * len(entry.ladder)
+    names += len(entry.sweep.methods) * len(entry.sweep.penalties)
+    return prod(map(len, entry.vary.values())) * max(1, names) * len(entry.seeds)  # without any run it is expanded, too
+
+
+def _variation_problems(blocks: Mapping[str, SettingEntry]) -> Iterator[str]:
+    """Yield what would make two settings the same, or two values of one option."""
+    names: dict[str, str] = {}
+    for block, entry in blocks.items():
+        yield from _vary_problems(f"settings.{block}", entry)
+        for name in entry.expanded(block):
+            if name in names:
+                yield f"settings.{block}: makes a setting '{name}', and so does settings.{names[name]}; rename one."
+            names[name] = block
+
+
+def _vary_problems(where: str, entry: SettingEntry) -> Iterator[str]:
+    """Yield names and values under ``vary`` that are wrong, or given outside of it, too."""
+    kind = entry.architecture.name
+    for option, values in entry.vary.items():
+        given = entry.model_fields_set & set(BUDGET) | entry.architecture.options.keys()
+        if option in given:
+            yield f"{where}.vary.{option}: given a second time outside 'vary'; keep one of them."
+        for value in values:
+            if option in BUDGET:
+                yield from _budget_problems(f"{where}.vary", entry, option, value)
+            elif kind in ARCHITECTURES:
+                yield from _option_problems(f"{where}.vary", kind, {option: value})
+
+
+def _budget_problems(where: str, entry: SettingEntry, option: str, value: Any) -> Iterator[str]:
+    varied = entry.model_dump(include={"dataset", "architecture", "seeds"}) | {option: value}
+    yield from (f"{where}.{problem}" for problem in problems_of(SettingEntry, varied))
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def _name_problems(config: Configuration, kinds: ArtefactKinds | None) -> Iterator[str]:
+    """Yield names that nothing answers to, and missing baselines."""
+    if config.data_root.startswith("~") and os.path.expanduser(config.data_root) == config.data_root:
+        yield f"data_root: found '{config.data_root}', a user without a home folder here; write the whole path."
+    settings = {name: (block, entry) for name, block, entry in config.expanded()}
+    for name, (_, entry) in settings.items():
+        yield from _setting_problems(f"settings.{name}", entry)
+    yield from model_problems(config.models)
+    labelled = {*settings, *chain.from_iterable(_run_names(entry) for _, entry in settings.values())}
+    for name in sorted(config.labels.keys() - labelled):
+        yield str(unknown("run or setting", name, labelled, where="labels"))
+    if kinds is not None:
+        answering = _answering({name: block for name, (block, _) in settings.items()})
+        for name, figure in config.figures.items():
+            yield from _artefact_problems(f"figures.{name}", name, figure, kinds.figures, kinds, answering)
+        for name, table in config.tables.items():
+            yield from _artefact_problems(f"tables.{name}", name, table, kinds.tables, kinds, answering)
+
+
+def _answering(blocks: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the settings that answer to a name: by their own, and by their block's."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, block in blocks.items():
+        for called in dict.fromkeys((name, block)):
+            found[called].append(name)
+    return found
+
+
+def _artefact_problems(
+    where: str,
+    name: str,
+    artefact: Artefact,
+    known: Collection[str],
+    kinds: ArtefactKinds,
+    answering: Mapping[str, list[str]],
+) -> Iterator[str]:
+    """Yield what is wrong with a figure or a table: its kind, or the settings that it reads."""
+    if (kind := artefact.kind or name) not in known:
+        yield str(unknown(where.partition("s.")[0], kind, known, where=where))
+        return
+    for setting in sorted(set(artefact.settings) - answering.keys()):
+        yield str(unknown("setting", setting, answering, where=f"{where}.settings"))
+    found = dict.fromkeys(chain.from_iterable(answering.get(setting, ()) for setting in artefact.settings))
+    if kind in kinds.single_setting and len(found) > 1:
+        yield f"{where}.settings: found {listed(found)}; a figure or table of kind {kind} shows one setting."
+
+
+def _run_names(entry: SettingEntry) -> Iterator[str]:
+    """Yield every run name of a setting; none if its architecture is unknown, which is reported on its own."""
+    if type(depth := entry.architecture.depth) is int:
+        yield from chain.from_iterable(entry.run_names(min(depth, LARGEST_OPTION)).values())
+
+
+# --- one setting -----------------------------------------------------------------------------------------------------
+
+
+def _setting_problems(where: str, entry: SettingEntry) -> Iterator[str]:
+    kind, options = entry.architecture.name, entry.architecture.options
+    if entry.dataset not in DATASETS:
+        yield str(unknown("dataset", entry.dataset, DATASETS, where=f"{where}.dataset"))
+    if kind not in ARCHITECTURES:
+        yield str(unknown("architecture", kind, ARCHITECTURES, where=f"{where}.architecture.name"))
+    elif wrong := list(_option_problems(f"{where}.architecture", kind, options)):
+        yield from wrong
+    else:
+        yield from _runs_problems(where, entry, entry.architecture.depth)
+
+
+def _option_problems(where: str, kind: str, options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield options that the architecture does not have, or whose type or size is not that of their default."""
+    known = ARCHITECTURE_OPTIONS[kind]
+    for option, value in options.items():
+        if option not in known:
+            yield str(unknown(f"option of {kind}", option, known, where=where))
+        elif type(value) is not type(known[option]):
+            expected = f"{type(known[option]).__name__} such as {known[option]}"
+            yield f"{where}.{option}: found {value!r}; expected a {expected}."
+        elif type(value) is int and not 1 <= value <= LARGEST_OPTION:
+            yield f"{where}.{option}: found {value}; expected an integer 1..{LARGEST_OPTION}."
+
+
+def _runs_problems(where: str, entry: SettingEntry, depth: int) -> Iterator[str]:
+    parts = entry.run_names(depth)
+    problems = [problem for part, names in parts.items() for problem in _run_problems(f"{where}.{part}", names, depth)]
+    audited = [*parts["runs"], *parts["sweep"], *parts["ladder"]]
+    if not audited:
+        problems.append(f"{where}: nothing to audit; expected runs, a sweep or a ladder.")
+    yield from problems or _baseline_problems(where, audited, parts["baselines"])
+
+
+def _run_problems(where: str, names: list[str], depth: int) -> Iterator[str]:
+    """Yield what is wrong with a list of run names."""
+    seen: dict[str, str] = {}
+    for text in names:
+        if problem := _run_problem(text, where, depth, seen):
+            yield problem
+
+
+def _run_problem(text: str, where: str, depth: int, seen: dict[str, str]) -> str:
+    try:
+        run = parse_run(text, where=where)
+        _check_method(run.method, where)
+    except AuditError as error:
+        return str(error)
+    if run.frozen > depth:
+        return f"{where}: '{text}' freezes {run.frozen} blocks; the network has {depth}."
+    if where.endswith("baselines") and not run.is_baseline:
+        return f"{where}: '{text}' is no baseline; expected '+frozen' or '+shallow', or list it under runs."
+    if str(run) in seen:
+        return f"{where}: '{text}' and '{seen[str(run)]}' are the same run; keep one."
+    seen[str(run)] = text
+    return ""
+
+
+def _check_method(name: str, where: str) -> None:
+    """Check that a method is in the registry, or a class in a file that can be found."""
+    try:
+        class_literals(entry_of("method", METHODS, name))
+    except AuditError as error:
+        raise AuditError(f"{where}: {error}") from None
+
+
+def _baseline_problems(where: str, audited: list[str], baselines: list[str]) -> Iterator[str]:
+    """Yield missing baselines: a run needs its own frozen one and backpropagation's, or depth utility means nothing."""
+    present = {str(parse_run(text)) for text in baselines}
+    needed: dict[str, list[str]] = {}
+    for run in dict.fromkeys(run for run in map(parse_run, audited) if not run.is_baseline):
+        for baseline in dict.fromkeys((str(run.own_baseline), "bp+frozen")):
+            needed.setdefault(baseline, []).append(str(run))
+    for baseline in sorted(needed.keys() - present):
+        yield (
+            f"{where}.baselines: missing '{baseline}', the frozen baseline of {listed(needed[baseline])};"
+            " add it to the list."
+        )
