@@ -1,95 +1,152 @@
-"""Configurations that are odd as files: one line says what is wrong, and where."""
+"""A configuration is read, or refused in one message that names the file and the line."""
 
+import copy
 import re
 
 import pytest
-from projects import copy_sources, snakemake, write_config
+import yaml
+from damage import damaged
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from projects import ROOT, copy_sources, snakemake
 
 from fa_audit.core.errors import AuditError
-from fa_audit.experiments.config_file import check_config_file
+from fa_audit.experiments.config_file import LineOf, load_config
+from fa_audit.experiments.grid import Grid, read_grid
+from fa_audit.results import KINDS
 
 REFUSED = {  # content -> what the message says behind the name of the file
     b"settings: [1\n": r", line 2, column 1: expected ',' or '\]'",
     b"settings:\n\ta: 1\n": r", line 2, column 1: found character '\\t'",
     b"settings: {}\nlabels: {bp: a, bp: b}\n": r", line 2, column 17: found 'bp' twice",
-    b'{"settings": {}, "settings": {}}': r": ValueError found 'settings' twice",
+    b'{"settings": {},\n\t"settings": {}}': r", line 2, column 2: found 'settings' twice",
     b"settings: !!python/name:os.system\n": r", line 1, column 11: could not determine a constructor",
     b"settings: 2001-99-99\n": r": ValueError month must be in 1..12",
     b"settings: \xff\n": r": UnicodeDecodeError .* expected YAML or JSON in UTF-8",
     b"settings: " + b"[" * 3000: r": RecursionError",
-    b"settings: " + b"9" * 5000: r": ValueError Exceeds the limit",
+    b"a: &a {b: *a}\n": r": RecursionError",
     b"- settings\n": r": found \['settings'\]; expected a mapping",
     b"": r": found None; expected a mapping",
-    b"a: &a {b: *a}\n": r": top level: found 20 mappings or lists inside each other",
-    b"__use_yte__: true\nsettings: ?open('out', 'w')\n": r": found '__use_yte__'; expected plain YAML",
+    None: r": No such file or directory; expected a file",
 }
 
 
 @pytest.mark.parametrize("content", REFUSED, ids=range(len(REFUSED)))
-def test_what_cannot_be_read_is_told_in_one_line_with_its_place(tmp_path, content):
+def test_a_file_that_cannot_be_read_is_refused_in_one_line_with_its_place(tmp_path, content):
     path = tmp_path / "config.yaml"
-    path.write_bytes(content)
+    if content is not None:
+        path.write_bytes(content)
     with pytest.raises(AuditError, match=re.escape(str(path)) + REFUSED[content]) as refusal:
-        check_config_file(path)
+        load_config(path)
     assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
-    "content", ["a: 1\n", '{"a": [1.5, null, {"b": "c"}]}', "\ufeffa: 1\n", "a: &x {b: 1}\nc: {<<: *x}"]
+    ("text", "value"),
+    [
+        ("a: 1\n", {"a": 1}),
+        ('{\n\t"a": [1e-3, null, {"b": "c"}]}', {"a": [1e-3, None, {"b": "c"}]}),
+        ("\ufeffa: 1\n", {"a": 1}),
+        ("a: &x {b: 1}\nc: {<<: *x}", {"a": {"b": 1}, "c": {"b": 1}}),
+    ],
 )
-def test_plain_values_can_be_read(tmp_path, content):
-    (tmp_path / "config.yaml").write_text(content, encoding="utf-8")
-    check_config_file(tmp_path / "config.yaml")
+def test_yaml_and_json_are_read(tmp_path, text, value):
+    (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
+    assert load_config(tmp_path / "config.yaml")[0] == value
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path):
-    with pytest.raises(AuditError, match=re.escape(f"{tmp_path}/none.yaml: No such file or directory; expected")):
-        check_config_file(tmp_path / "none.yaml")
+TEXT = """\
+settings:
+  a:
+    dataset: digits
+    architecture: {name: resmlp}
+    seeds:
+      - 1
+      - -2
+    epochs: 0
+    runs: [dfa]
+"""
+JSON = '{"settings":\n {"a":\n  {"dataset": "digits", "architecture": {"name": "resmlp"},\n "seeds": [1,\n -2]}}}'
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory):
-    return copy_sources(tmp_path_factory.mktemp("odd") / "project")
+def refused(config, line_of):
+    with pytest.raises(AuditError) as error:
+        read_grid(config, KINDS, line_of)
+    return str(error.value).splitlines()
 
 
-def told(done):
-    """The one line that the workflow ends with."""
-    assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout
-    (line,) = re.findall("^fa-audit: (.*)", done.stdout, re.MULTILINE)
-    return line
+def test_every_problem_has_its_file_and_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_text(TEXT)
+    (tmp_path / "a.json").write_text(JSON)
+    assert refused(*load_config("a.yaml")) == [
+        "a.yaml, line 8: settings.a.epochs: found 0; expected an integer 1..100000: passes over the training set.",
+        "  a.yaml, line 7: settings.a.seeds.1: found -2; expected an integer from 0 to 2147483647.",
+    ]
+    assert refused(*load_config("a.json"))[0].startswith("a.json, line 5: settings.a.seeds.1: found -2")
+    (tmp_path / "names.yaml").write_text(TEXT.replace("-2", "2").replace("epochs: 0", "baseline: []"))
+    assert refused(*load_config("names.yaml"))[0].startswith("names.yaml, line 2: settings.a: unknown key 'baseline'")
+    (tmp_path / "runs.yaml").write_text(TEXT.replace("-2", "2").replace("0", "1").replace("dfa", "dfa+frosen"))
+    varied = TEXT.replace("-2", "2").replace("epochs: 0", "vary: {epochs: [1, 2]}").replace("dfa", "dfa+frosen")
+    (tmp_path / "runs.yaml").write_text(varied)
+    (line,) = refused(*load_config("runs.yaml"))
+    assert line.startswith("runs.yaml, line 9: settings.a.runs 'dfa+frosen': unknown option")
 
 
-@pytest.mark.parametrize("profile", ["default", "slurm"])
-def test_a_profile_checks_a_file_before_snakemake_reads_it(project, profile):
-    (project / "odd.yaml").write_text("settings: 2001-99-99\n")
-    done = snakemake(project, "-n", "--workflow-profile", f"profiles/{profile}", config="odd.yaml")
-    assert told(done) == "odd.yaml: ValueError month must be in 1..12; expected YAML or JSON in UTF-8."
-    assert "none.yaml: No such file" in told(snakemake(project, "-n", config="none.yaml"))
+def test_a_value_of_the_command_line_has_no_line_and_the_others_keep_theirs(tmp_path):
+    (tmp_path / "a.yaml").write_text(TEXT)
+    config, line_of = load_config(tmp_path / "a.yaml")
+    changed = copy.deepcopy(config)
+    changed["settings"]["a"]["epochs"] = float("nan")
+    first, second = refused(changed, line_of)
+    assert first.startswith("config: settings.a.epochs: found nan") and ", line 7: settings.a.seeds.1" in second
+    assert refused(config | {"labels": 3}, line_of)[-1].startswith("  labels: found 3")
+    (tmp_path / "b.yaml").write_text("settings: {a: {epochs: 0}}")
+    merged = line_of | load_config(tmp_path / "b.yaml")[1]
+    assert merged("settings.a.epochs").endswith("b.yaml, line 1") and merged("settings.a.runs").endswith(
+        "a.yaml, line 9"
+    )
+    assert LineOf()("settings.a") == ""
 
 
-@pytest.mark.parametrize("word", ["foo", "=x", "../x=3"])
-def test_a_value_on_the_command_line_without_a_name_is_told(project, word):
-    (project / "fine.yaml").write_text("settings: {}\n")
-    said = told(snakemake(project, "-n", "--config", word, config="fine.yaml"))
-    assert said.startswith(f"--config: found {word}; expected NAME=VALUE")
+# --- any value anywhere ----------------------------------------------------------------------------------------------
+
+WHOLE = yaml.safe_load((ROOT / "configs/ci.yaml").read_text())
 
 
-def test_called_from_another_folder_the_workflow_plans(project, tmp_path):
-    write_config(tmp_path, {"settings": {}})
-    there = ["--snakefile", str(project / "Snakefile"), "--directory", str(project)]
-    assert "settings: found {}" in told(snakemake(tmp_path, "-n", *there))
+@settings(max_examples=60)
+@given(damaged(WHOLE))
+def test_any_value_anywhere_gives_a_grid_or_one_readable_message(config):
+    try:
+        assert isinstance(read_grid(config, KINDS), Grid)
+    except AuditError as error:
+        assert str(error).startswith("config: ") and len(str(error)) < 5000
+        assert all(line.isprintable() for line in str(error).splitlines())
 
 
-def test_the_workflow_itself_checks_its_configuration(project):
-    (project / "config.yaml").write_text("settings: 2001-99-99\n")
-    assert told(snakemake(project, "-n", config=None)).startswith("config.yaml: ValueError month")
+@settings(max_examples=60)
+@given(st.text(alphabet=" \n\t-:{}[]&*!|>'\"#,?%@`ab1.\u2028\x00", max_size=30))
+def test_any_text_is_loaded_or_refused_in_one_line(tmp_path_factory, text):
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_text(text, encoding="utf-8")
+    try:
+        assert isinstance(load_config(path)[0], dict)
+    except AuditError as error:
+        assert str(error).startswith(str(path)) and str(error).isprintable()
+
+
+# --- the workflow ----------------------------------------------------------------------------------------------------
+
+
+def test_the_workflow_ends_in_the_same_message(tmp_path):
+    project = copy_sources(tmp_path / "project")
+    (project / "wrong.yaml").write_text(TEXT)
     (project / "twice.yaml").write_text("settings: {}\nsettings: {}\n")
-    done = snakemake(project, "-n", "--workflow-profile", "none", config="twice.yaml")
-    assert told(done).endswith("twice.yaml, line 2, column 1: found 'settings' twice; expected YAML or JSON.")
-
-
-def test_another_configuration_replaces_the_usual_one_even_if_it_is_empty(tmp_path):
-    folder = copy_sources(tmp_path / "project")
-    (folder / "empty.yaml").write_text("{}\n")
-    done = snakemake(folder, "-n", config="empty.yaml")
-    assert done.returncode == 1 and "found {}; expected a mapping with the key 'settings'" in done.stdout, done.stdout
+    for name, words in {
+        "wrong.yaml": "wrong.yaml, line 8: settings.a.epochs: found 0",
+        "twice.yaml": "twice.yaml, line 2, column 1: found 'settings' twice",
+    }.items():
+        done = snakemake(project, "-n", config=name)
+        assert done.returncode == 1 and "Traceback" not in done.stdout and f"fa-audit: {words}" in done.stdout, (
+            done.stdout
+        )

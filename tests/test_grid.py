@@ -1,208 +1,110 @@
-"""A configuration is either expanded completely or answered with one message that says what is valid."""
+"""A configuration expands to settings, runs, baselines and specifications; shared runs are trained once."""
 
-import copy
 import inspect
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fa_audit import DiagnosticThresholds
 from fa_audit.core.errors import AuditError
 from fa_audit.core.registry import load
+from fa_audit.experiments.config import Configuration, ModelEntry, SettingEntry
+from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
+from fa_audit.networks.description import READS
+from fa_audit.results import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
-SCHEMA = yaml.safe_load((ROOT / "schemas/config.schema.yaml").read_text())
-DEMO = yaml.safe_load((ROOT / "configs/demo.yaml").read_text())
 CONFIGS = [ROOT / "config.yaml", *sorted((ROOT / "configs").glob("*.yaml"))]
+PAPER = ROOT / "config.yaml"
+BLOCK = {
+    "dataset": "digits",
+    "architecture": {"name": "resmlp", "width": 16, "depth": 2},
+    "epochs": 2,
+    "seeds": [1],
+    "runs": ["bp", "dfa"],
+}
 
 
-def changed(**values):
-    """The demo's first setting alone, with other values."""
-    config = copy.deepcopy(DEMO)
-    config["settings"] = {"demo": config["settings"]["demo"] | values}
-    return {"settings": config["settings"]}
+def grid_of(**blocks):
+    return read_grid({"settings": blocks})
+
+
+def shipped(path):
+    config, line_of = load_config(path)
+    return read_grid(config, KINDS, line_of)
+
+
+def without(block, *keys):
+    return {key: value for key, value in block.items() if key not in keys}
+
+
+def specs_of(grid):
+    return {key: grid.setting(key.setting).spec(key.run, key.seed) for key in grid.all_cells()}
+
+
+# --- what the project ships ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_shipped_configuration_is_valid(path):
-    grid = read_grid(yaml.safe_load(path.read_text()), SCHEMA)
+    grid = shipped(path)
     assert list(grid.cells("runs")) and list(grid.cells("baselines"))
 
 
-def test_the_demo_expands_to_every_run_and_seed_with_full_specifications():
-    grid = read_grid(DEMO, SCHEMA)
-    demo = grid.setting("demo")
-    assert len(list(demo.cells("runs"))) == 12 and len(list(demo.cells("baselines"))) == 12
-    specs = [grid.setting(setting).spec(run, seed) for setting, run, seed in grid.cells("runs")]
-    assert {spec.method for spec in specs} == set(METHODS)
-    frozen = grid.setting("demo").spec("dfa+frozen", 42)
-    assert frozen == RunSpec(
-        dataset="digits",
-        architecture="resmlp",
-        architecture_options=(("depth", 4), ("residual", True), ("terminal_norm", True), ("width", 128)),
-        method="dfa",
-        frozen_blocks=4,
-        epochs=DEMO["settings"]["demo"]["epochs"],
-        batch_size=32,
-        seed=42,
-    )
+def test_the_paper_has_seventeen_settings_and_more_than_125_trainings():
+    grid = shipped(PAPER)
+    assert len({setting.block for setting in grid.settings.values()}) == 17
+    specs = specs_of(grid)
+    assert len(set(specs.values())) == len(specs) - len(grid.duplicate_runs) >= 125
+    assert {spec.architecture for spec in specs.values()} == set(ARCHITECTURES)
+    assert {spec.dataset for spec in specs.values()} == {"cifar10", "cifar100", "synthetic_teacher"}
 
 
-def test_a_sweep_is_every_method_at_every_penalty_the_penalty_rising():
-    sweep = {"methods": ["fa", "dfa"], "penalties": [0.1, 0, 1e-4]}
-    setting = read_grid(changed(sweep=sweep, runs=["bp", "dfa"]), SCHEMA).setting("demo")
-    expected = [f"{method}{penalty}" for method in ("fa", "dfa") for penalty in ("", "+penalty1e-4", "+penalty1e-1")]
-    assert list(setting.sweep) == expected
-    assert sorted(setting.runs) == sorted({"bp", *expected})  # dfa is a run of the list and of the sweep: trained once
-    assert [setting.spec(run, 42).penalty for run in expected] == [0, 1e-4, 0.1] * 2
+def test_every_audited_run_of_the_paper_has_its_frozen_and_shallow_baselines():
+    compared = 0
+    for setting in shipped(PAPER).settings.values():
+        for run in setting.runs:
+            roles = setting.baselines_of(run)
+            if setting.block == "frozen_baselines":
+                assert roles == {}
+                continue
+            compared += 1
+            own = setting.spec(roles["own"], setting.seeds[0])
+            assert own.frozen_blocks == dict(own.architecture_options)["depth"]
+            assert own.method == setting.spec(run, setting.seeds[0]).method
+            assert (roles["bp"], roles["shallow"]) == ("bp+frozen", "bp+shallow")
+    assert compared > 80
 
 
-def test_a_ladder_has_one_rung_per_number_of_trainable_top_blocks():
-    config = changed(ladder=["dfa"])
-    for key in ("sweep", "runs"):
-        del config["settings"]["demo"][key]
-    config["labels"] = {"dfa+frozen3": "top block"}
-    setting = read_grid(config, SCHEMA).setting("demo")
-    rungs = [*setting.runs, "dfa+frozen"]
-    assert [4 - setting.spec(run, 42).frozen_blocks for run in rungs] == [4, 3, 2, 1, 0]
+def test_every_block_of_the_paper_has_a_comment_that_says_where_it_belongs():
+    lines = PAPER.read_text().splitlines()
+    for block in load_config(PAPER)[0]["settings"]:
+        above = lines[lines.index(f"  {block}:") - 1 :: -1]
+        comment = " ".join(line for line in above[: next(i for i, x in enumerate(above) if not x.startswith("  #"))])
+        assert "Section" in comment or "Appendix" in comment, block
 
 
-def test_a_setting_without_anything_to_audit_is_refused():
-    config = changed()
-    for key in ("sweep", "runs"):
-        del config["settings"]["demo"][key]
-    with pytest.raises(AuditError, match="expected runs, a sweep or a ladder"):
-        read_grid(config, SCHEMA)
+def test_what_the_cpu_configuration_trains_is_part_of_the_paper_s_grid():
+    small = specs_of(shipped(ROOT / "configs/cpu.yaml"))
+    assert small.items() <= specs_of(shipped(PAPER)).items()
+    assert {spec.architecture for spec in small.values()} == {"resmlp", "student_mlp"}
 
 
-def test_a_run_is_compared_with_its_own_methods_frozen_baseline():
-    setting = read_grid(DEMO, SCHEMA).setting("demo")
-    assert setting.baselines_of("dfa+penalty1e-2") == {"own": "dfa+frozen", "bp": "bp+frozen", "shallow": "bp+shallow"}
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"epoch": 3}, ["settings.demo", "unknown key 'epoch'", "Did you mean 'epochs'"]),
-        ({"epochs": "many"}, ["settings.demo.epochs", "'many'", "an integer"]),
-        ({"epochs": 0}, ["settings.demo.epochs", "found 0"]),
-        ({"lr": float("nan")}, ["settings.demo.lr", "nan", "finite"]),
-        ({"seeds": [42, 42]}, ["settings.demo.seeds", "different integers"]),
-        ({"seeds": [-1]}, ["settings.demo.seeds.0", "found -1"]),
-        ({"seeds": ["a"]}, ["settings.demo.seeds.0", "'a'"]),
-        ({"seeds": [True]}, ["settings.demo.seeds.0", "True"]),
-        ({"seeds": [42.0]}, ["settings.demo.seeds.0", "42.0"]),
-        ({"epochs": 2.0}, ["settings.demo.epochs", "2.0"]),
-        ({"lr": "1e-3"}, ["settings.demo.lr", "1.0e-3"]),
-        ({"architecture": {"name": "resmlp", "width": "x"}}, ["architecture.width", "'x'", "256"]),
-        ({"architecture": {"name": "resmlp", "depth": 0}}, ["architecture.depth", "found 0", "1.."]),
-        ({"architecture": {"name": "resmlp", "residual": 1}}, ["architecture.residual", "found 1", "bool"]),
-        ({"runs": ["dfaa"]}, ["settings.demo.runs", "unknown method 'dfaa'", "bp, brsf, credit_bridge, dfa", "'dfa'?"]),
-        ({"runs": [], "sweep": None}, ["settings.demo.runs", "settings.demo.sweep", "'methods' and 'penalties'"]),
-        ({"sweep": {"methods": ["dfaa"], "penalties": [0]}}, ["settings.demo.sweep", "unknown method 'dfaa'"]),
-        ({"sweep": {"methods": ["dfa+frozen"], "penalties": [0]}}, ["sweep.methods.0", "the name of a method"]),
-        ({"sweep": {"methods": ["dfa"], "penalties": [-1]}}, ["sweep.penalties.0", "found -1", ">= 0"]),
-        ({"sweep": {"methods": ["dfa"], "penalties": [0, 0.0]}}, ["sweep.penalties", "different numbers"]),
-        ({"sweep": {"methods": ["dfa"]}}, ["settings.demo.sweep", "missing penalties"]),
-        ({"ladder": ["dfaa"]}, ["settings.demo.ladder", "unknown method 'dfaa'"]),
-        ({"ladder": ["ep"]}, ["missing 'ep+frozen'", "ep, ep+frozen1, ep+frozen2, ep+frozen3"]),
-        ({"runs": ["nowhere:Mine"]}, ["settings.demo.runs", "no file of the module 'nowhere'", "PYTHONPATH"]),
-        ({"runs": ["a/b:Mine"]}, ["settings.demo.runs", "unknown method 'a/b:Mine'"]),
-        ({"runs": ["dfa+penalty-1"]}, ["penalty '-1'", ">= 0"]),
-        ({"runs": ["dfa+penaltynan"]}, ["penalty 'nan'"]),
-        ({"runs": ["dfa+penalty1e-2", "dfa+penalty0.01"]}, ["are the same run"]),
-        ({"runs": ["dfa+frozen9"]}, ["freezes 9 blocks", "has 4"]),
-        ({"runs": ["dfa+pen"]}, ["unknown option 'pen'", "penalty<number>"]),
-        ({"runs": ["../../etc/passwd"]}, ["unknown method"]),
-        ({"baselines": ["bp+frozen", "fa+frozen"]}, ["missing 'dfa+frozen'", "dfa, dfa+penalty1e-2"]),
-        ({"baselines": ["dfa"]}, ["'dfa' is no baseline"]),
-        ({"dataset": "cifar"}, ["unknown dataset 'cifar'", "cifar10"]),
-        ({"architecture": {"name": "resnet"}}, ["unknown architecture 'resnet'", "resmlp"]),
-        ({"architecture": {"name": "resmlp", "heads": 4}}, ["unknown option of resmlp 'heads'", "width"]),
-    ],
-)
-def test_a_mistake_is_named_with_its_place_and_the_valid_values(change, words):
-    with pytest.raises(AuditError) as failure:
-        read_grid(changed(**change), SCHEMA)
-    for word in words:
-        assert word in str(failure.value)
-
-
-def test_names_of_settings_cannot_leave_the_results_folder():
-    config = copy.deepcopy(DEMO)
-    for name in ("../x", "a/b", "A", "", 1, "é"):
-        config["settings"] = {name: DEMO["settings"]["demo"]}
-        with pytest.raises(AuditError, match=r"lower-case letters|settings: found the key 1; expected ordinary text"):
-            read_grid(config, SCHEMA)
-
-
-@pytest.mark.parametrize(("kind", "name"), [("figures", "scorecard"), ("figures", "a/b"), ("tables", "../x")])
-def test_a_name_that_is_no_file_of_its_own_is_refused(kind, name):
-    config = copy.deepcopy(DEMO)
-    config[kind][name] = {"kind": "main_audit", "settings": ["demo"], "title": "x"}
-    with pytest.raises(AuditError, match=f"{kind}.*(lower-case letters|another name)"):
-        read_grid(config, SCHEMA)
-
-
-def test_an_artefact_must_name_a_setting_that_exists():
-    config = copy.deepcopy(DEMO)
-    config["figures"]["trajectories"]["settings"] = ["dem"]
-    with pytest.raises(AuditError, match=r"unknown setting 'dem'.*Did you mean 'demo'"):
-        read_grid(config, SCHEMA)
-
-
-def test_a_label_must_belong_to_a_run():
-    config = copy.deepcopy(DEMO)
-    config["labels"]["dffa"] = "DFA"
-    with pytest.raises(AuditError, match=r"labels: unknown run or setting 'dffa'.*Did you mean 'dfa'"):
-        read_grid(config, SCHEMA)
-
-
-def test_two_settings_can_have_the_same_kind_of_figure():
-    config = copy.deepcopy(DEMO)
-    config["figures"]["second"] = {"kind": "trajectories", "settings": ["demo"], "title": "again"}
-    assert read_grid(config, SCHEMA).setting("demo")
-
-
-def test_a_run_or_seed_that_was_not_configured_is_refused():
-    setting = read_grid(DEMO, SCHEMA).setting("demo")
-    with pytest.raises(AuditError, match=r"unknown run 'dfa\+shallow'"):
-        setting.spec("dfa+shallow", 42)
-    with pytest.raises(AuditError, match="unknown seed '7'; known: 123, 42, 456"):
-        setting.spec("dfa", 7)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
-
-
-@given(st.sampled_from([*DEMO["settings"]["demo"], "vary", "ladder", "odd"]), JSON)
-def test_any_value_anywhere_gives_a_grid_or_one_message(key, value):
-    try:
-        read_grid(changed(**{key: value}), SCHEMA)
-    except AuditError as error:
-        assert str(error).startswith("config: ")
-
-
-def test_defaults_are_the_same_in_the_schema_and_in_the_code():
-    described = SCHEMA["$defs"]["setting"]["properties"]
+def test_defaults_and_names_are_those_of_the_code():
     code = {field.name: field.default for field in fields(RunSpec)}
     for name in ("epochs", "batch_size", "lr", "weight_decay"):
-        assert described[name]["default"] == code[name]
-    limits = {name: entry["default"] for name, entry in SCHEMA["properties"]["thresholds"]["properties"].items()}
-    assert DiagnosticThresholds(**limits) == DiagnosticThresholds()
-    assert set(limits) == {field.name for field in fields(DiagnosticThresholds)}
+        assert SettingEntry.model_fields[name].default == code[name]
+    assert (
+        DiagnosticThresholds(**Configuration.model_fields["thresholds"].default.model_dump()) == DiagnosticThresholds()
+    )
+    assert set(ModelEntry.model_json_schema()["properties"]["reads"]["enum"]) == set(READS)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -210,3 +112,105 @@ def test_the_registered_options_are_the_class_s_own(name):
     parameters = set(inspect.signature(load("architecture", ARCHITECTURES, name)).parameters)
     assert parameters - {"image_shape", "classes"} == set(ARCHITECTURE_OPTIONS[name])
     assert type(ARCHITECTURE_OPTIONS[name]["depth"]) is int
+
+
+# --- expansion -------------------------------------------------------------------------------------------------------
+
+
+def test_a_setting_expands_to_full_specifications_of_its_runs_and_seeds():
+    setting = grid_of(a=BLOCK | {"seeds": [7, 1], "lr": 1}).setting("a")
+    assert [str(key) for key in setting.cells("runs")] == [
+        f"a/{run}/seed{seed}" for run in ("bp", "dfa") for seed in (1, 7)
+    ]
+    assert setting.spec("dfa+frozen", 7) == RunSpec(
+        dataset="digits",
+        architecture="resmlp",
+        architecture_options=(("depth", 2), ("residual", True), ("terminal_norm", True), ("width", 16)),
+        method="dfa",
+        frozen_blocks=2,
+        epochs=2,
+        lr=1.0,
+        seed=7,
+    )
+    with pytest.raises(AuditError, match=r"unknown run 'dfa\+shallow'"):
+        setting.spec("dfa+shallow", 1)
+    with pytest.raises(AuditError, match="unknown seed '8'; known: 1, 7"):
+        setting.spec("dfa", 8)
+
+
+def test_a_sweep_is_every_method_at_every_penalty_the_penalty_rising():
+    sweep = {"methods": ["fa", "dfa"], "penalties": [0.1, 0, 1e-4]}
+    setting = grid_of(a=BLOCK | {"sweep": sweep}).setting("a")
+    expected = [f"{method}{penalty}" for method in ("fa", "dfa") for penalty in ("", "+penalty1e-4", "+penalty1e-1")]
+    assert list(setting.sweep) == expected
+    assert sorted(setting.runs) == sorted({"bp", *expected})  # dfa is a run of the list and of the sweep: trained once
+    assert [setting.spec(run, 1).penalty for run in expected] == [0, 1e-4, 0.1] * 2
+
+
+def test_a_ladder_has_one_rung_per_number_of_trainable_top_blocks():
+    setting = grid_of(a=without(BLOCK, "runs") | {"ladder": ["dfa"], "architecture": {"name": "resmlp", "depth": 4}})
+    setting = setting.setting("a")
+    assert [4 - setting.spec(run, 1).frozen_blocks for run in (*setting.runs, "dfa+frozen")] == [4, 3, 2, 1, 0]
+
+
+def test_a_block_that_varies_something_is_one_setting_for_each_combination():
+    grid = grid_of(sweep=without(BLOCK, "epochs") | {"vary": {"epochs": [1, 3], "residual": [True, False]}})
+    names = [f"sweep_epochs{count}_residual{flag}" for count in (1, 3) for flag in ("true", "false")]
+    assert list(grid.settings) == names == grid.named(["sweep"])
+    found = [grid.settings[name].spec("dfa", 1) for name in names]
+    assert [(spec.epochs, dict(spec.architecture_options)["residual"]) for spec in found] == [
+        (1, True), (1, False), (3, True), (3, False)
+    ]  # fmt: skip
+    assert grid.named([names[2], "sweep"])[:2] == [names[2], names[0]]
+
+
+def test_a_setting_without_a_list_gets_the_baselines_that_its_runs_need():
+    runs = ["fa+random_targets", "dfa+penalty1e-2", "bp+frozen"]
+    setting = grid_of(a=BLOCK | {"runs": runs}).setting("a")
+    assert set(setting.baselines) == {"bp+frozen", "bp+shallow", "fa+frozen", "dfa+frozen"}
+    roles = {"own": "dfa+frozen", "bp": "bp+frozen", "shallow": "bp+shallow"}
+    assert setting.baselines_of("dfa+penalty1e-2") == roles and setting.baselines_of("bp+frozen") == {}
+    assert grid_of(a=BLOCK | {"runs": ["bp+frozen", "dfa+shallow"]}).setting("a").baselines == ()
+    named = grid_of(a=BLOCK | {"baselines": ["bp+frozen", "dfa+frozen"]}).setting("a")
+    assert named.baselines == ("bp+frozen", "dfa+frozen")
+
+
+def test_the_monitor_is_for_runs_and_not_for_baselines():
+    config = {"settings": {"a": BLOCK}, "monitor": {"stop_on": ["D2", "D1"]}, "thresholds": {"growth": 9}}
+    setting = read_grid(config).setting("a")
+    assert setting.spec("dfa", 1).monitor == (("D1", 9.0), ("D2", 1e-7))
+    assert setting.spec("dfa+frozen", 1).monitor == setting.spec("bp+shallow", 1).monitor == ()
+    assert grid_of(a=BLOCK).setting("a").spec("dfa", 1).monitor == ()
+
+
+# --- runs that several settings ask for ------------------------------------------------------------------------------
+
+
+def test_a_run_that_settings_share_is_trained_in_the_first_of_them():
+    ladder = without(BLOCK, "runs") | {"ladder": ["dfa"]}
+    grid = grid_of(z=BLOCK, a=BLOCK | {"seeds": [1, 2]}, other=BLOCK | {"epochs": 3}, ladder=ladder)
+    duplicates = grid.duplicate_runs
+    shared = {key.run: original for key, original in duplicates.items() if key.setting == "a" and key.seed == 1}
+    assert shared == {run: ("z", run, 1) for run in ("bp", "dfa", "bp+frozen", "dfa+frozen", "bp+shallow")}
+    assert not any(key.setting in ("z", "other") or key.seed == 2 for key in duplicates)
+    assert duplicates["ladder", "dfa", 1] == ("z", "dfa", 1) and ("ladder", "dfa+frozen1", 1) not in duplicates
+
+
+@given(
+    st.lists(
+        st.sampled_from(["bp", "dfa", "fa", "dfa+frozen", "dfa+frozen2", "bp+shallow", "fa+frozen1"]),
+        min_size=1,
+        unique=True,
+    )
+)
+def test_a_duplicate_has_the_specification_of_its_original_and_originals_are_unique(runs):
+    grid = grid_of(a=BLOCK, b=BLOCK | {"runs": runs})
+    specs = specs_of(grid)
+    assert all(specs[key] == specs[original] for key, original in grid.duplicate_runs.items())
+    originals = [key for key in specs if key not in grid.duplicate_runs]
+    assert len({specs[key] for key in originals}) == len(originals) == len(set(specs.values()))
+    assert set(grid.duplicate_runs.values()) <= set(originals)
+
+
+def test_every_method_can_be_asked_for():
+    assert {spec.method for spec in specs_of(grid_of(a=BLOCK | {"runs": sorted(METHODS)})).values()} == set(METHODS)

@@ -1,24 +1,19 @@
-"""Models of somebody else: their entries in a configuration, their weights, their inputs."""
+"""External models: their entries in a configuration, their weights, their inputs."""
 
 import copy
-from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import save_file
 from torch import nn
 
 from fa_audit import DiagnosticThresholds
 from fa_audit.audit.model_audit import audit_model, build_model, fitted, inputs
 from fa_audit.core.errors import AuditError
-from fa_audit.experiments.grid import read_grid
-from fa_audit.experiments.models import DEFAULTS, model_entry
-from fa_audit.networks.description import READS, describe
+from fa_audit.experiments.models import model_entry
+from fa_audit.networks.description import describe
 from fa_audit.networks.trace import Description, accuracy_of
 
-ROOT = Path(__file__).resolve().parents[1]
-SCHEMA = yaml.safe_load((ROOT / "schemas/config.schema.yaml").read_text())
 ENTRY = {
     "model": "test_models:small",
     "dataset": "digits",
@@ -48,62 +43,19 @@ def audited(dataset, **changes):
     return audit_model("mine", entry(image_shape=[3, 10, 12], **changes), dataset, "cpu", DiagnosticThresholds())
 
 
-# --- the configuration ---------------------------------------------------------------------------------------------
+# --- the configuration -----------------------------------------------------------------------------------------------
 
 
-def test_a_configuration_of_models_alone_is_an_empty_grid():
-    grid = read_grid({"models": {"mine": ENTRY}}, SCHEMA)
-    assert not grid.settings and list(grid.cells("runs")) == []
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"model": "torchvision.models.resnet18"}, ["models.mine.model", "expected package.module:name", "resnet18."]),
-        ({"model": "a b:c"}, ["models.mine.model", "'a b:c'"]),
-        ({"model": "torchvision.modells:vgg11"}, ["models.mine.model: no file of the module 'torchvision.modells'"]),
-        ({"dataset": "digit"}, ["models.mine.dataset: unknown dataset 'digit'", "Did you mean 'digits'"]),
-        ({"blocks": []}, ["models.mine.blocks", "found []", "a pattern such as encoder.layers.*"]),
-        ({"blocks": ["0", "0"]}, ["models.mine.blocks", "different dotted names"]),
-        ({"blocks": [0]}, ["models.mine.blocks.0", "found 0"]),
-        ({"reads": "cls"}, ["models.mine.reads", "'cls'", "cls token; spatial mean; spatial mean, channels last"]),
-        ({"image_shape": [3, 32]}, ["models.mine.image_shape", "[channels, height, width]"]),
-        ({"image_shape": [3, 0, 32]}, ["models.mine.image_shape.1", "found 0", "1..8192"]),
-        ({"batches": 11}, ["models.mine.batches", "found 11", "1..10"]),
-        ({"seed": 1.0}, ["models.mine.seed", "found 1.0"]),
-        ({"accuracy": 61}, ["models.mine.accuracy", "found 61", "a fraction 0..1"]),
-        ({"arguments": {"width": float("inf")}}, ["models.mine.arguments.width", "a finite number"]),
-        ({"arguments": {1: 2}}, ["models.mine.arguments", "found the key 1; expected ordinary text"]),
-        ({"weigths": "x"}, ["models.mine", "unknown key 'weigths'", "Did you mean 'weights'"]),
-    ],
-)
-def test_a_mistake_in_an_entry_is_named_with_its_place(change, words):
-    with pytest.raises(AuditError) as failure:
-        read_grid({"models": {"mine": ENTRY | change}}, SCHEMA)
-    for word in words:
-        assert word in str(failure.value)
-
-
-@pytest.mark.parametrize("key", ["model", "dataset", "blocks", "reads"])
-def test_what_an_entry_cannot_do_without(key):
-    with pytest.raises(AuditError, match=f"models.mine: missing {key}; expected a mapping with at least model"):
-        read_grid({"models": {"mine": {k: v for k, v in ENTRY.items() if k != key}}}, SCHEMA)
-
-
-@pytest.mark.parametrize("config", [{}, {"labels": {}}, {"models": {}}, {"models": {"A": ENTRY}}, {"settings": {}}])
-def test_a_configuration_needs_settings_or_models(config):
-    with pytest.raises(AuditError, match=r"settings|models|lower-case letters"):
-        read_grid(config, SCHEMA)
-
-
-def test_the_schema_knows_every_key_default_and_vector():
-    described = SCHEMA["$defs"]["model"]["properties"]
-    assert set(described) == set(DEFAULTS) | {"model", "dataset", "blocks", "reads"}
-    for key in ("seed", "batches"):
-        assert described[key]["default"] == DEFAULTS[key]
-    assert set(described["reads"]["enum"]) == set(READS)
+def test_an_entry_has_every_key_with_its_default():
+    defaults = {"weights": None, "seed": 42, "image_shape": None, "batches": 10}
+    accuracies = dict.fromkeys(("accuracy", "frozen_accuracy", "bp_frozen_accuracy"))
+    assert model_entry({"mine": ENTRY}, "mine") == ENTRY | defaults | accuracies
     with pytest.raises(AuditError, match="unknown model 'mini'; known: mine"):
         model_entry({"mine": ENTRY}, "mini")
+    with pytest.raises(AuditError, match="config: it has no models"):
+        model_entry({}, "mine")
+    with pytest.raises(AuditError, match=r"models.mine: batches: found 0; expected an integer 1\.\.10"):
+        model_entry({"mine": ENTRY | {"batches": 0}}, "mine")
 
 
 # --- the model -----------------------------------------------------------------------------------------------------

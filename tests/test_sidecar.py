@@ -1,8 +1,9 @@
-"""What stands beside a checkpoint: read back or refused in one line, and never taken for that of another run."""
+"""A checkpoint's metadata is read or refused in one line, and never taken for that of another run."""
 
 import json
 import runpy
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ from fa_audit.data.dataset import save_dataset
 from fa_audit.training import run_files as runfiles
 from fa_audit.training.checkpoint import Resume
 from fa_audit.training.run_files import train_run
-from fa_audit.training.sidecar import check_run, check_spec, read_sidecar
+from fa_audit.training.sidecar import check_baseline, check_run, check_spec, read_baseline, read_sidecar
 
 sys.path.insert(0, str(ROOT / "workflow_scripts"))
 
@@ -56,14 +57,14 @@ def test_what_another_process_trained_meanwhile_is_kept(training, trained, monke
 
 
 @pytest.mark.parametrize("name", ["run.safetensors", "run.json", "run.csv"])
-@pytest.mark.parametrize("damage", [lambda path: path.unlink(), lambda path: path.write_bytes(b"{}")])
-def test_results_that_are_not_whole_are_trained_again(training, trained, name, damage):
+def test_results_that_are_missing_or_damaged_are_trained_again(training, trained, name):
     checkpoint = (trained / "run.safetensors").read_bytes()
-    damage(trained / name)
-    training()
-    assert (trained / "run.safetensors").read_bytes() == checkpoint
-    facts = read_sidecar(trained / "run.json", "fingerprint")
-    check_run(facts, trained / "run.json", checkpoint=trained / "run.safetensors", trajectory=trained / "run.csv")
+    for damage in (Path.unlink, lambda path: path.write_bytes(b"{}")):
+        damage(trained / name)
+        training()
+        assert (trained / "run.safetensors").read_bytes() == checkpoint
+        facts = read_sidecar(trained / "run.json")
+        check_run(facts, trained / "run.json", checkpoint=trained / "run.safetensors", trajectory=trained / "run.csv")
 
 
 def test_results_of_other_data_code_or_specification_are_trained_again(training, trained, monkeypatch):
@@ -72,33 +73,33 @@ def test_results_of_other_data_code_or_specification_are_trained_again(training,
         training("another run")
 
 
-def test_a_checkpoint_of_another_specification_is_told_with_the_differences(make_spec):
+def test_a_file_of_another_run_is_refused_with_the_differences(trained, make_spec):
     check_spec(make_spec("dfa"), make_spec("dfa"), "c.safetensors")
-    words = r"c.safetensors: of another run than expected: .*lr 0.5, not 0.001.* Delete it and run"
+    words = r"c.safetensors: of another run than expected: .*lr 0.5, not 0.001.* Delete it and make it again"
     with pytest.raises(AuditError, match=words):
         check_spec(make_spec("dfa", lr=0.5, width=9), make_spec("dfa"), "c.safetensors")
+    facts, spec = read_baseline(trained / "run.json"), make_spec("dfa", penalty=0.1)
+    check_baseline(facts, "dfa", spec, "b.json")
+    with pytest.raises(AuditError, match=r"b.json: .*frozen_blocks 0, not 3. Expected dfa\+frozen with the network"):
+        check_baseline(facts, "dfa+frozen", spec, "b.json")
 
 
-# --- foreign sidecars ----------------------------------------------------------------------------------------------
+# --- what is no sidecar ----------------------------------------------------------------------------------------------
 
-ODD = {
-    "{}": "missing spec, accuracy",
+CONTENTS = {
+    "{}": "missing spec, digest, accuracy, checkpoint_sha256",
     "[]": r"found \[\]",
     "null": "found None",
-    '{"accuracy": "x"}': "missing spec",
     "[" * 5000: "found no JSON",
     '{"accuracy": NaN}': "found no JSON",
     "": "found an empty file",
 }
-ODD_ENTRIES = [
-    ("accuracy", "0.5"), ("accuracy", True), ("accuracy", 10**400), ("accuracy", -1), ("accuracy", None),
-    ("provenance", None), ("provenance", {}), ("provenance", {"device": 1, "commit": "x"}), ("stopped_after", "1"),
-    ("stopped_after", 1.5), ("stopped_after", 10**400), ("seconds", {}), ("digest", 1), ("checkpoint_sha256", []),
-    ("spec", []), ("spec", None), ("spec", {}), ("spec", "abc"),
-]  # fmt: skip
-ODD_FIELDS = [
-    ("lr", 10**400), ("lr", "x"), ("dataset", []), ("method", "\ud800"), ("method", "a\nb"), ("architecture", None),
-    ("architecture_options", []), ("architecture_options", {"width": {}}), ("monitor", {"D1": []}), ("seed", True),
+ENTRIES = [
+    ("accuracy", "0.5"), ("accuracy", True), ("accuracy", 10**400), ("accuracy", None), ("provenance", {}),
+    ("provenance", {"device": 1, "commit": "x"}), ("stopped_after", 1.5), ("seconds", {}), ("digest", 1),
+    ("checkpoint_sha256", None), ("spec", []), ("spec", {"lr": 10**400}), ("spec", {"dataset": []}),
+    ("spec", {"method": "\ud800"}), ("spec", {"method": "a\nb"}), ("spec", {"architecture_options": {"width": {}}}),
+    ("spec", {"monitor": {"D1": []}}), ("spec", {"seed": True}),
 ]  # fmt: skip
 
 
@@ -110,65 +111,60 @@ def refused(capsys, folder, *options):
     return line
 
 
-@pytest.mark.parametrize("text", ODD)
-def test_what_is_no_sidecar_is_refused(trained, tmp_path, text):
-    (tmp_path / "odd.json").write_text(text)
-    with pytest.raises(AuditError, match=rf"odd.json: {ODD[text]}.* delete it and run"):
-        read_sidecar(tmp_path / "odd.json")
+@pytest.mark.parametrize("text", CONTENTS)
+def test_what_is_no_sidecar_is_refused(tmp_path, text):
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(AuditError, match=rf"other.json: {CONTENTS[text]}.*expected .* delete it and "):
+        read_sidecar(tmp_path / "other.json")
 
 
-@pytest.mark.parametrize(("name", "value"), ODD_ENTRIES)
-def test_an_odd_entry_is_one_line(trained, capsys, name, value):
+def test_a_wrong_entry_is_one_line_with_its_place(trained, capsys):
     facts = json.loads((trained / "run.json").read_text())
-    (trained / "run.json").write_text(json.dumps(facts | {name: value}))
-    line = refused(capsys, trained)
-    assert f"run.json: {name}: " in line and "delete it and run the training again" in line
+    for name, value in ENTRIES:
+        wrong = facts["spec"] | value if name == "spec" and value else value
+        (trained / "run.json").write_text(json.dumps(facts | {name: wrong}))
+        line = refused(capsys, trained)
+        assert f"run.json: {name}" in line and "; expected " in line and "delete it and run the training again" in line
 
 
-@pytest.mark.parametrize(("name", "value"), ODD_FIELDS)
-def test_an_odd_specification_is_one_line(trained, capsys, name, value):
+@pytest.mark.parametrize("name", ["checkpoint_sha256", "trajectory_sha256", "stopped_after", "provenance", "spec"])
+def test_a_sidecar_without_an_entry_is_refused(trained, name):
     facts = json.loads((trained / "run.json").read_text())
-    (trained / "odd.json").write_text(json.dumps(facts | {"spec": facts["spec"] | {name: value}}))
-    line = refused(capsys, trained, "--frozen", str(trained / "odd.json"))
-    assert "odd.json: spec: " in line and "delete it and run the training again" in line
+    (trained / "run.json").write_text(json.dumps({key: value for key, value in facts.items() if key != name}))
+    with pytest.raises(AuditError, match=f"run.json: missing {name}; expected what a training writes"):
+        read_sidecar(trained / "run.json")
 
 
-def test_entries_that_are_needed_are_asked_for(trained):
-    facts = json.loads((trained / "run.json").read_text())
-    (trained / "old.json").write_text(json.dumps({key: facts[key] for key in ("spec", "accuracy")}))
-    assert read_sidecar(trained / "old.json")["accuracy"] == facts["accuracy"]
-    with pytest.raises(AuditError, match=r"old.json: missing digest, provenance; expected what a training writes"):
-        read_sidecar(trained / "old.json", "digest", "provenance")
+def test_a_sidecar_and_a_baseline_are_read_as_baselines(trained):
+    run_script("collect_baseline", trained, sidecar="run.json")
+    facts, baseline = (read_baseline(trained / name) for name in ("run.json", "baseline.json"))
+    assert baseline == {"run": "dfa"} | {k: facts[k] for k in ("accuracy", "spec", "digest", "checkpoint_sha256")}
+    with pytest.raises(AuditError, match=r"baseline.json: missing fingerprint, seconds, stopped_after"):
+        read_sidecar(trained / "baseline.json")
 
 
-@pytest.mark.parametrize("column", ["epoch", "layer", "grad_norm", "test_accuracy"])
-def test_a_trajectory_with_an_empty_number_is_refused(trained, capsys, column):
+def test_a_trajectory_with_an_empty_number_is_refused(trained, capsys):
     header, first, *rows = (trained / "run.csv").read_text().splitlines()
-    cells = first.split(",")
-    cells[header.split(",").index(column)] = ""
-    (trained / "run.csv").write_text("\n".join([header, ",".join(cells), *rows]))
     (trained / "run.json").unlink()
-    assert "run.csv: expected a trajectory" in refused(capsys, trained)
+    for column in ("epoch", "layer", "grad_norm", "test_accuracy"):
+        cells = first.split(",")
+        cells[header.split(",").index(column)] = ""
+        (trained / "run.csv").write_text("\n".join([header, ",".join(cells), *rows]))
+        assert "run.csv: expected a trajectory" in refused(capsys, trained)
 
 
-# --- scripts of the workflow ---------------------------------------------------------------------------------------
+# --- scripts of the workflow -----------------------------------------------------------------------------------------
 
 
-def job(folder):
-    (folder / ".a.csv.123.part.csv").touch()
-    return SimpleNamespace(log=[str(folder / "log")], rule="tidy", output=[str(folder / "a.csv")])
-
-
-def test_a_file_that_cannot_be_read_ends_a_job_in_one_line(tmp_path):
-    with pytest.raises(SystemExit, match=r"^tidy: .*No such file or directory: .*missing'$"), logged(job(tmp_path)):
-        (tmp_path / "missing").read_bytes()
-    assert not list(tmp_path.glob(".*.part*"))
-
-
-def test_a_training_leaves_what_another_process_may_be_writing(tmp_path):
-    with logged(job(tmp_path), leftovers=False):
-        pass
-    assert list(tmp_path.glob(".*.part*"))
+def test_a_job_that_fails_ends_in_one_line_and_leaves_no_temporary_file_but_a_training_s(tmp_path):
+    job = SimpleNamespace(log=[str(tmp_path / "log")], rule="tidy", output=[str(tmp_path / "a.csv")])
+    part = tmp_path / ".a.csv.123.part.csv"
+    part.touch()
+    for leftovers in (False, True):
+        words = r"^tidy: .*No such file or directory: .*missing'$"
+        with pytest.raises(SystemExit, match=words), logged(job, leftovers=leftovers):
+            (tmp_path / "missing").read_bytes()
+        assert part.exists() != leftovers
     assert "leftovers=False" in (ROOT / "workflow_scripts/train.py").read_text()
 
 
@@ -192,25 +188,15 @@ def run_script(name, folder, **files):
 
 OUTPUTS = {
     "collect_baseline": {"baseline": "baseline.json"},
-    "sweep_trajectory": {"trajectory": "sweep.csv"},
     "share_run": {"checkpoint": "shared.safetensors", "sidecar": "shared.json", "trajectory": "shared.csv"},
 }
 
 
-def test_a_baseline_is_what_is_known_of_its_run(trained):
-    run_script("collect_baseline", trained, sidecar="run.json")
-    facts, baseline = (json.loads((trained / name).read_text()) for name in ("run.json", "baseline.json"))
-    assert baseline == {"run": "dfa"} | {k: facts[k] for k in ("accuracy", "spec", "digest", "checkpoint_sha256")}
-
-
-@pytest.mark.parametrize("text", ["{}", "[]", '{"accuracy": "x"}', "[" * 5000])
-@pytest.mark.parametrize(("name", "kind"), [("collect_baseline", "sidecar"), ("sweep_trajectory", "audit")])
-def test_foreign_json_ends_a_job_in_one_line(trained, name, kind, text):
-    (trained / "odd.json").write_text(text)
-    with pytest.raises(SystemExit, match=rf"^{name}: .*odd.json: (found|missing) .*; expected .*$"):
-        run_script(name, trained, trajectory="run.csv", **{kind: "odd.json"})
-
-
-def test_a_run_that_cannot_be_copied_is_not_taken_for_a_full_disk(trained):
-    with pytest.raises(SystemExit, match=r"^share_run: .*No such file or directory: .*missing'$"):
-        run_script("share_run", trained, checkpoint="missing", sidecar="run.json", trajectory="run.csv")
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_a_job_with_a_wrong_or_missing_file_ends_in_one_line(trained, name):
+    for text in ("{}", "[" * 5000):
+        (trained / "other.json").write_text(text)
+        with pytest.raises(SystemExit, match=rf"^{name}: .*other.json: (found|missing) .*; expected .*$"):
+            run_script(name, trained, trajectory="run.csv", checkpoint="run.safetensors", sidecar="other.json")
+    with pytest.raises(SystemExit, match=rf"^{name}: .*No such file or directory: .*missing'$"):
+        run_script(name, trained, checkpoint="run.safetensors", sidecar="missing", trajectory="run.csv")

@@ -32,6 +32,7 @@ fragments = st.sampled_from(
 @example("dfa+penalty1_0")
 @example("dfa+frozen1\n")
 @example("dfa+penalty" + "9" * 5000)
+@example("dfa+frozen" + "9" * 5000)
 @example("")
 def test_any_text_is_read_or_refused(text):
     try:
@@ -39,11 +40,6 @@ def test_any_text_is_read_or_refused(text):
     except AuditError:
         return
     assert parse_run(str(run)) == run
-
-
-def test_a_number_beyond_pythons_digit_limit_is_refused():
-    with pytest.raises(AuditError):
-        parse_run("dfa+frozen" + "9" * 5000)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +63,8 @@ def test_spellings_have_one_canonical_form(text, canonical):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("dfa+frozen+frozen2", "'frozen' stands twice"),
-        ("dfa+penalty1+penalty1", "'penalty' stands twice"),
+        ("dfa+frozen+frozen2", "'frozen' appears twice"),
+        ("dfa+penalty1+penalty1", "'penalty' appears twice"),
         ("dfa+shallow+frozen", "no blocks to freeze or penalise"),
         ("dfa+penalty1e-2+shallow", "no blocks to freeze or penalise"),
         ("dfa+penalty-1", "not a finite number >= 0"),
@@ -94,14 +90,9 @@ def test_baselines_are_networks_without_trained_blocks():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.01, "1e-2"), (0.025, "2.5e-2"), (1.0, "1e0"), (1234.0, "1.234e3")])
-def test_short_numbers(value, text):
-    assert short_number(value) == text
-
-
 @given(st.floats(min_value=0, exclude_min=True, allow_infinity=False))
 def test_short_numbers_lose_nothing(value):
-    assert float(short_number(value)) == value
+    assert float(short_number(value)) == value and short_number(1234.0) == "1.234e3"
 
 
 # --- specifications ------------------------------------------------------------------------------------------------
@@ -150,12 +141,8 @@ def test_a_specification_survives_json(spec):
     assert again == spec and again.digest == spec.digest and hash(again) == hash(spec)
 
 
-def test_the_digest_is_stable():
-    assert SPEC.digest == "1033c7bd"
-
-
-def test_the_digest_depends_on_every_field():
-    assert set(CHANGES) == {field.name for field in dataclasses.fields(RunSpec)}
+def test_the_digest_is_stable_and_depends_on_every_field():
+    assert SPEC.digest == "1033c7bd" and set(CHANGES) == {field.name for field in dataclasses.fields(RunSpec)}
     digests = {dataclasses.replace(SPEC, **{name: value}).digest for name, value in CHANGES.items()}
     assert len(digests | {SPEC.digest}) == len(CHANGES) + 1
 
@@ -172,9 +159,29 @@ def test_the_defaults_are_the_papers():
     assert values == (100, 128, 1e-3, 0.01, 0.0, 0)
 
 
-def test_unknown_and_missing_fields_are_named():
-    values = SPEC.to_dict()
-    with pytest.raises(AuditError, match="unknown fields: colour"):
-        RunSpec.from_dict(values | {"colour": "red"})
-    with pytest.raises(AuditError, match="unknown fields: seed"):
-        RunSpec.from_dict({name: value for name, value in values.items() if name != "seed"})
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"colour": "red"}, "unknown key 'colour'; known: architecture"),
+        ({"seed": None}, "seed: found None; expected an integer 0..2147483647"),
+        ({"seed": True}, "seed: found True"),
+        ({"epochs": 0}, "epochs: found 0; expected an integer 1.."),
+        ({"epochs": 2.0}, "epochs: found 2.0"),
+        ({"lr": 10**400}, "lr: found an integer of 1329 bits; expected a finite number >= 0"),
+        ({"lr": float("nan")}, "lr: found nan"),
+        ({"dataset": []}, "dataset: found .*; expected printable text"),
+        ({"method": "a\nb"}, "method: found 'a.*b'; expected printable text"),
+        ({"architecture_options": {"width": {}}}, "architecture_options.width: found {}; expected a number, text"),
+        ({"architecture_options": []}, "architecture_options: found"),
+        ({"monitor": {"D1": "x"}}, "monitor.D1: found 'x'; expected a finite number"),
+    ],
+)
+def test_a_wrong_field_is_named(change, words):
+    with pytest.raises(AuditError, match=rf"\Arun specification: .*{words}"):
+        RunSpec.from_dict(SPEC.to_dict() | change)
+
+
+def test_every_field_must_be_there():
+    for name in SPEC.to_dict():
+        with pytest.raises(AuditError, match=f"run specification: top level: missing {name};"):
+            RunSpec.from_dict({key: value for key, value in SPEC.to_dict().items() if key != name})

@@ -72,7 +72,12 @@ def first_problems(problems: Iterable[str]) -> list[str]:
     return list(islice(problems, LOOKED_FOR))
 
 
-def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], str] | None = None) -> AuditError:
+def no_line(place: str) -> str:
+    """Return the line of a place where none is known."""
+    return ""
+
+
+def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], str] = no_line) -> AuditError:
     """Return one error that lists the first five problems.
 
     Args:
@@ -82,11 +87,9 @@ def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], s
     found = list(dict.fromkeys(map(printable, first_problems(problems))))
     least = "at least " if len(found) == LOOKED_FOR else ""
     more = f"\n  ... and {least}{len(found) - MOST_PROBLEMS} more" if len(found) > MOST_PROBLEMS else ""
-    shown = found[:MOST_PROBLEMS]
-    if line_of is None:
-        return AuditError(f"{where}: " + "\n  ".join(shown) + more)
-    placed = [f"{line_of(text.partition(': ')[0].partition(' ')[0]) or where}: {text}" for text in shown]
-    return AuditError("\n  ".join(placed) + more)
+    lines = [line_of(text.partition(": ")[0].partition(" ")[0]) for text in found[:MOST_PROBLEMS]]
+    places = [line or where for line in lines[:1]] + lines[1:]
+    return AuditError("\n  ".join(": ".join(filter(None, pair)) for pair in zip(places, found)) + more)
 
 
 def _lines(schema: Schema, value: Any, errors: list[tuple[str, tuple[Any, ...]]]) -> Iterator[str]:
@@ -154,7 +157,8 @@ def _members(schema: Schema, node: Schema, value: Any) -> list[Schema]:
         node = {**schema["$defs"][name], **{key: part for key, part in node.items() if key != "$ref"}}
     options = [option for kind in OF_UNIONS for option in node.get(kind, ())]
     members = [member for option in options for member in _members(schema, option, value)]
-    described = [{**member, **node} for member in members if _is_meant(member, value)]
+    meant = [member for member in members if _is_meant(member, value)] or members
+    described = [{**member, **node} for member in meant]
     return ([node] if "description" in node or not described else []) + described
 
 

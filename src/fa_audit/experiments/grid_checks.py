@@ -106,8 +106,8 @@ def _name_problems(config: Configuration, kinds: ArtefactKinds | None) -> Iterat
     if config.data_root.startswith("~") and os.path.expanduser(config.data_root) == config.data_root:
         yield f"data_root: found '{config.data_root}', a user without a home folder here; write the whole path."
     settings = {name: (block, entry) for name, block, entry in config.expanded()}
-    for name, (_, entry) in settings.items():
-        yield from _setting_problems(f"settings.{name}", entry)
+    for block, entry in settings.values():
+        yield from _setting_problems(f"settings.{block}", entry)
     yield from model_problems(config.models)
     labelled = {*settings, *chain.from_iterable(_run_names(entry) for _, entry in settings.values())}
     for name in sorted(config.labels.keys() - labelled):

@@ -1,0 +1,165 @@
+"""A wrong configuration is answered with one message: place, what was found, what is expected, the nearest name."""
+
+import copy
+
+import pytest
+
+from fa_audit.core.errors import AuditError
+from fa_audit.core.registry import find_module
+from fa_audit.experiments.grid import read_grid
+from fa_audit.results import KINDS
+
+SETTING = {
+    "dataset": "digits",
+    "architecture": {"name": "resmlp", "width": 16, "depth": 4},
+    "seeds": [42],
+    "runs": ["bp", "dfa"],
+    "baselines": ["bp+frozen", "dfa+frozen"],
+}
+MODEL = {"model": "test_models:small", "dataset": "digits", "blocks": ["0", "2"], "reads": "spatial mean"}
+FIGURE = {"settings": ["demo"], "title": "t"}
+NO_RUNS = {key: SETTING[key] for key in ("dataset", "architecture", "seeds")}
+VARIED = {"vary": {"epochs": [1, 3]}}
+
+
+def setting(**changes):
+    return {"settings": {"demo": SETTING | changes}}
+
+
+def model(**changes):
+    return {"models": {"mine": MODEL | changes}}
+
+
+def also(**parts):
+    return setting() | parts
+
+
+MISTAKES = [
+    # the types of a setting
+    (setting(epoch=3), "settings.demo: unknown key 'epoch'", "Did you mean 'epochs'"),
+    (setting(epochs="many"), "settings.demo.epochs: found 'many'; expected an integer 1..100000"),
+    (setting(epochs=0), "settings.demo.epochs: found 0"),
+    (setting(epochs=2.0), "settings.demo.epochs: found 2.0"),
+    (setting(lr=float("nan")), "settings.demo.lr: found nan; expected a number > 0"),
+    (setting(lr=10**400), "settings.demo.lr: found an integer of 1329 bits"),
+    (setting(lr="1e-3"), "settings.demo.lr", "1.0e-3"),
+    (setting(lr=True), "settings.demo.lr: found True"),
+    (setting(seeds=[42, 42]), "settings.demo.seeds", "different integers"),
+    (setting(seeds=[-1]), "settings.demo.seeds.0: found -1"),
+    (setting(seeds=["a"]), "settings.demo.seeds.0: found 'a'"),
+    (setting(seeds=[True]), "settings.demo.seeds.0: found True"),
+    (setting(seeds=[42.0]), "settings.demo.seeds.0: found 42.0"),
+    (setting(runs=[], sweep=None), "settings.demo.runs", "settings.demo.sweep: found None; expected a map"),
+    (setting(sweep={"methods": ["a+b"], "penalties": [0]}), "sweep.methods.0: found 'a+b'; expected the name"),
+    (setting(sweep={"methods": ["dfa"], "penalties": [-1]}), "sweep.penalties.0: found -1; expected a number >= 0"),
+    (setting(sweep={"methods": ["dfa"], "penalties": [0, 0.0]}), "sweep.penalties", "different numbers"),
+    (setting(sweep={"methods": ["dfa"]}), "settings.demo.sweep: missing penalties; expected a mapping"),
+    ({"settings": {"demo": {}}}, "settings.demo: missing dataset, architecture, seeds; expected a mapping"),
+    # names of settings and runs
+    (setting(architecture={"name": "resmlp", "width": "x"}), "architecture.width: found 'x'", "256"),
+    (setting(architecture={"name": "resmlp", "width": []}), "architecture.width: found []; expected a number, text"),
+    (setting(architecture={"name": "resmlp", "depth": 0}), "architecture.depth: found 0; expected an integer 1.."),
+    (setting(architecture={"name": "resmlp", "residual": 1}), "architecture.residual: found 1; expected a bool"),
+    (setting(architecture={"name": "resnet"}), "unknown architecture 'resnet'", "resmlp"),
+    (setting(architecture={"name": "resmlp", "heads": 4}), "unknown option of resmlp 'heads'", "width"),
+    (setting(dataset="cifar"), "settings.demo.dataset: unknown dataset 'cifar'", "Did you mean 'cifar10'"),
+    (setting(runs=["dfaa"]), "settings.demo.runs: unknown method 'dfaa'; known: bp, brsf", "Did you mean 'dfa'?"),
+    (setting(sweep={"methods": ["dfaa"], "penalties": [0]}), "settings.demo.sweep: unknown method 'dfaa'"),
+    (setting(ladder=["dfaa"]), "settings.demo.ladder: unknown method 'dfaa'"),
+    (setting(ladder=["ep"]), "missing 'ep+frozen'", "ep, ep+frozen1, ep+frozen2, ep+frozen3"),
+    (setting(runs=["nowhere:Mine"]), "settings.demo.runs", "no file of the module 'nowhere'", "PYTHONPATH"),
+    (setting(runs=["a/b:Mine"]), "settings.demo.runs: unknown method 'a/b:Mine'"),
+    (setting(runs=["../../etc/passwd"]), "unknown method"),
+    (setting(runs=["dfa+penalty-1"]), "penalty '-1'", ">= 0"),
+    (setting(runs=["dfa+penalty1e-2", "dfa+penalty0.01"]), "are the same run"),
+    (setting(runs=["dfa+frozen9"]), "freezes 9 blocks", "has 4"),
+    (setting(runs=["dfa+pen"]), "settings.demo.runs 'dfa+pen': unknown option 'pen'", "penalty<number>"),
+    (setting(baselines=["bp+frozen"]), "settings.demo.baselines: missing 'dfa+frozen', the frozen baseline of dfa"),
+    (setting(baselines=["dfa"]), "'dfa' is no baseline"),
+    ({"settings": {"demo": NO_RUNS}}, "settings.demo: nothing to audit; expected runs, a sweep or a ladder"),
+    # vary
+    (setting(vary={"width": [1]}), "settings.demo.vary.width: given a second time outside 'vary'"),
+    (setting(epochs=1, vary={"epochs": [1]}), "settings.demo.vary.epochs: given a second time"),
+    (setting(vary={"terminal_norm": [1]}), "settings.demo.vary.terminal_norm: found 1; expected a bool"),
+    (setting(vary={"dept": [1, 2]}), "settings.demo.vary: unknown option of resmlp 'dept'", "'depth'?"),
+    (setting(vary={"residual": []}), "settings.demo.vary.residual: found []; expected a non-empty list"),
+    (setting(vary={"residual": ["x"]}), "vary.residual.0: found 'x'; expected an integer, true or false"),
+    (setting(vary={"residual": [1, True, 1]}), "vary.residual: found [1, True, 1]; expected a non-empty list"),
+    (setting(vary={"lr": [1]}), "found the key 'lr'; expected epochs, batch_size or an option"),
+    (setting(vary={}), "settings.demo.vary: found {}; expected a mapping"),
+    (setting(vary={"batch_size": [0]}), "settings.demo.vary.batch_size: found 0; expected an integer 1..65536"),
+    ({"settings": {"a": SETTING | VARIED, "a_epochs3": SETTING}}, "makes a setting 'a_epochs3', and so does"),
+    # sizes
+    (setting(seeds=list(range(30_000))), "settings: found 120000 runs, 120000 of them in 'demo'; expected at"),
+    (setting(vary={"heads": list(range(8000)), "dim": list(range(8000))}), "found 256000000 runs"),
+    # the rest of a configuration
+    ({}, "top level: found {}; expected a mapping with the key 'settings', 'models' or both"),
+    ({"settings": {}}, "settings: found {}; expected one or more named settings"),
+    ({"labels": {}}, "expected a mapping with the key 'settings', 'models' or both"),
+    (also(monitor={}), "monitor: missing stop_on; expected a mapping with the key 'stop_on'"),
+    (also(monitor={"stop_on": ["D3"]}), "monitor.stop_on.0: found 'D3'; expected D1 or D2"),
+    (also(monitor={"stop_on": ["D1", "D1"]}), "monitor.stop_on", "different checks"),
+    (also(thresholds={"growth": 10**400}), "thresholds.growth: found an integer of 1329 bits"),
+    (also(data_root="~no-user-of-this-name/x"), "data_root: found '~no-user-of-this-name/x', a user without a home"),
+    (also(labels={"dffa": "DFA"}), "labels: unknown run or setting 'dffa'", "Did you mean 'dfa'"),
+    (also(labels={"dfa": "\ud800"}), r"labels.dfa: found '\ud800'; expected a text"),
+    (also(figures={"trajectories": FIGURE | {"settings": ["dem"]}}), "trajectories.settings: unknown setting 'dem'"),
+    (also(figures={"trajektories": FIGURE}), "figures.trajektories: unknown figure 'trajektories'", "'trajectories'?"),
+    (also(figures={"scorecard": FIGURE}), "figures: found the key 'scorecard'", "other than scorecard"),
+    (also(figures={"a/b": FIGURE}), "figures: found the key 'a/b'; expected a name of at most 100 lower-case letters"),
+    (also(tables={"../x": FIGURE}), "tables: found the key '../x'; expected a name"),
+    (
+        {"settings": {"a": SETTING | VARIED}, "tables": {"main_audit": {"settings": ["a"], "title": "t"}}},
+        "tables.main_audit.settings: found a_epochs1, a_epochs3; a figure or table of kind main_audit shows one",
+    ),
+    # models
+    (model(model="torchvision.models.resnet18"), "models.mine.model", "expected package.module:name", "resnet18."),
+    (model(model="a b:c"), "models.mine.model: found 'a b:c'"),
+    (model(model="torchvision.modells:vgg11"), "models.mine.model: no file of the module 'torchvision.modells'"),
+    (model(dataset="digit"), "models.mine.dataset: unknown dataset 'digit'", "Did you mean 'digits'"),
+    (model(blocks=[]), "models.mine.blocks: found []; expected a pattern such as encoder.layers.*"),
+    (model(blocks=["0", "0"]), "models.mine.blocks", "different dotted names"),
+    (model(blocks=[0]), "models.mine.blocks.0: found 0; expected a dotted name"),
+    (model(reads="cls"), "models.mine.reads: found 'cls'", "cls token; spatial mean; spatial mean, channels last"),
+    (model(image_shape=[3, 32]), "models.mine.image_shape: found [3, 32]; expected [channels, height, width]"),
+    (model(image_shape=[3, 0, 32]), "models.mine.image_shape.1: found 0", "1..8192"),
+    (model(batches=11), "models.mine.batches: found 11; expected an integer 1..10"),
+    (model(seed=1.0), "models.mine.seed: found 1.0"),
+    (model(accuracy=61), "models.mine.accuracy: found 61; expected a fraction 0..1"),
+    (model(arguments={"a": [float("inf")]}), "models.mine.arguments.a.0: found inf; expected a finite number"),
+    (model(arguments={1: 2}), "models.mine.arguments: found the key 1; expected the name of an argument, quoted"),
+    (model(weigths="x"), "models.mine: unknown key 'weigths'", "Did you mean 'weights'"),
+    ({"models": {"mine": {}}}, "models.mine: missing model, dataset, blocks, reads; expected a mapping"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake[1][:60])
+def test_a_mistake_is_named_with_its_place_and_what_is_expected(mistake):
+    config, *words = mistake
+    with pytest.raises(AuditError) as refused:
+        read_grid(config, KINDS)
+    assert str(refused.value).startswith("config: ")
+    for word in words:
+        assert word in str(refused.value)
+    assert len(str(refused.value)) < 3000 and all(line.isprintable() for line in str(refused.value).splitlines())
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "A", "", 1, "é", "a\n"])
+def test_a_name_that_is_no_plain_file_name_is_refused(name):
+    for config in ({"settings": {name: SETTING}}, {"models": {name: MODEL}}):
+        with pytest.raises(AuditError, match=r"found the key .*lower-case letters"):
+            read_grid(config)
+
+
+def test_many_problems_are_listed_up_to_five():
+    problem = r"config: (settings\.demo\.seeds\.\d+: found -?\d+;[^\n]*\n\s*){5}\.\.\. and at least 95 more\Z"
+    with pytest.raises(AuditError, match=problem):
+        read_grid(setting(seeds=[-n for n in range(1, 5000)]))
+
+
+def test_what_is_right_stays_right():
+    config = setting(lr=1, weight_decay=0) | {"figures": {"second": FIGURE | {"kind": "trajectories"}}}
+    before = copy.deepcopy(config)
+    assert read_grid(config | {"data_root": "~/data"}, KINDS).setting("demo") and config == before
+    assert not read_grid(model()).settings
+    assert find_module("名" * 90, ["."]) is None  # too long for a file name
