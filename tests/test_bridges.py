@@ -155,14 +155,11 @@ def test_the_net_has_three_hidden_layers_and_reads_state_depth_and_error():
     found = made(h, torch.tensor([0.25, 0.75], dtype=torch.float64)[:, None, None], error)
     by_hand = torch.stack([net(made, h[0], 0.25, error), net(made, h[1], 0.75, error)])
     torch.testing.assert_close(found, by_hand, rtol=1e-12, atol=1e-14)
-
-
-def test_the_net_is_drawn_from_its_generator_alone():
     before = torch.get_rng_state()
-    first, again, other = (BridgeNet(4, 3, 1, 5, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
-    assert torch.equal(torch.get_rng_state(), before)
-    assert all(map(torch.equal, first.parameters(), again.parameters()))
-    assert not any(map(torch.equal, first.parameters(), other.parameters()))
+    again, other = (BridgeNet(WIDTH, CLASSES, 2, HIDDEN, torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    assert torch.equal(torch.get_rng_state(), before)  # drawn from its generator alone
+    assert torch.equal(again.layers[0].weight.double(), made.layers[0].weight)
+    assert not torch.equal(again.layers[0].weight, other.layers[0].weight)
 
 
 @KINDS
@@ -176,15 +173,11 @@ def test_credits_are_finite_differences_of_what_the_net_predicts(make_learner, b
         slopes = differences(lambda h, layer=layer: predicted(h, layer), hand.vectors[layer])
         torch.testing.assert_close(credit, slopes, rtol=1e-6, atol=1e-8)
     assert torch.equal(credits.embedding, credits.blocks[0]) and slopes.abs().max() > 1e-3
-
-
-@BRIDGES
-def test_without_blocks_the_embedding_is_taught_all_the_same(make_learner, batch, method):
-    learner = make_learner(method, shallow=True)
-    hand, credits = ByHand(learner, *batch), method.credits(*arguments(learner, *batch))
+    shallow = make_learner(method, shallow=True)  # the embedding is taught all the same
+    hand, credits = ByHand(shallow, *batch), method.credits(*arguments(shallow, *batch))
     predicted = hand.predicted_loss if method is STATE else hand.value
-    assert credits.blocks == ()
     slopes = differences(lambda h: predicted(h, 0), hand.vectors[0])
+    assert credits.blocks == ()
     torch.testing.assert_close(credits.embedding, slopes, rtol=1e-6, atol=1e-8)
 
 
@@ -259,38 +252,6 @@ def test_the_loss_reaches_nothing_but_the_net(make_learner, batch, method):
         assert (parameter.grad is None) if name.startswith("average.") else parameter.grad.any(), name
 
 
-@BRIDGES
-def test_the_network_learns_from_its_credits_alone(make_learner, batch, method):
-    learner = make_learner(method)
-    (x, labels), network = batch, learner.network
-    credits, h, expected = method.credits(*arguments(learner, x, labels)), network.embed(x), {}
-    for index, (block, a) in enumerate(zip(network.blocks, credits.blocks, strict=True)):
-        f = block(h.detach())
-        signal = a / ((a**2).mean(dim=1, keepdim=True).sqrt() + 1e-6)
-        loss = (f * signal).sum(dim=1).mean()
-        (expected[f"blocks.{index}.inner.weight"],) = torch.autograd.grad(loss, block.inner.weight)
-        h = h.detach() + f.detach()
-    loss = F.cross_entropy(network.head(h), labels)
-    (expected["head.linear.weight"],) = torch.autograd.grad(loss, network.head.linear.weight)
-    learn(learner, x, labels, torch.Generator())
-    for name, gradient in expected.items():
-        torch.testing.assert_close(network.get_parameter(name).grad, gradient, rtol=1e-10, atol=1e-14)
-
-
-@BRIDGES
-def test_the_net_comes_closer_to_its_targets(make_learner, batch, method):
-    learner = make_learner(method, lr=3e-3)
-    optimiser, before = learner.optimiser(), [p.clone() for p in learner.state.parameters()]
-    losses = [loss_of(learner, *batch).item()]
-    for _ in range(60):
-        optimiser.zero_grad()
-        learn(learner, *batch, torch.Generator().manual_seed(9))
-        optimiser.step()
-        losses.append(loss_of(learner, *batch).item())
-    assert losses[-1] < 0.5 * losses[0]
-    assert not any(map(torch.equal, learner.state.parameters(), before))
-
-
 @pytest.mark.parametrize("method", [STATE, CREDIT, KolenPollack()])
 def test_weight_decay_spares_bridges_but_not_mirrored_weights(make_learner, method):
     learner = make_learner(method, lr=0.01, weight_decay=0.5)
@@ -332,19 +293,12 @@ class Recording(CreditBridge):
         return found
 
 
-@pytest.mark.parametrize(("epochs", "warm"), [(1, 1), (3, 1), (5, 1), (6, 2), (10, 2)])
+@pytest.mark.parametrize(("epochs", "warm"), [(1, 1), (5, 1), (6, 2)])
 def test_the_first_fifth_of_the_epochs_learns_from_dfa(make_spec, dataset, epochs, warm):
     method = Recording(hidden=HIDDEN)
     train(make_spec("credit_bridge", epochs=epochs), dataset, method=method)
     per_epoch = 4 + 1  # minibatches, and the epoch's observation
     assert method.direct == [True] * (warm * per_epoch) + [False] * ((epochs - warm) * per_epoch)
-
-
-def test_in_its_warm_up_a_credit_bridge_is_dfa_with_a_net_in_training(make_spec, dataset):
-    bridge, dfa = (train(make_spec(method, epochs=1), dataset).learner for method in ("credit_bridge", "dfa"))
-    assert all(map(torch.equal, bridge.network.parameters(), dfa.network.parameters()))
-    untrained = build(bridge.spec, dataset.image_shape, CLASSES).state
-    assert not any(map(torch.equal, bridge.state.value.parameters(), untrained.value.parameters()))
 
 
 # --- the soft minimum ------------------------------------------------------------------------------------------------
@@ -373,28 +327,3 @@ def test_the_soft_minimum_is_the_log_mean_exp(ratios, tau):
     assert found == pytest.approx(exact_soft_minimum(values, tau), rel=0, abs=1e-14 * scale)
     mean = math.fsum(values) / len(values)
     assert min(values) - 1e-14 * scale <= found <= mean + 1e-14 * scale
-
-
-@given(ratios, temperatures, st.floats(-1e6, 1e6))
-def test_shifting_all_values_shifts_the_soft_minimum(ratios, tau, shift):
-    values, moved = ([tau * (ratio + by) for ratio in ratios] for by in (0, shift))
-    scale = max(map(abs, (*values, *moved))) + tau
-    assert softmin(moved, tau) == pytest.approx(softmin(values, tau) + tau * shift, rel=0, abs=1e-14 * scale)
-
-
-@given(st.lists(st.floats(-100, 100), min_size=1, max_size=8))
-def test_the_soft_minimum_goes_from_the_minimum_to_the_mean(values):
-    assert softmin(values, 1e-9) == pytest.approx(min(values), abs=1e-8)
-    assert softmin(values, 1e9) == pytest.approx(math.fsum(values) / len(values), abs=2e-5)
-    assert softmin(values, 0.5) <= softmin(values, 5.0) + 1e-12
-
-
-@given(st.floats(-1e6, 1e6), temperatures, st.integers(1, 8))
-def test_the_soft_minimum_of_equal_values_is_their_value(value, tau, count):
-    assert softmin([value] * count, tau) == pytest.approx(value, rel=1e-13, abs=1e-14 * tau)
-
-
-def test_the_soft_minimum_is_taken_over_the_draws():
-    values = torch.randn(4, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    expected = [[exact_soft_minimum(values[:, i, j].tolist(), 0.3) for j in range(3)] for i in range(2)]
-    torch.testing.assert_close(soft_minimum(values, 0.3), torch.tensor(expected, dtype=torch.float64))

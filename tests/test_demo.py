@@ -13,6 +13,7 @@ from projects import ROOT, copy_sources
 
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.grid import read_grid
+from fa_audit.results import KINDS
 
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 LIMITS = DiagnosticThresholds()
@@ -36,7 +37,7 @@ RESCUED = stated(r"residual penalty of 1e-2 keeps the growth below (\d+)x")
 
 def test_readme_counts_the_demos_networks_and_names_its_files():
     config = load("demo")
-    grid = read_grid(config)
+    grid = read_grid(config, KINDS)
     assert stated(r"trains and audits (\d+) networks") == len(list(grid.all_cells())) - len(grid.duplicate_runs)
     assert "on each of three seeds" in README and len(grid.setting("demo").seeds) == 3
     for kind, name in re.findall(r"`results/(figures|tables)/(\w+)\.\w+`: (?:growth|state|why|the same)", README):
@@ -48,7 +49,7 @@ def test_the_gallery_has_every_figure_and_table_of_the_demo_and_every_method_of_
 
     demo, gallery = load("demo"), load("gallery")
     assert all(demo[kind].keys() <= gallery[kind].keys() for kind in ("figures", "tables"))
-    grid = read_grid(gallery)
+    grid = read_grid(gallery, KINDS)
     assert {run.partition("+")[0] for setting in grid.settings.values() for run in setting.runs} == set(METHODS)
     assert not demo["settings"].keys() & gallery["settings"].keys()  # their results lie side by side
 

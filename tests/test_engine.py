@@ -13,12 +13,11 @@ from fa_audit.core.randomness import generator
 from fa_audit.data.dataset import pad, training_batches
 from fa_audit.methods import METHODS
 from fa_audit.methods.bp import BP
-from fa_audit.methods.dfa import DFA
 from fa_audit.methods.fa import FA
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import trace
 from fa_audit.training.learner import Learner, build, learn, normalised, residual_energy, teaching_signal
-from fa_audit.training.loop import TRAJECTORY_COLUMNS, block_credits, train, trajectory_csv
+from fa_audit.training.loop import TRAJECTORY_COLUMNS, train, trajectory_csv
 
 SHAPE, CLASSES, BATCH = (1, 4, 4), 3, 7
 LOCAL = ("fa", "dfa")
@@ -55,32 +54,20 @@ def written_out_states(network, x, residual=True):
 # --- backpropagation ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("residual", [True, False])
-@pytest.mark.parametrize("terminal_norm", [True, False])
-def test_bp_is_plain_autograd(make_spec, batch, residual, terminal_norm):
-    learner = double_learner(make_spec("bp", residual=residual, terminal_norm=terminal_norm))
-    x, labels = batch
-    loss = F.cross_entropy(learner.network(x), labels)
-    expected = torch.autograd.grad(loss, list(learner.network.parameters()))
-    returned = learn(learner, x, labels, torch.Generator())
-    assert torch.equal(returned, loss.detach()) and not returned.requires_grad
-    for parameter, gradient in zip(learner.network.parameters(), expected, strict=True):
-        torch.testing.assert_close(parameter.grad, gradient, rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize("frozen", [0, 1])
-def test_bp_with_penalty_is_autograd_of_loss_plus_energy(make_spec, batch, frozen):
-    learner = double_learner(make_spec("bp", penalty=0.3, frozen_blocks=frozen))
+@pytest.mark.parametrize(("residual", "penalty", "frozen"), [(True, 0.0, 0), (False, 0.0, 0), (True, 0.3, 1)])
+def test_bp_is_autograd_of_loss_plus_energy_of_the_trained_blocks(make_spec, batch, residual, penalty, frozen):
+    spec = make_spec("bp", penalty=penalty, frozen_blocks=frozen, residual=residual, terminal_norm=residual)
+    learner = double_learner(spec)
     network, (x, labels) = learner.network, batch
     for block in network.blocks:  # residuals large enough for the energy to matter
         nn.init.normal_(block.outer.weight, std=0.5)
-    h, f = written_out_states(network, x)
-    energy = sum((residual**2).sum(dim=1).mean() for residual in f[frozen:])
-    loss = F.cross_entropy(network.head(h[-1]), labels) + 0.3 * energy
+    h, f = written_out_states(network, x, residual)
+    energy = sum((each**2).sum(dim=1).mean() for each in f[frozen:])
+    loss = F.cross_entropy(network.head(h[-1]), labels) + penalty * energy
     parameters = [p for p in network.parameters() if p.requires_grad]
     expected = torch.autograd.grad(loss, parameters)
     plain = learn(learner, x, labels, torch.Generator())
-    assert plain.item() == pytest.approx((loss - 0.3 * energy).item(), rel=1e-12)
+    assert plain.item() == pytest.approx((loss - penalty * energy).item(), rel=1e-12)
     for parameter, gradient in zip(parameters, expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-10, atol=1e-12)
 
@@ -121,62 +108,24 @@ class TrueScaleFA(FA):
         return replace(credits, blocks=blocks, embedding=len(labels) * credits.embedding, normalise=False)
 
 
-def linear_learner(spec, method, skip):
-    with torch.random.fork_rng():
-        torch.manual_seed(5)
-        network = LinearChain(3, 6, skip).double()
-    state = method.init_state(network, torch.Generator().manual_seed(0)).double()
-    return Learner(spec, SHAPE, network, method, state)
-
-
-def use_true_jacobians(learner):
-    for index, block in enumerate(learner.network.blocks):
-        skip = torch.eye(6, dtype=torch.float64) if learner.network.skip == "outside" else 0.0
-        learner.state[index].copy_(block.weight.detach() + skip)
-
-
 @pytest.mark.parametrize("skip", ["none", "outside"])
 def test_fa_with_true_jacobians_is_backpropagation(make_spec, batch, skip):
     x, labels = batch
-    learner = linear_learner(make_spec("fa"), TrueScaleFA(), skip)
-    use_true_jacobians(learner)
-    expected = torch.autograd.grad(F.cross_entropy(learner.network(x), labels), list(learner.network.parameters()))
+    with torch.random.fork_rng():
+        torch.manual_seed(5)
+        network, method = LinearChain(3, 6, skip).double(), TrueScaleFA()
+    state = method.init_state(network, torch.Generator().manual_seed(0)).double()
+    learner = Learner(make_spec("fa"), SHAPE, network, method, state)
+    for index, block in enumerate(learner.network.blocks):
+        learner.state[index].copy_(block.weight.detach() + (torch.eye(6) if skip == "outside" else 0))
+    logits, states = learner.network(x, return_hidden=True)
+    loss = F.cross_entropy(logits, labels)
+    expected = torch.autograd.grad(loss, list(learner.network.parameters()), retain_graph=True)
+    credits = FA().credits(learner.network, trace(learner.network, x, local=True), labels, learner.state).blocks
+    torch.testing.assert_close(credits, torch.autograd.grad(loss, states)[1:], rtol=1e-10, atol=1e-15)
     learn(learner, x, labels, torch.Generator())
     for parameter, gradient in zip(learner.network.parameters(), expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-10, atol=1e-14)
-
-
-@pytest.mark.parametrize("skip", ["none", "outside"])
-def test_fa_credit_is_the_gradient_of_the_batch_mean_loss(make_spec, batch, skip):
-    x, labels = batch
-    learner = linear_learner(make_spec("fa"), FA(), skip)
-    use_true_jacobians(learner)
-    _, states = learner.network(x, return_hidden=True)
-    loss = F.cross_entropy(learner.network.head(states[-1]), labels)
-    truth = torch.autograd.grad(loss, states)
-    torch.testing.assert_close(block_credits(learner, x, labels), truth[1:], rtol=1e-10, atol=1e-15)
-
-
-def test_fa_uses_one_matrix_per_block_from_the_top(make_spec, batch):
-    x, labels = batch
-    learner = double_learner(make_spec("fa"))
-    network, state = learner.network, learner.state
-    h, _ = written_out_states(network, x)
-    top = h[-1].detach().requires_grad_()
-    (a2,) = torch.autograd.grad(F.cross_entropy(network.head(top), labels), top)
-    a1 = a2 @ state.B2
-    a0 = a1 @ state.B1
-    credits = FA().credits(network, trace(network, x, local=True), labels, state)
-    torch.testing.assert_close((*credits.blocks, credits.embedding), (a0, a1, a2, a0 @ state.B0))
-    assert credits.normalise
-
-
-def test_dfa_with_the_transposed_head_is_backpropagation_at_the_last_block(make_spec, batch):
-    x, labels = batch
-    learner = linear_learner(make_spec("dfa"), DFA(), "outside")
-    learner.state.B2.copy_(learner.network.head.weight.detach().T)
-    truth = BP().credits(learner.network, trace(learner.network, x, local=False), labels, learner.state)
-    torch.testing.assert_close(block_credits(learner, x, labels)[-1], truth.blocks[-1], rtol=1e-10, atol=1e-15)
 
 
 def test_feedback_matrices_have_the_published_scale_and_shape(make_spec):
@@ -256,17 +205,6 @@ def test_one_backward_equals_separate_passes_and_optimisers(make_spec, method, p
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11, msg=lambda text, name=name: f"{name}: {text}")
 
 
-@pytest.mark.parametrize("method", LOCAL)
-def test_penalty_changes_local_learning(make_spec, batch, method):
-    with_penalty, without = (double_learner(make_spec(method, penalty=value)) for value in (0.5, 0.0))
-    for learner in (with_penalty, without):
-        learn(learner, *batch, torch.Generator())
-    grads, plain = gradients(with_penalty.network), gradients(without.network)
-    assert not torch.equal(grads["blocks.1.outer.weight"], plain["blocks.1.outer.weight"])
-    assert torch.equal(grads["embed.1.weight"], plain["embed.1.weight"])
-    assert torch.equal(grads["head.linear.weight"], plain["head.linear.weight"])
-
-
 def test_training_is_adamw_with_a_cosine_schedule(make_spec, dataset):
     """`train` against a loop written out here: order of batches, learning rates, decay, losses."""
     spec = make_spec("bp", epochs=3, lr=0.01, weight_decay=0.1)
@@ -293,9 +231,8 @@ def test_training_is_adamw_with_a_cosine_schedule(make_spec, dataset):
 # --- options -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("frozen", [1, 2, 3])
-@pytest.mark.parametrize("method", METHODS)
-def test_frozen_blocks_keep_their_bits(make_spec, dataset, method, frozen):
+@pytest.mark.parametrize("method", ["bp", "dfa", "kolen_pollack"])
+def test_frozen_blocks_keep_their_bits(make_spec, dataset, method, frozen=2):
     spec = make_spec(method, frozen_blocks=frozen, penalty=0.01)
     before = build(spec, dataset.image_shape, dataset.classes)
     after = train(spec, dataset).learner
@@ -304,13 +241,6 @@ def test_frozen_blocks_keep_their_bits(make_spec, dataset, method, frozen):
         assert torch.equal(old, new) == name.startswith(locked), name
     optimised = {id(p) for group in after.optimiser().param_groups for p in group["params"]}
     assert all((id(p) in optimised) != n.startswith(locked) for n, p in after.network.named_parameters())
-
-
-def test_frozen_blocks_stay_in_evaluation_mode(make_spec):
-    learner = build(make_spec("fa", frozen_blocks=2), SHAPE, CLASSES)
-    learner.train_mode()
-    assert [block.training for block in learner.network.blocks] == [False, False, True]
-    assert learner.network.embed.training and learner.network.head.training
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -325,7 +255,7 @@ def test_freezing_does_not_change_what_the_others_learn(make_spec, batch, method
         torch.testing.assert_close(gradient, everything[name], rtol=1e-12, atol=1e-15)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["bp", "dfa"])
 def test_shallow_networks_have_no_blocks_and_learn(make_spec, dataset, method):
     spec = make_spec(method, shallow=True, epochs=15, lr=0.02)
     trained = train(spec, dataset)
@@ -347,9 +277,8 @@ def test_shallow_dfa_teaches_the_embedding_through_the_first_matrix(make_spec, b
     torch.testing.assert_close(learner.network.embed[1].weight.grad, expected, rtol=1e-10, atol=1e-14)
 
 
-@pytest.mark.parametrize("method", ["bp", *LOCAL])
-def test_random_targets_leave_nothing_to_learn(make_spec, dataset, method):
-    common = {"epochs": 40, "lr": 0.01, "depth": 1}
+def test_random_targets_leave_nothing_to_learn(make_spec, dataset, method="bp"):
+    common = {"epochs": 25, "lr": 0.01, "depth": 1}
     true, random = (train(make_spec(method, random_targets=flag, **common), dataset) for flag in (False, True))
     chance = torch.tensor(float(CLASSES)).log().item()
     assert true.history[-1]["train_loss"] < 0.5 * chance and true.accuracy > 0.9
@@ -405,16 +334,11 @@ def test_history_holds_norms_growth_and_the_cosine_at_the_block_input(make_spec,
     assert [row["cosine"] for row in rows[:-1]] == pytest.approx(cosines, abs=1e-5)
     assert rows[-1]["growth"] is None and rows[-1]["cosine"] is None
     assert rows[-1]["test_accuracy"] == (logits.argmax(dim=1) == labels).double().mean().item() == trained.accuracy
+    lines = trajectory_csv(rows).splitlines()
+    assert lines[0].split(",") == list(TRAJECTORY_COLUMNS) and len(lines) == 5 and ",,," in lines[-1]
 
 
-def test_trajectory_csv_has_empty_fields_for_what_does_not_exist(make_spec, dataset):
-    lines = trajectory_csv(train(make_spec("bp", epochs=1), dataset).history).splitlines()
-    assert lines[0].split(",") == list(TRAJECTORY_COLUMNS)
-    assert len(lines) == 5 and ",,," in lines[-1]
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_the_same_seed_gives_the_same_bits(make_spec, dataset, method):
+def test_the_same_seed_gives_the_same_bits_whatever_was_drawn_before(make_spec, dataset, method="credit_bridge"):
     torch.manual_seed(0)
     first = train(make_spec(method, epochs=1), dataset)
     torch.randn(10)

@@ -13,7 +13,7 @@ from fa_audit.networks.trace import trace
 from fa_audit.training.learner import build, learn
 
 SHAPE, CLASSES, BATCH, WIDTH, DEPTH = (1, 4, 4), 3, 4, 8, 2
-NETWORKS = [(residual, norm) for residual in (True, False) for norm in (True, False)]
+NETWORKS = [(True, True), (False, False)]  # with skips and terminal norm, without either
 SETTLED = EP(beta=1e-2, steps=300, alpha=0.35)
 
 
@@ -51,20 +51,12 @@ def following(network, layer, h):
     """``h_{l+1}`` of a ResMLP, from its formula."""
     block = network.blocks[layer]
     z = F.layer_norm(h, (WIDTH,), block.norm.weight, block.norm.bias)
-    f = F.linear(
-        F.gelu(F.linear(z, block.inner.weight, block.inner.bias)), block.outer.weight, block.outer.bias
-    )  # fmt: skip
+    f = block.outer(F.gelu(block.inner(z)))
     return h + f if network.skip == "outside" else f
 
 
 def embedded(network, x):
-    return F.linear(x.flatten(1), network.embed[1].weight, network.embed[1].bias)
-
-
-def logits_of(network, top):
-    if hasattr(network.head, "norm"):
-        top = F.layer_norm(top, (WIDTH,), network.head.norm.weight, network.head.norm.bias)
-    return F.linear(top, network.head.linear.weight, network.head.linear.bias)
+    return network.embed[1](x.flatten(1))
 
 
 def free_states(network, x):
@@ -76,7 +68,7 @@ def free_states(network, x):
 
 def losses(network, top, labels):
     """Per-sample cross-entropy without torch's own."""
-    logits = logits_of(network, top)
+    logits = network.head(top)
     return logits.exp().sum(dim=1).log() - logits[range(len(labels)), labels]
 
 
@@ -161,13 +153,7 @@ def test_the_error_of_symmetric_updates_is_of_second_order_in_beta(make_learner,
     assert errors[-1] < 3e-5
 
 
-def test_the_error_shrinks_with_the_number_of_steps(make_learner, batch):
-    errors = [relative_error(make_learner(replace(SETTLED, steps=steps, beta=1e-4)), *batch) for steps in (1, 30, 90)]
-    assert errors[0] > 0.5 and errors[0] > 3 * errors[1] > 30 * errors[2]
-
-
-@pytest.mark.parametrize("terminal_norm", [True, False])
-@pytest.mark.parametrize("beta", [-0.5, 1e-3, 0.5, 3.0])
+@pytest.mark.parametrize(("beta", "terminal_norm"), [(-0.5, True), (3.0, False)])
 def test_the_head_learns_the_true_loss_at_any_beta(make_learner, batch, beta, terminal_norm):
     x, labels = batch
     learner = make_learner(EP(beta=beta, steps=3, alpha=0.2), terminal_norm=terminal_norm)
@@ -205,19 +191,11 @@ def test_the_audited_credit_sums_the_gradients_of_all_states_below(make_learner,
 
 
 @pytest.mark.parametrize("residual", [True, False])
-def test_energy_and_its_slopes_vanish_in_the_free_phase(make_learner, batch, residual):
-    network = make_learner(EP(), residual).network
-    free = [h.requires_grad_() for h in free_states(network, batch[0])]
-    found = energy(network, free[0].detach(), tuple(free))
-    assert found.item() == pytest.approx(0, abs=1e-28)
-    slopes = torch.autograd.grad(found, free)
-    assert max(slope.abs().max().item() for slope in slopes) < 1e-14
-
-
-@pytest.mark.parametrize("residual", [True, False])
 def test_the_energy_is_half_the_sum_of_squared_errors(make_learner, batch, residual):
     network, randomness = make_learner(EP(), residual).network, torch.Generator().manual_seed(8)
-    free = free_states(network, batch[0])
+    free = [h.requires_grad_() for h in free_states(network, batch[0])]
+    slopes = torch.autograd.grad(energy(network, free[0].detach(), tuple(free)), free)
+    assert max(slope.abs().max().item() for slope in slopes) < 1e-14  # the free phase is at rest
     moved = [h + torch.randn(h.shape, generator=randomness, dtype=h.dtype) for h in free]
     by_hand = sum((0.5 * e**2).sum().item() for e in errors_of(network, free, moved))
     assert energy(network, free[0], tuple(moved)).item() == pytest.approx(by_hand, rel=1e-12)
@@ -226,20 +204,9 @@ def test_the_energy_is_half_the_sum_of_squared_errors(make_learner, batch, resid
 # --- a few steps by hand ---------------------------------------------------------------------------------------------
 
 
-def test_one_step_moves_the_last_state_alone_by_the_nudge(make_learner, batch):
-    """``h_L - alpha beta dCE/dh_L``, whence a credit of ``alpha dCE/dh_L`` for the last block and none below."""
-    x, labels = batch
-    learner = make_learner(EP(beta=0.7, steps=1, alpha=0.3))
-    credits = credits_of(learner, x, labels)
-    slope = loss_slope(learner.network, free_states(learner.network, x)[-1], labels)
-    torch.testing.assert_close(credits.blocks[-1], 0.3 * slope, rtol=1e-10, atol=1e-14)
-    for other in (credits.embedding, *credits.blocks[:-1]):
-        assert other.abs().max().item() < 1e-14
-
-
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize(("residual", "terminal_norm"), NETWORKS)
-def test_audited_credits_are_those_of_the_written_out_relaxation(
+def test_credits_and_update_are_those_of_the_written_out_relaxation(
     make_learner, batch, residual, terminal_norm, symmetric
 ):
     x, labels = batch
@@ -252,48 +219,7 @@ def test_audited_credits_are_those_of_the_written_out_relaxation(
     credits = credits_of(learner, x, labels)
     torch.testing.assert_close([credits.embedding, *credits.blocks], expected, rtol=1e-9, atol=1e-13)
     assert not credits.normalise
-
-
-@pytest.mark.parametrize("symmetric", [False, True])
-@pytest.mark.parametrize(("residual", "terminal_norm"), NETWORKS)
-def test_the_update_is_that_of_the_written_out_relaxation(make_learner, batch, residual, terminal_norm, symmetric):
-    x, labels = batch
-    method = EP(beta=0.6, steps=5, alpha=0.25, symmetric=symmetric)
-    learner = make_learner(method, residual, terminal_norm)
-    expected = hand_update(learner.network, x, labels, method, (0.6, -0.6) if symmetric else (0.6,))
+    update = hand_update(learner.network, x, labels, method, (0.6, -0.6) if symmetric else (0.6,))
     learn(learner, x, labels, torch.Generator())
-    for (name, p), gradient in zip(taught_parameters(learner.network).items(), expected, strict=True):
-        torch.testing.assert_close(
-            p.grad, gradient, rtol=1e-9, atol=1e-13, msg=lambda text, name=name: f"{name}: {text}"
-        )
-
-
-def test_without_a_step_nothing_but_the_head_learns(make_learner, batch):
-    learner = make_learner(EP(steps=0))
-    learn(learner, *batch, torch.Generator())
-    assert all(not p.grad.any() for p in taught_parameters(learner.network).values())
-    assert all(p.grad.any() for p in learner.network.head.parameters())
-
-
-def test_a_sample_relaxes_as_if_it_were_alone(make_learner, batch):
-    x, labels = batch
-    learner = make_learner(EP())
-    together = credits_of(learner, x, labels)
-    alone = [credits_of(learner, x[i : i + 1], labels[i : i + 1]) for i in range(BATCH)]
-    for layer in range(DEPTH):
-        rows = torch.cat([credits.blocks[layer] for credits in alone])
-        torch.testing.assert_close(together.blocks[layer], rows, rtol=1e-10, atol=1e-14)
-
-
-def test_the_penalty_adds_the_gradient_of_the_residual_energy_of_the_forward_pass(make_learner, batch):
-    x, labels = batch
-    plain, penalised = make_learner(EP()), make_learner(EP(), penalty=0.2)
-    for learner in (plain, penalised):
-        learn(learner, x, labels, torch.Generator())
-    h = free_states(plain.network, x)[0]
-    for layer, block in enumerate(plain.network.blocks):
-        residual = following(plain.network, layer, h) - h
-        (gradient,) = torch.autograd.grad(0.2 * residual.square().sum(dim=1).mean(), block.outer.weight)
-        added = penalised.network.blocks[layer].outer.weight.grad - block.outer.weight.grad
-        torch.testing.assert_close(added, gradient, rtol=1e-10, atol=1e-14)
-        h = (h + residual).detach()
+    for (name, p), gradient in zip(taught_parameters(learner.network).items(), update, strict=True):
+        assert torch.allclose(p.grad, gradient, rtol=1e-9, atol=1e-13), name

@@ -7,7 +7,11 @@ import pytest
 
 MODULES = [
     "audit.diagnose", "core.errors", "core.metrics", "core.thresholds", "experiments.config_file", "experiments.grid",
+<<<<<<< HEAD
     "experiments.paths", "experiments.plan", "experiments.spec", "networks.contract", "results.verdict_summary",
+=======
+    "experiments.paths", "experiments.spec", "networks.contract", "results.statistics",
+>>>>>>> rooms
 ]  # fmt: skip
 
 

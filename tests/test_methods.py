@@ -1,4 +1,7 @@
-"""Transported, mirrored and projected credits against formulas written out in float64; what all methods promise."""
+"""Transported, mirrored and projected credits against formulas written out in float64.
+
+The promises that all methods share are checked by the conformance suite, `fa_audit.testing`.
+"""
 
 import copy
 from itertools import pairwise
@@ -10,13 +13,10 @@ from torch import nn
 
 from fa_audit.core.randomness import seeded
 from fa_audit.methods import METHODS
-from fa_audit.methods.method import Credits
 from fa_audit.methods.transport import fan_in
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import trace
-from fa_audit.training.checkpoint import learner_tensors
 from fa_audit.training.learner import Learner, build, learn, load_method
-from fa_audit.training.loop import train
 
 SHAPE, CLASSES, BATCH = (1, 4, 4), 3, 7
 SIGNS = ("usf", "frsf", "brsf")
@@ -174,32 +174,6 @@ def test_transported_credits_are_those_of_the_written_out_chain(make_spec, batch
         torch.testing.assert_close(credit, hand, rtol=1e-9, atol=1e-12 * hand.abs().max().item())
 
 
-@pytest.mark.parametrize("method", ["frsf", "kolen_pollack"])
-def test_feedback_does_not_change_what_the_blocks_compute(make_spec, batch, method):
-    learner, computed = double_learner(make_spec(method)), []
-    for partner in (*learner.state.buffers(), *learner.state.parameters()):
-        partner.data.mul_(1e6)
-    run = trace(learner.network, batch[0], local=True)
-    for layer, block in enumerate(learner.network.blocks):
-        block.register_forward_hook(lambda _, inputs, out, layer=layer: computed.append((layer, out.detach().clone())))
-    credits = learner.method.credits(learner.network, run, batch[1], learner.state)
-    assert sorted(layer for layer, _ in computed) == [0, 1, 2] and credits.embedding.abs().max() > 1e6
-    assert all(torch.equal(out, run.residuals[layer]) for layer, out in computed)
-
-
-@pytest.mark.parametrize("method", SIGNS)
-def test_feedback_follows_the_sign_of_a_weight_and_not_its_size(make_spec, batch, method):
-    learner = double_learner(make_spec(method, depth=1, residual=False, terminal_norm=False))
-    outer = learner.network.blocks[0].outer
-    outer.bias.data.zero_()
-    outer.weight.data.mul_(1e-12)  # so that neither its size nor its sign changes the output and the credit at the top
-    before = credits_of(learner, *batch).embedding
-    for factor, expected in ((0.01, before), (-1, -before)):
-        outer.weight.data.mul_(factor)
-        torch.testing.assert_close(credits_of(learner, *batch).embedding, expected, rtol=1e-8, atol=1e-12)
-    assert before.abs().max() > 1e-3
-
-
 def test_random_magnitudes_are_half_normal_with_variance_of_one_over_fan_in(make_spec):
     assert [fan_in(torch.zeros(shape)) for shape in ((7, 5), (7, 5, 3, 2))] == [5, 30]
     for method in ("frsf", "brsf"):
@@ -249,7 +223,7 @@ def take_steps(learner, count):
         optimiser.step()
 
 
-@pytest.mark.parametrize("steps, lr, decay, penalty", [(1, 0.01, 0.1, 0), (25, 3e-3, 0.5, 0.1), (400, 0.02, 2.0, 0)])
+@pytest.mark.parametrize("steps, lr, decay, penalty", [(1, 0.01, 0.1, 0), (25, 3e-3, 0.5, 0.1), (150, 0.05, 2.0, 0)])
 def test_forward_and_feedback_weights_converge_by_the_decay_alone(make_spec, steps, lr, decay, penalty):
     learner = double_learner(make_spec("kolen_pollack", lr=lr, weight_decay=decay, penalty=penalty))
     start, weights = gaps(learner), [w.clone() for _, w, _ in partners(learner)]
@@ -257,16 +231,8 @@ def test_forward_and_feedback_weights_converge_by_the_decay_alone(make_spec, ste
     for name, gap in gaps(learner).items():
         torch.testing.assert_close(gap, (1 - lr * decay) ** steps * start[name], rtol=0, atol=1e-13)
     assert all((w - old).abs().max() > 1e-3 for (_, w, _), old in zip(partners(learner), weights, strict=True))
-    if steps == 400:
+    if steps == 150:
         assert max(gap.abs().max().item() for gap in gaps(learner).values()) < 1e-6
-
-
-def test_a_whole_training_shrinks_the_gap_by_the_schedule_s_learning_rates(make_spec, dataset):
-    spec = make_spec("kolen_pollack", epochs=3, lr=0.02, weight_decay=1.0)
-    start = gaps(build(spec, dataset.image_shape, dataset.classes))
-    factor = ((1 - 0.02) * (1 - 0.015) * (1 - 0.005)) ** 4  # lr (1 + cos(pi e / 3)) / 2; four minibatches an epoch
-    for name, gap in gaps(train(spec, dataset).learner).items():
-        torch.testing.assert_close(gap, factor * start[name], rtol=0, atol=1e-6)
 
 
 def test_frozen_blocks_keep_forward_and_feedback_weights(make_spec):
@@ -313,69 +279,7 @@ def test_drtp_needs_no_output_and_no_weight_of_the_network(make_spec, batch):
     assert all(((a - b).abs().amax(dim=1) > 1e-3).all() for a, b in zip(credits, others, strict=True))
 
 
-def test_drtp_credits_of_all_classes_sum_to_zero(make_spec):
-    learner, x = double_learner(make_spec("drtp")), batch_of(1, CLASSES)[0]
-    for credit in in_order(credits_of(learner, x, torch.arange(CLASSES))):
-        torch.testing.assert_close(credit.sum(dim=0), torch.zeros(8, dtype=torch.float64), rtol=0, atol=1e-14)
-        assert credit.abs().max() > 0.1
-
-
-def test_drtp_is_dfa_while_the_prediction_is_uniform(make_spec, batch):
-    drtp, dfa = (double_learner(make_spec(method)) for method in ("drtp", "dfa"))
-    for learner in (drtp, dfa):
-        nn.init.zeros_(learner.network.head.linear.weight)
-        nn.init.constant_(learner.network.head.linear.bias, 0.7)
-    found, expected = (in_order(credits_of(learner, *batch)) for learner in (drtp, dfa))
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-15)
-
-
-# --- what every method promises --------------------------------------------------------------------------------------
-
-NETWORKS = {"standard": {}, "shallow": {"shallow": True}, "no skip": {"residual": False}}
-NETWORKS["no norm"] = {"terminal_norm": False}
-
-
-def everything(learner, run):
-    """Bits that `credits` must leave alone: tensors of learner and trace, gradients, modes, random stream."""
-    modules = (learner.network, learner.state)
-    tensors = [*learner_tensors(learner).values(), *run.states, *run.residuals, run.head_input, run.logits]
-    tensors += [p.grad for module in modules for p in module.parameters()] + [torch.get_rng_state()]
-    flags = [m.training for module in modules for m in module.modules()]
-    flags += [p.requires_grad for module in modules for p in module.parameters()] + [torch.is_grad_enabled()]
-    return [t.detach().clone() for t in tensors], flags
-
-
-@pytest.mark.parametrize("kind", NETWORKS)
-@pytest.mark.parametrize("method", METHODS)
-def test_credits_are_a_function_that_changes_nothing(make_spec, batch, method, kind):
-    learner, (x, labels) = double_learner(make_spec(method, **NETWORKS[kind])), batch
-    learner.method.begin_epoch(learner.state, 0.5)
-    run = trace(learner.network, x, local=not learner.method.end_to_end)
-    for parameter in (*learner.network.parameters(), *learner.state.parameters()):
-        parameter.grad = torch.full_like(parameter, 3.0)
-    tensors, flags = everything(learner, run)
-    first = learner.method.credits(learner.network, run, labels, learner.state)
-    after, flags_after = everything(learner, run)
-    assert flags_after == flags and all(map(torch.equal, after, tensors))
-    with seeded(17):
-        second = learner.method.credits(learner.network, run, labels, learner.state)
-    assert isinstance(first, Credits) and len(first.blocks) == len(learner.network.blocks)
-    for credit, again in zip(in_order(first), in_order(second), strict=True):
-        assert torch.equal(credit, again) and not credit.requires_grad
-        assert credit.shape == (BATCH, 8) and credit.isfinite().all() and credit.dtype == torch.float64
-
-
-@pytest.mark.parametrize("kind", NETWORKS)
-@pytest.mark.parametrize("method", METHODS)
-def test_two_trainings_give_equal_bits(make_spec, dataset, method, kind):
-    spec = make_spec(method, **NETWORKS[kind])
-    first, torch_state = train(spec, dataset), torch.get_rng_state()
-    with seeded(23):
-        second = train(spec, dataset)
-    ours, theirs = (learner_tensors(trained.learner) for trained in (first, second))
-    assert first.history == second.history and ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert torch.equal(torch.get_rng_state(), torch_state)
+# --- random feedback -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if load_method(name).random_feedback])
@@ -388,13 +292,3 @@ def test_random_feedback_comes_from_the_generator_alone(make_spec, batch, method
         drawn = Learner(learner.spec, SHAPE, learner.network, learner.method, state)
         credits.append(credits_of(drawn, *batch).embedding)
     assert torch.equal(credits[0], credits[1]) and not torch.allclose(credits[0], credits[2], rtol=1e-3)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_method_states_what_it_is(method):
-    found = load_method(method)
-    for text in ("summary", "equation", "feedback", "source", "passes"):
-        assert isinstance(getattr(found, text), str) and getattr(found, text).strip(), text
-    assert {"summary", "equation", "source"} <= vars(type(found)).keys()
-    assert found.relative_time > 0 and found.memory_mb >= 0
-    assert found == load_method(method) and type(found).__dataclass_params__.frozen

@@ -54,40 +54,29 @@ def wanted(fires):
 # --- truth tables ----------------------------------------------------------------------------------------------------
 
 
-def expected_three(d1, d2, d3, finite):
-    names = [name for name, fires in (("D1", d1), ("D2", d2), ("D3", d3)) if fires] + ["non-finite"] * (not finite)
-    if (d1 and d2) or d3 or not finite:
-        return f"FAIL({'+'.join(names)})"
-    unknown = [name for name, fires in (("D1", d1), ("D2", d2), ("D3", d3)) if fires is None]
-    return f"INCOMPLETE({'+'.join(unknown)} not evaluated)" if unknown else "PASS"
+def verdicts(a, b, c, d, finite):
+    """Both verdicts, from their rules: what fired is named, and nothing unevaluated passes."""
 
+    def named(**outcomes):
+        fired = [name for name, fires in outcomes.items() if fires] + ["non-finite"] * (not finite)
+        return fired, [name for name, fires in outcomes.items() if fires is None]
 
-def expected_four(a, b, c, d, finite):
-    outcomes = {"a": a, "b": b, "c": c, "d": d}
-    names = [name for name, fires in outcomes.items() if fires] + ["non-finite"] * (not finite)
-    if names:
-        return f"needs walk-back ({', '.join(names)})"
-    unknown = [name for name, fires in outcomes.items() if fires is None]
-    return f"incomplete ({', '.join(unknown)} not evaluated)" if unknown else "trustworthy"
+    fired, unknown = named(D1=a, D2=b, D3=d)
+    three = f"INCOMPLETE({'+'.join(unknown)} not evaluated)" if unknown else "PASS"
+    if (a and b) or d or not finite:
+        three = f"FAIL({'+'.join(fired)})"
+    fired, unknown = named(a=a, b=b, c=c, d=d)
+    four = f"incomplete ({', '.join(unknown)} not evaluated)" if unknown else "trustworthy"
+    return three, f"needs walk-back ({', '.join(fired)})" if fired else four
 
 
 @pytest.mark.parametrize("finite", [True, False])
 @pytest.mark.parametrize("fires", list(itertools.product(VALUES, repeat=4)))
 def test_verdicts_over_all_outcomes(fires, finite):
-    a, b, c, d = fires
     report = report_of(**wanted(fires), finite=finite)
-    assert fired(report) == [a, b, c, d]
-    assert report.three_check_verdict == expected_three(a, b, d, finite)
-    assert report.verdict == expected_four(a, b, c, d, finite)
+    assert fired(report) == list(fires)
+    assert (report.three_check_verdict, report.verdict) == verdicts(*fires, finite)
     json.dumps(report.to_dict(), allow_nan=False)
-
-
-@pytest.mark.parametrize("fires", [f for f in itertools.product(VALUES, repeat=4) if None in f])
-def test_what_was_not_evaluated_is_never_a_pass(fires):
-    report = report_of(**wanted(fires))
-    assert report.verdict != "trustworthy"
-    if None in (fires[0], fires[1], fires[3]):
-        assert report.three_check_verdict != "PASS"
 
 
 def test_a_lone_scale_or_reference_finding_is_a_flag_and_no_failure():
@@ -102,11 +91,6 @@ def test_without_an_accuracy_depth_is_not_evaluated():
         assert report.three_check_verdict == "INCOMPLETE(D3 not evaluated)"
 
 
-def test_networks_without_blocks_have_no_scale_check():
-    only = replace(evidence(), layers=evidence().layers[1:])
-    assert check(only, 0.5, Baselines(0.1), DiagnosticThresholds()).scale.fires is None
-
-
 def test_the_margin_over_bp_frozen_is_a_flag_of_its_own():
     report = report_of(accuracy=0.400, own=0.347, bp=0.389)
     assert report.three_check_verdict == "PASS" and report.flags == ["D3-strict (against bp+frozen)"]
@@ -118,27 +102,20 @@ def test_the_margin_over_bp_frozen_is_a_flag_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("name", "threshold", "index", "fires_above"),
-    [("growth", 50.0, 0, True), ("gradient", 1e-7, 1, False), ("stability", 0.30, 2, True)],
-)
-def test_thresholds_are_strict(name, threshold, index, fires_above):
-    below, above = (math.nextafter(threshold, limit) for limit in (-math.inf, math.inf))
-    outcomes = [fired(report_of(**{name: value}))[index] for value in (below, threshold, above)]
-    assert outcomes == ([False, False, True] if fires_above else [True, False, False])
-
-
-def test_the_depth_margin_is_strict():
-    limits = DiagnosticThresholds(depth_margin=0.25)
-    outcomes = [report_of(accuracy=a, own=0.5, thresholds=limits).checks.depth.fires for a in (0.7499, 0.75, 0.7501)]
-    assert outcomes == [True, False, False]
+    ("name", "limit", "index", "fires_above"), [("growth", 50.0, 0, True), ("gradient", 1e-7, 1, False),
+                                                ("stability", 0.30, 2, True)],
+)  # fmt: skip
+def test_the_paper_s_limits_are_strict(name, limit, index, fires_above):
+    below, above = (math.nextafter(limit, end) for end in (-math.inf, math.inf))
+    outcomes = [fired(report_of(**{name: value}))[index] for value in (below, limit, above)]
+    assert outcomes == [not fires_above, False, fires_above]
 
 
 def test_a_margin_of_exactly_two_points_does_not_fire():
     """Accuracies are whole numbers of images: 200 of 10,000 above the baseline are two points, however they round."""
-    fires = {report_of(accuracy=(n + 200) / 10_000, own=n / 10_000).checks.depth.fires for n in range(0, 9801, 7)}
-    assert fires == {False}
-    fires = {report_of(accuracy=(n + 199) / 10_000, own=n / 10_000).checks.depth.fires for n in range(0, 9801, 7)}
-    assert fires == {True}
+    for images, expected in ((200, False), (199, True)):
+        pairs = [((n + images) / 10_000, n / 10_000) for n in range(0, 9801, 7)]
+        assert {report_of(accuracy=own, own=frozen).checks.depth.fires for own, frozen in pairs} == {expected}
 
 
 def test_saturated_and_collapsed_references_are_told_apart():
@@ -151,25 +128,20 @@ def test_saturated_and_collapsed_references_are_told_apart():
     assert report_of(gradient=1e-3, scale_free=1e-4).checks.reference.note == ""
 
 
-def test_default_thresholds_are_the_papers():
-    limits = DiagnosticThresholds()
-    assert (limits.growth, limits.reference, limits.stability, limits.depth_margin) == (50.0, 1e-7, 0.30, 0.02)
-
-
 def test_infinite_growth_fires_and_undefined_growth_is_not_evaluated():
     assert fired(report_of(growth=math.inf))[0] is True
     assert fired(report_of(growth=math.nan))[0] is None
+    without_blocks = replace(evidence(), layers=evidence().layers[1:])
+    assert check(without_blocks, 0.5, Baselines(0.1), DiagnosticThresholds()).scale.fires is None
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------
 
 
-def network(depth=3, terminal_norm=True, width=6):
+def network(depth=3, kind=ResMLP):
     with torch.random.fork_rng():
         torch.manual_seed(41)
-        return ResMLP(
-            image_shape=(1, 2, 3), classes=4, width=width, depth=depth, terminal_norm=terminal_norm, residual=True
-        )
+        return kind(image_shape=(1, 2, 3), classes=4, width=6, depth=depth, terminal_norm=True, residual=True)
 
 
 def batches(count=4, size=9):
@@ -223,31 +195,22 @@ def test_float32_agreement_of_a_healthy_network_is_tiny_and_computed_as_document
         assert 0 < entry.float32_error.value < 1e-5 and entry.float32_cosine.value > 1 - 1e-9
 
 
-def test_float32_agreement_exposes_a_wrong_float32_gradient():
-    class Coarse(ResMLP):
-        """Loses precision in float32 only."""
+class Precise(ResMLP):
+    """Computes something else in float64, or refuses to."""
 
-        def forward(self, x, return_hidden=False):
-            return super().forward(x, return_hidden)
+    refuses = False
 
-        def split(self, layer, h):
-            f, following = super().split(layer, h)
-            return (f, following) if h.dtype == torch.float64 else (f, following + 0.3 * h * h.detach().sign())
+    def split(self, layer, h):
+        if self.refuses and h.dtype == torch.float64:
+            raise RuntimeError("only float32 here")
+        f, following = super().split(layer, h)
+        return (f, following) if h.dtype == torch.float64 else (f, following + 0.3 * h * h.detach().sign())
 
-    with torch.random.fork_rng():
-        torch.manual_seed(41)
-        model = Coarse(image_shape=(1, 2, 3), classes=4, width=6, depth=3, terminal_norm=True, residual=True)
+
+def test_float32_agreement_exposes_a_wrong_gradient_and_says_why_it_is_absent():
+    model = network(kind=Precise)
     assert measure(model, batches()).layers[0].float32_error.value > 1e-2
-
-
-def test_a_failed_float64_recomputation_is_a_reason_and_not_a_number():
-    class SingleOnly(ResMLP):
-        def split(self, layer, h):
-            if h.dtype == torch.float64:
-                raise RuntimeError("only float32 here")
-            return super().split(layer, h)
-
-    model = SingleOnly(image_shape=(1, 2, 3), classes=4, width=6, depth=1, terminal_norm=True, residual=True)
+    model.refuses = True
     entry = measure(model, batches()).layers[0]
     assert entry.float32_error.value is None and "only float32 here" in entry.float32_error.reason
 
@@ -306,43 +269,28 @@ def test_bounds_are_accuracies():
     assert (report.headline_acc, report.frozen_baseline_acc, report.checks.depth.value) == (1.0, 0.0, 1.0)
 
 
-def test_no_batches_are_refused():
-    for nothing in ([], [(torch.empty(0, 1, 2, 3), torch.empty(0, dtype=torch.int64))]):
-        with pytest.raises(AuditError, match="eval_batches: found"):
-            diagnose(network(), nothing, 0.5)
-    with pytest.raises(AuditError, match="eval_batches: found"):
-        FAProtocol(network(), torch.empty(0, 1, 2, 3), torch.empty(0, dtype=torch.int64)).run()
-
-
-def test_unpaired_inputs_and_layers_that_do_not_exist_are_refused():
+def test_empty_or_unpaired_inputs_and_layers_that_do_not_exist_are_refused():
     with pytest.raises(AuditError, match="found 4 inputs and 3 labels"):
         FAProtocol(network(), torch.zeros(4, 1, 2, 3), torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(AuditError, match="eval_batches: found"):
+        diagnose(network(), [], 0.5)
+    with pytest.raises(AuditError, match="eval_batches: found"):
+        FAProtocol(network(), torch.empty(0, 1, 2, 3), torch.empty(0, dtype=torch.int64)).run()
     for layer in (-1, 4):
         with pytest.raises(AuditError, match=f"layer_for_stability: found {layer}"):
             diagnose(network(), batches(), None, layer_for_stability=layer)
 
 
-def test_the_test_accuracy_is_never_inferred():
-    x, labels = (torch.cat(parts) for parts in zip(*batches()))
-    protocol = FAProtocol(network(), x, labels, batch_size=9)
-    report = protocol.run(frozen_baseline_acc=0.1)
-    entry = protocol.summary(report)
-    assert entry["test_acc"] is None and entry["verdict"] == "INCOMPLETE(D3 not evaluated)"
-    assert entry["diagnostics"]["D3_depth_utility"] == {
-        "test_acc": None,
-        "frozen_baseline_acc": 0.1,
-        "margin": None,
-        "margin_threshold": 0.02,
-        "fires": None,
-    }
-
-
-def test_both_doors_give_one_report():
+def test_the_protocol_gives_diagnose_s_report_and_never_infers_the_accuracy():
     data = batches(3)
     x, labels = (torch.cat(parts) for parts in zip(*data))
     protocol = FAProtocol(network(), x, labels, method_name="fa", notes="n", layer_for_stability=1, batch_size=9)
     report = protocol.run(frozen_baseline_acc=0.2, test_acc=0.7)
     assert report == diagnose(network(), data, 0.7, 0.2, "fa", "n", 1)
+    entry = protocol.summary(protocol.run(frozen_baseline_acc=0.1))
+    assert entry["test_acc"] is None and entry["verdict"] == "INCOMPLETE(D3 not evaluated)"
+    depth = entry["diagnostics"]["D3_depth_utility"]
+    assert (depth["frozen_baseline_acc"], depth["margin"], depth["fires"]) == (0.1, None, None)
 
 
 def test_the_protocols_batch_is_128():
@@ -384,21 +332,11 @@ def test_summary_has_the_documented_keys_and_values():
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_reports_are_strict_json_whatever_they_hold(value):
+def test_reports_are_strict_json_and_readable_whatever_they_hold(value):
     report = report_of(growth=value, gradient=value, scale_free=value, finite=False)
-    text = json.dumps(report.to_dict(), allow_nan=False)
-    assert json.loads(text)["layers"][1]["grad_norm"] == str(value)
-
-
-def test_a_broken_networks_report_is_strict_json_and_readable():
-    model = network()
-    with torch.no_grad():
-        model.blocks[1].outer.bias.fill_(math.nan)
-    report = diagnose(model, batches(), 0.9, 0.1)
     again = json.loads(json.dumps(report.to_dict(), allow_nan=False))
-    assert again["finite"] is False and "non-finite" in again["flags"]
-    assert again["verdict"]["three_check"] == "FAIL(non-finite)"
-    assert "FAIL(non-finite)" in str(report) and "FAIL(non-finite)" in report.to_markdown()
+    assert again["layers"][1]["grad_norm"] == str(value) and again["finite"] is False
+    assert "non-finite" in again["flags"] and "non-finite" in str(report) and "non-finite" in report.to_markdown()
 
 
 def test_texts_hold_verdicts_and_numbers():

@@ -27,12 +27,9 @@ def test_two_values_by_hand():
     assert summarise([0.0, 2.0], confidence=0.8).interval == pytest.approx((1 - half, 1 + half), rel=1e-10)
 
 
-def test_one_value_has_no_spread():
+def test_one_value_has_no_spread_and_equal_values_a_spread_of_zero():
     found = summarise([0.5])
     assert (found.n, found.mean, found.deviation, found.interval) == (1, 0.5, None, None)
-
-
-def test_equal_values_have_zero_spread():
     found = summarise([0.5, 0.5, 0.5])
     assert (found.deviation, found.interval) == (0.0, (0.5, 0.5))
 
@@ -54,8 +51,5 @@ def test_runs_are_ranked_by_mean_accuracy_then_name():
     rows = [{"run": run, "accuracy": value} for run, values in accuracies.items() for value in values]
     assert rank_runs(pd.DataFrame(rows)) == ["top", "a", "b", "low", "unknown"]
     assert rank_runs(pd.DataFrame(rows[::-1])) == ["top", "a", "b", "low", "unknown"]
-
-
-def test_the_rank_is_that_of_the_mean_and_not_of_the_best_seed():
-    rows = [("lucky", 0.9), ("lucky", 0.1), ("steady", 0.6), ("steady", 0.6)]
-    assert rank_runs(pd.DataFrame(rows, columns=["run", "accuracy"])) == ["steady", "lucky"]
+    lucky = pd.DataFrame({"run": ["lucky", "lucky", "steady"], "accuracy": [0.9, 0.1, 0.6]})
+    assert rank_runs(lucky) == ["steady", "lucky"]  # by the mean, not by the best seed

@@ -63,14 +63,10 @@ def credits(name, block):
 def test_a_weight_whose_feedback_is_never_used_is_an_error(method, block, weight):
     with pytest.raises(AuditError, match=rf"{block.__name__}: no linear layer or convolution passes {weight}"):
         credits(method, block)
-
-
-@pytest.mark.parametrize("method", TRANSPORTED)
-def test_linear_layers_and_convolutions_are_passed(method):
     assert credits(method, lambda: nn.Linear(6, 6)).embedding.isfinite().all()
 
 
-@pytest.mark.parametrize("architecture", ("resmlp", "vit_mini", "small_resnet", "bn_cnn"))
+@pytest.mark.parametrize("architecture", ("resmlp", "bn_cnn"))
 def test_without_blocks_there_is_nothing_to_transport_and_every_method_is_fa(make_spec, dataset, architecture):
     spec = replace(make_spec("fa", shallow=True), architecture=architecture, architecture_options=SMALL)
     trained = [train(replace(spec, method=method), dataset).learner.network for method in ("fa", *TRANSPORTED)]

@@ -254,9 +254,10 @@ def _plan(options: argparse.Namespace) -> int:
     from fa_audit.experiments.costs import read_costs
     from fa_audit.experiments.grid import read_grid
     from fa_audit.experiments.plan import plan_table
+    from fa_audit.results import KINDS
 
-    config, lines = load_config(options.configfile)
-    print(plan_table(read_grid(config, where=lines), read_costs("benchmarks/costs.json")))
+    config, line_of = load_config(options.configfile)
+    print(plan_table(read_grid(config, KINDS, line_of), read_costs("benchmarks/costs.json")))
     return 0
 
 

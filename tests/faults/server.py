@@ -1,12 +1,11 @@
-"""Imports fa-audit once, then runs `fa-audit ...` as often as it is asked to, each time in a process of its own.
+"""Import fa-audit once, then run `fa-audit ...` on demand, each time in a forked process.
 
 Every line of the input is an order in JSON, every line of the output its answer:
 
     {"start": [arguments], "folder": path, "faults": {name: value}}    ->    process id
-    {"wait": process id}                                               ->    {"status": exit status, "said": text}
+    {"wait": process id}                                               ->    [exit status, output]
 
-Faults that only the process itself can meet are prepared in it before it starts, see `prepare`; nothing in the product
-knows of them. Standard library and fa-audit only: which fa-audit that is, PYTHONPATH decides.
+`prepare` arms faults in the forked process; nothing in the product knows of them. PYTHONPATH says which fa-audit runs.
 """
 
 import json
@@ -20,26 +19,19 @@ from importlib import import_module
 from fa_audit import cli
 
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.chmod", "tempfile.mkstemp"}
-# What a training or an audit imports, torch's compiler included, which an optimiser asks for.
-PRELOADED = (
-    "fa_audit.training.run_files",
-    "fa_audit.audit.run_audit",
-    "torch._dynamo",
-    "fa_audit.methods.dfa",
-    "fa_audit.networks.resmlp",
-)
+PRELOADED = ("training.run_files", "audit.run_audit", "methods.dfa", "networks.resmlp")
 
 
 def main():
     for name in PRELOADED:
-        import_module(name)
+        import_module(f"fa_audit.{name}")
+    import_module("torch._dynamo")  # which an optimiser imports
     pipes = {}
     for line in sys.stdin:
         order = json.loads(line)
         if "start" in order:
-            process, pipes_end = start(order)
-            pipes[process] = pipes_end
-            answer = process
+            answer, pipe = start(order)
+            pipes[answer] = pipe
         else:
             answer = wait(order["wait"], pipes.pop(order["wait"]))
         print(json.dumps(answer), flush=True)
@@ -58,7 +50,7 @@ def start(order):
 
 
 def run(arguments, faults):
-    """The exit status of the command line, as a Python that ran nothing else would give it."""
+    """Return the exit status of the command line."""
     try:
         prepare(**faults)
         return cli.main(arguments)
@@ -71,46 +63,36 @@ def run(arguments, faults):
 
 
 def wait(process, pipe):
-    said = b"".join(iter(lambda: os.read(pipe, 65536), b""))
+    output = b"".join(iter(lambda: os.read(pipe, 65536), b""))
     os.close(pipe)
-    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    return {"status": status, "said": said.decode()}
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), output.decode()
 
 
-def prepare(die_at=None, count_to=None, largest_file=None, die_when_larger=None):
+def prepare(die_at=None, largest_file=None, die_when_larger=None):
     """Arm a fault in this process.
 
     Args:
-        die_at: kill -9 just before its n-th change of the file system under the working folder.
-        count_to: a file that holds in the end how many such changes there were.
-        largest_file: no file may grow beyond so many bytes; the system refuses to write more.
+        die_at: kill -9 just before the n-th change of the file system under the working folder.
+        largest_file: the system refuses to let a file grow beyond so many bytes.
         die_when_larger: the same, but the process ends at once, with so many bytes written.
     """
-    if die_at or count_to:
-        watch_changes(die_at, count_to)
+    if die_at:
+        watch_changes(die_at)
     if limit := largest_file or die_when_larger:
         signal.signal(signal.SIGXFSZ, signal.SIG_DFL if die_when_larger else signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
 
-def watch_changes(die_at, count_to):
-    folder, count = os.getcwd(), 0
+def watch_changes(die_at):
+    folder, left = os.getcwd(), die_at
 
     def hook(event, arguments):
-        nonlocal count
-        if not changes(event, arguments) or not os.path.abspath(os.fsdecode(arguments[0])).startswith(folder):
-            return
-        count += 1
-        if count == die_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if count_to:
-            record(count)
-
-    def record(total):
-        descriptor = os.open(count_to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.write(descriptor, str(total).encode())
-        os.close(descriptor)
+        nonlocal left
+        if changes(event, arguments) and os.path.abspath(os.fsdecode(arguments[0])).startswith(folder):
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(hook)
 

@@ -1,4 +1,4 @@
-"""What a reader must know before believing the numbers of an audit, said from its JSON alone. No torch.
+"""Disclose what a reader must know before believing the numbers of an audit, from its JSON alone. No torch.
 
 A function of an audit gives one text about it, or an empty one where there is nothing to say. What makes a check lie
 stands in docs/protocol.md.
@@ -22,8 +22,8 @@ PAPER_SAMPLES, PAPER_BATCHES = 128, 10
 
 
 def disclosures(cell: SeedGroup) -> tuple[tuple[str, str], ...]:
-    """Term and text of every disclosure that applies to the audits of a cell."""
-    said = (
+    """Return term and text of every disclosure that applies to the audits of a seed group."""
+    found = (
         ("Spread", _spread(cell)),
         ("Verdicts", _verdicts(cell)),
         ("Baseline of D3", by_seed(cell, _baseline)),
@@ -43,11 +43,11 @@ def disclosures(cell: SeedGroup) -> tuple[tuple[str, str], ...]:
         ("Code", by_seed(cell, _code)),
         ("Remarks", by_seed(cell, lambda audit: audit["notes"])),
     )
-    return tuple((term, f"{text.rstrip('.')}.") for term, text in said if text)
+    return tuple((term, f"{text.rstrip('.')}.") for term, text in found if text)
 
 
 def by_seed(cell: SeedGroup, say: Callable[[Audit], str]) -> str:
-    """What `say` says of each audit, equal texts once, with the seeds that they are about where not all are."""
+    """Join what `say` returns for each audit: equal texts once, with their seeds where not all have them."""
     about: dict[str, list[str]] = defaultdict(list)
     for label, audit in zip(cell.labels, cell.audits):
         if text := say(audit):
@@ -58,7 +58,7 @@ def by_seed(cell: SeedGroup, say: Callable[[Audit], str]) -> str:
 
 
 def span(values: Iterable[float | None]) -> str:
-    """The smallest and the largest of several numbers, once where they print alike; 'n/a' where there is none."""
+    """Return the smallest and the largest of several numbers, once where they print alike; 'n/a' without any."""
     known = [value for value in values if value is not None and not math.isnan(value)]
     ends = dict.fromkeys(f"{end:.3g}" for end in (min(known), max(known))) if known else ["n/a"]
     return " to ".join(ends)
@@ -172,7 +172,7 @@ def _correlation(audit: Audit) -> str:
 
 
 def _inside(measured: Mapping[str, Any], null: Mapping[str, Any]) -> bool:
-    """Whether a value lies where 95 % of random draws lie."""
+    """Check whether a value lies where 95 % of random draws lie."""
     value, (low, high) = number(measured["value"]), map(number, null.get("interval") or (None, None))
     return None not in (value, low, high) and low <= value <= high
 
@@ -206,7 +206,7 @@ def _finite(audit: Audit) -> str:
 
 
 def _missing(cell: SeedGroup) -> str:
-    """Every reason for absent values, with the quantities: in how many of how many places."""
+    """Return every reason for absent values, with the quantities: in how many of how many places."""
     offered: Counter[str] = Counter()
     absent: dict[str, Counter[str]] = defaultdict(Counter)
     for name, entry in (pair for audit in cell.audits for pair in _measured(audit)):
@@ -220,7 +220,7 @@ def _missing(cell: SeedGroup) -> str:
 
 
 def _measured(audit: Audit) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Everything that may be absent, with its name."""
+    """Yield everything that may be absent, with its name."""
     yield "accuracy", {"value": audit["headline_acc"], "reason": "no headline accuracy"}
     yield from ((f"check {letter}", audit["checks"][name]) for name, letter in CHECK_LABELS.items())
     for names, places in ((PRECISION, audit["layers"]), (CREDITS, audit["credit"])):

@@ -67,7 +67,7 @@ def report(cell: SeedGroup) -> Report:
 
 
 def to_markdown(document: Report) -> str:
-    """The report as a markdown section."""
+    """Format the report as a markdown section."""
     lines = [f"## {_in_markdown(document.title)}", ""]
     for section in document.sections:
         lines += [f"### {section.heading}", ""]
@@ -78,7 +78,7 @@ def to_markdown(document: Report) -> str:
 
 
 def to_latex(document: Report) -> str:
-    r"""The report as a ``\subsection*`` to ``\input``; the document needs ``\usepackage{booktabs,graphicx}``."""
+    r"""Format the report as a ``\subsection*`` to ``\input``; the document needs ``\usepackage{booktabs,graphicx}``."""
     lines = [rf"\subsection*{{{_in_latex(document.title)}}}"]
     for section in document.sections:
         lines.append(rf"\subsubsection*{{{section.heading}}}")
@@ -90,7 +90,7 @@ def to_latex(document: Report) -> str:
 
 
 def _printable(text: str) -> str:
-    """One line without control characters, which neither format can hold."""
+    """Replace control characters, which neither format can hold; return one line."""
     return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
@@ -103,7 +103,7 @@ def _in_latex(text: str) -> str:
 
 
 def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str | Number]]) -> Table:
-    """A table of printable text; its numbers are the audits' own, so that there is no CSV of them."""
+    """Return a table of printable text; its numbers are the audits' own, so that there is no CSV of them."""
     cells = tuple(tuple(_printable(cell) if isinstance(cell, str) else cell for cell in row) for row in rows)
     return Table(caption, tuple(columns), cells, pd.DataFrame())
 
@@ -144,7 +144,7 @@ def _specification(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _model(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """A described model; of other networks nothing is recorded."""
+    """Yield what is recorded of a described model; nothing is of other networks."""
     yield "Network", _settings({key: value for key, value in entry.items() if value is not None}) or UNKNOWN
 
 
@@ -235,18 +235,18 @@ def _check_table(cell: SeedGroup) -> Table:
 
 
 def _mean(values: Sequence[float | None]) -> Number:
-    """The mean over the seeds that have a value, with how many of them there are; an infinite one makes it infinite."""
+    """Return the mean over the seeds that have a value, and how many have; an infinite one makes it infinite."""
     known = [value for value in values if value is not None and not math.isnan(value)]
     return Number(sum(known) / len(known) if known else None, measured=len(known), of=len(values))
 
 
 def _value(entry: Any) -> float | None:
-    """A number that stands alone or with its evidence."""
+    """Return a number that stands alone or with its evidence."""
     return number(entry["value"] if isinstance(entry, Mapping) else entry)
 
 
 def _place_table(cell: SeedGroup, kind: str, caption: str, headings: Mapping[str, str], first: str) -> Table:
-    """Means over the audits, a row per state or block; quantities without any value are left out."""
+    """Return means over the audits, a row per state or block; quantities without any value are left out."""
     places = range(len(cell.audits[0][kind]))
     means = {
         name: [_mean([_value(audit[kind][place][name]) for audit in cell.audits]) for place in places]
@@ -266,7 +266,7 @@ def _state_table(cell: SeedGroup) -> Table:
 
 
 def _credit_tables(cell: SeedGroup) -> Iterator[Table]:
-    """What the credits are worth, block by block and against fresh feedback; nothing for a network without a method."""
+    """Yield tables of the credits, block by block and against fresh feedback; none without a method."""
     if not cell.audits[0]["credit"]:
         return
     caption = (

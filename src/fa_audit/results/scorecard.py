@@ -161,7 +161,7 @@ def _value(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Judgeme
     difference, allowed = own.mean - entry.value, margin(entry, own)
     holds = _at_most(abs(difference), allowed)
     answer = f"{rule}: {abs(difference):.3g} {'<=' if holds else '>'} {allowed:.3g}"
-    return Judgement(_said(holds), answer, own.mean, own, difference / allowed)
+    return Judgement(_outcome(holds), answer, own.mean, own, difference / allowed)
 
 
 def _magnitude(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Judgement:
@@ -169,7 +169,7 @@ def _magnitude(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Jud
     ratio = own.mean / entry.value
     holds = ratio > 0 and _at_most(max(ratio, 1 / ratio), FACTOR)
     distance = math.log(ratio, FACTOR) if ratio > 0 else None
-    return Judgement(_said(holds), f"{rule}: {ratio:.3g} times", own.mean, own, distance)
+    return Judgement(_outcome(holds), f"{rule}: {ratio:.3g} times", own.mean, own, distance)
 
 
 def _order(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Judgement:
@@ -178,14 +178,14 @@ def _order(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Judgeme
     ranked = sorted(means, key=means.__getitem__, reverse=True)
     signs = [" > " if _above(means[one], means[other]) else " = " for one, other in pairwise(ranked)]
     ours = "".join(run + sign for run, sign in zip(ranked, [*signs, ""]))
-    return Judgement(_said(holds), f"{rule}: {', '.join(f'{run} {mean:.4g}' for run, mean in means.items())}", ours)
+    return Judgement(_outcome(holds), f"{rule}: {', '.join(f'{run} {mean:.4g}' for run, mean in means.items())}", ours)
 
 
 def _verdict(entry: Entry, rule: str, found: list[Any]) -> Judgement:
     counts = Counter(found)
     shares = ", ".join(f"{value} {count}/{len(found)}" for value, count in counts.most_common())
     agreed = next(iter(counts)) if len(counts) == 1 else shares
-    return Judgement(_said(set(counts) == {_plain(entry.value)}), f"{rule}: {shares}", agreed)
+    return Judgement(_outcome(set(counts) == {_plain(entry.value)}), f"{rule}: {shares}", agreed)
 
 
 NUMERIC: dict[str, Callable[[Entry, str, Mapping[str, Summary]], Judgement]] = {
@@ -195,7 +195,7 @@ NUMERIC: dict[str, Callable[[Entry, str, Mapping[str, Summary]], Judgement]] = {
 }
 
 
-def _said(holds: bool) -> str:
+def _outcome(holds: bool) -> str:
     return REPRODUCED if holds else NOT_REPRODUCED
 
 

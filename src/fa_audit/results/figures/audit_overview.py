@@ -60,11 +60,11 @@ def draw(
             ax.set_xticks(range(len(order)), texts, rotation=rotation)
         handles = [*_legend(limits.depth_margin), *style.off_scale_handles(figure)]
         figure.legend(handles=handles, loc="outside lower center", ncols=4, columnspacing=1.2, handletextpad=0.4)
-        return style.settle(figure)
+        return style.freeze_layout(figure)
 
 
 def _tick_labels(labels: list[str]) -> tuple[list[str], int, float]:
-    """Labels, their rotation in degrees and height in points: upright and broken before each + where that fits."""
+    """Return labels, rotation in degrees, height in points: upright and broken before each + where that fits."""
     broken = [re.sub(r"\s*(?<!^)\+", "\n+", label) for label in labels]
     widest = max(_width(line) for label in broken for line in label.split("\n"))
     if widest < 0.92 * PANEL_WIDTH / len(labels):
@@ -79,7 +79,7 @@ def _width(text: str) -> float:
 
 
 def _panel(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str, title: str, ylabel: str) -> None:
-    """One point per run and seed, one bar per run for the mean of the measured seeds."""
+    """Draw one point per run and seed, one bar per run for the mean of the measured seeds."""
     styles, size = style.run_styles(groups), 4 if len(groups) <= 6 else 3
     for position, (run, group) in enumerate(groups.items()):
         look, values = styles[run], group[column].to_numpy(float)
@@ -96,18 +96,18 @@ def _panel(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str, title: str
 
 
 def _places(position: int, seeds: int) -> np.ndarray:
-    """Where the seeds of a run stand."""
+    """Return where the seeds of a run stand."""
     return position + SPREAD * (np.arange(seeds) - (seeds - 1) / 2)
 
 
 def _asked(ax: Axes, groups: Mapping[str, pd.DataFrame], margin: float) -> None:
-    """The accuracy below which the depth check fires: of every seed its own, where it has an own frozen baseline."""
+    """Draw the accuracy below which the depth check fires, of every seed that has an own frozen baseline."""
     for position, group in enumerate(groups.values()):
         ax.plot(_places(position, len(group)), group["own_frozen_acc"].to_numpy(float) + margin, label="asked", **ASKED)
 
 
 def _baselines(ax: Axes, groups: Mapping[str, pd.DataFrame]) -> None:
-    """The frozen baselines of each seed, to the right of the run."""
+    """Draw the frozen baselines of each seed, to the right of the run."""
     for position, group in enumerate(groups.values()):
         for column, offset in BESIDE.items():
             values = group[column].to_numpy(float)
@@ -119,7 +119,7 @@ def _mark(ax: Axes, x: np.ndarray, y: np.ndarray, column: str) -> None:
 
 
 def _legend(margin: float) -> list[Line2D | Patch]:
-    """What the marks mean; a run's colour and marker are explained by its place on the x axis."""
+    """Return what the marks mean; a run's colour and marker are explained by its place on the x axis."""
     common = {"color": style.GREY, "linestyle": "none", "markeredgewidth": 0.8}
     return [
         Line2D([], [], **common | {"marker": "o", "label": "one seed"}),

@@ -47,11 +47,11 @@ def draw(
         aggregate.axvline(0, **lines.NOUGHT)
         cosine.axhline(0, **lines.NOUGHT)
         lines.legend_below(figure, handles)
-        return style.settle(figure)
+        return style.freeze_layout(figure)
 
 
 def _names(layers: pd.DataFrame, order: Sequence[str], labels: Mapping[str, str]) -> dict[str, str]:
-    """Labels with the number of seeds behind the means of both panels."""
+    """Return labels with the number of seeds behind the means of both panels."""
     groups = {run: layers[layers["run"] == run] for run in order}
     return {
         run: lines.with_counts(labels.get(run, run), group[["cosine", "grad_norm"]], group["layer"])
@@ -60,7 +60,7 @@ def _names(layers: pd.DataFrame, order: Sequence[str], labels: Mapping[str, str]
 
 
 def _aggregate(ax: Axes, runs: pd.DataFrame, order: Sequence[str], limit: float) -> None:
-    """One point per run and seed."""
+    """Draw one point per run and seed."""
     looks = style.run_styles(order)
     for run in order:
         group = runs[runs["run"] == run].sort_values("seed")
@@ -71,7 +71,7 @@ def _aggregate(ax: Axes, runs: pd.DataFrame, order: Sequence[str], limit: float)
 
 
 def _per_layer(ax: Axes, layers: pd.DataFrame, column: str, order: Sequence[str], limit: float) -> None:
-    """One marker per run, seed and layer, and a line through the means of every run."""
+    """Draw one marker per run, seed and layer, and a line through the means of every run."""
     looks, shifts = style.run_styles(order), lines.dodge(order, SPREAD)
     for run in reversed(order):  # the best run on top
         group = layers[layers["run"] == run]

@@ -64,7 +64,7 @@ def draw(
             for column, strategy in enumerate(STRATEGIES):
                 _square(ax, row, column, withdrawn.loc[tidy.runs["run"] == run, strategy].dropna())
         figure.legend(handles=_legend(), loc="outside lower center", ncols=5)
-        return style.settle(figure)
+        return style.freeze_layout(figure)
 
 
 def withdrawals(tidy: Tidy) -> pd.DataFrame:

@@ -44,7 +44,7 @@ def draw(
         ax.grid(axis="y", color="0.9", linewidth=0.5)
         style.percent_scale(ax)
         lines.legend_below(figure, handles)
-        return style.settle(figure)
+        return style.freeze_layout(figure)
 
 
 def rungs(runs: pd.DataFrame) -> pd.DataFrame:

@@ -55,11 +55,11 @@ def draw(
             ax.set_xlabel("number of blocks $L$")
             ax.set_xticks(sorted(set(runs["depth"])))
         lines.legend_below(figure, handles)
-        return style.settle(figure)
+        return style.freeze_layout(figure)
 
 
 def _with_margins(tidy: Tidy) -> pd.DataFrame:
-    """The runs with ``margin``, their accuracy above their own frozen baseline in percentage points."""
+    """Return the runs with ``margin``, their accuracy above their own frozen baseline in percentage points."""
     depths = tidy.runs.groupby("depth")["setting"].unique()
     for depth, settings in depths.items():
         if len(settings) > 1:

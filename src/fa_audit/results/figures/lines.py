@@ -23,7 +23,7 @@ MEAN = {"marker": "_", "markersize": 7, "linewidth": 0.9}  # the dash shows a me
 
 
 def curve(ax: Axes, epochs: np.ndarray, values: np.ndarray, look: style.RunStyle, *, label: str, phase: float) -> None:
-    """One seed over training, with an arrow where a stretch begins that the axis cannot show.
+    """Draw one seed over training, with an arrow where a stretch begins that the axis cannot show.
 
     Args:
         phase: 0..1, shifts the markers so that those of equal runs do not cover each other.
@@ -47,24 +47,24 @@ def curve(ax: Axes, epochs: np.ndarray, values: np.ndarray, look: style.RunStyle
 
 
 def whole_numbers(ax: Axes, most: int) -> None:
-    """At most so many labels on the x axis, at whole numbers; one epoch or one layer gets its label, too."""
+    """Label at most `most` places of the x axis, at whole numbers; one epoch or one layer gets its label, too."""
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=most, min_n_ticks=1))
 
 
 def off_scale(ax: Axes, values: np.ndarray) -> np.ndarray:
-    """Which values the axis cannot show; missing ones are not among them."""
+    """Return which values the axis cannot show; missing ones are not among them."""
     return np.isnan(style.on_scale(ax, values)) & ~np.isnan(values)
 
 
 def last_states(trajectories: pd.DataFrame) -> pd.DataFrame:
-    """The rows of every run's last state ``h_L``; networks may differ in depth."""
+    """Return the rows of every run's last state ``h_L``; networks may differ in depth."""
     return trajectories[trajectories["layer"] == trajectories.groupby("run")["layer"].transform("max")]
 
 
 def points(
     ax: Axes, x: np.ndarray, values: np.ndarray, look: style.RunStyle, *, label: str, hollow: np.ndarray | None = None
 ) -> None:
-    """The run's marker for every seed, an arrow where the axis cannot show its value; NaN is absent.
+    """Draw the run's marker for every seed, an arrow where the axis cannot show its value; NaN is absent.
 
     Args:
         hollow: which markers are not filled; none by default.
@@ -88,7 +88,7 @@ def seeds_and_mean(
     shift: float,
     hollow: np.ndarray | None = None,
 ) -> None:
-    """The seeds of one run as `points` over a line through the means of the values at equal `x`, moved by `shift`.
+    """Draw seeds of one run as `points` over a line through the means of values at equal `x`, moved by `shift`.
 
     The line is interrupted where a value is infinite or none was measured.
     """
@@ -100,20 +100,20 @@ def seeds_and_mean(
 
 
 def mean(values: np.ndarray) -> float:
-    """Mean of the measured values; NaN where there is none or one is infinite."""
+    """Return the mean of the measured values; NaN where there is none or one is infinite."""
     measured = values[~np.isnan(values)]
     return summarise(measured).mean if measured.size and np.isfinite(measured).all() else np.nan
 
 
 def dodge(names: Sequence[str], width: float) -> dict[str, float]:
-    """How far each name is moved sideways so that values at one place stand side by side, within `width`."""
+    """Return how far each name is moved sideways so that values at one place stand side by side, within `width`."""
     if len(names) == 1:
         return {names[0]: 0.0}
     return dict(zip(names, np.linspace(-width / 2, width / 2, len(names)).tolist()))
 
 
 def with_counts(label: str, values: pd.DataFrame, places: pd.Series) -> str:
-    """A label with the number of seeds behind every mean, or the smallest and the largest number.
+    """Return a label with the number of seeds behind every mean, or the smallest and the largest number.
 
     Args:
         values: the quantities that are drawn, one row per seed and place.
@@ -125,7 +125,7 @@ def with_counts(label: str, values: pd.DataFrame, places: pd.Series) -> str:
 
 
 def run_handles(names: Mapping[str, str]) -> list[Line2D]:
-    """A legend entry for every run: names as keys, labels as values."""
+    """Return a legend entry for every run: names as keys, labels as values."""
     looks = style.run_styles(names)
     return [
         Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, linewidth=0.9, label=names[run])
@@ -134,17 +134,17 @@ def run_handles(names: Mapping[str, str]) -> list[Line2D]:
 
 
 def mark_handles() -> list[Line2D]:
-    """Legend entries for the seeds and their mean."""
+    """Return legend entries for the seeds and their mean."""
     return [Line2D([], [], **SEED, label="one seed"), Line2D([], [], color=style.GREY, **MEAN, label="mean over seeds")]
 
 
 def legend_height(handles: Sequence[Artist]) -> float:
-    """Inches that `legend_below` needs, with a row to spare for the arrows of values off the scale."""
+    """Return inches that `legend_below` needs, with a row to spare for the arrows of values off the scale."""
     return LEGEND_ROW * (-(-len(handles) // _columns(handles)) + 1)
 
 
 def legend_below(figure: Figure, handles: Sequence[Artist]) -> None:
-    """One legend under all panels; entries for arrows are added where there are some."""
+    """Draw one legend under all panels; entries for arrows are added where there are some."""
     entries = [*handles, *style.off_scale_handles(figure)]
     figure.legend(handles=entries, loc="outside lower center", ncols=_columns(handles))
 

@@ -65,11 +65,11 @@ def draw(
             ax.set_xlabel(PENALTY)
             ax.set_xlim(-0.5, len(penalties) - 0.5)
         lines.legend_below(figure, handles)
-        return style.settle(figure)
+        return style.freeze_layout(figure)
 
 
 def _without_penalty(run: str) -> str:
-    """The name of a run with penalty 0: that of its method, and of what else is special about it."""
+    """Return the name of a run with penalty 0."""
     return str(replace(parse_run(run), penalty=0.0))
 
 
@@ -78,7 +78,7 @@ def _penalty_text(penalty: float) -> str:
 
 
 def _over_time(panels: Iterable[Axes], tidy: Tidy, order: Sequence[str], penalties: Sequence[float]) -> None:
-    """The norm of the last state: a panel per penalty, a line per run and seed."""
+    """Draw the norm of the last state: a panel per penalty, a line per run and seed."""
     penalty_of = tidy.runs.set_index("run")["penalty"].to_dict()
     last = lines.last_states(tidy.trajectories)
     last = last.assign(penalty=last["run"].map(penalty_of), run=last["run"].map(_without_penalty))
@@ -95,7 +95,7 @@ def _over_time(panels: Iterable[Axes], tidy: Tidy, order: Sequence[str], penalti
 
 
 def _name_axes(panels: np.ndarray, used: int) -> None:
-    """Epochs below the lowest used panel of every column, norms beside every row; no trace of unused panels."""
+    """Name epochs below the lowest used panel of every column, norms beside every row; hide unused panels."""
     for ax in panels.flat[max(0, used - panels.shape[1]) : used]:
         ax.set_xlabel("epoch")
         ax.tick_params(labelbottom=True)
@@ -106,7 +106,7 @@ def _name_axes(panels: np.ndarray, used: int) -> None:
 
 
 def _against_penalty(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str) -> None:
-    """A marker per method, penalty and seed, and a line through the means of every method."""
+    """Draw a marker per method, penalty and seed, and a line through the means of every method."""
     looks, shifts = style.run_styles(groups), lines.dodge(list(groups), SPREAD)
     for method in reversed(groups):  # the best method on top
         place, values = groups[method]["place"].to_numpy(float), groups[method][column].to_numpy(float)
@@ -117,7 +117,7 @@ def _against_penalty(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str) 
 
 
 def _bars(ax: Axes, groups: Mapping[str, pd.DataFrame]) -> None:
-    """Mean accuracy as a bar with a marker per seed, and the mean of the own frozen baseline across it."""
+    """Draw mean accuracy as a bar with a marker per seed, and the mean of the own frozen baseline across it."""
     looks, slot = style.run_styles(groups), GROUP / len(groups)
     for rank, (method, group) in enumerate(groups.items()):
         look, shift = looks[method], slot * (rank - (len(groups) - 1) / 2)

@@ -23,7 +23,7 @@ LINE = ["setting", "quantity", "run"]  # entries that differ in their layer shar
 
 
 def draw(rows: pd.DataFrame, *, title: str) -> Figure:
-    """A line per setting, quantity and run, a mark per published number.
+    """Draw a line per setting, quantity and run, a mark per published number.
 
     Args:
         rows: as `fa_audit.results.scorecard.scorecard` makes them.
@@ -38,18 +38,18 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
         for ax, column in zip(axes, columns):
             _panel(ax, column, height)
         figure.legend(handles=_legend(), loc="outside lower center", ncols=4, columnspacing=1.2, handletextpad=0.4)
-        return style.settle(figure)
+        return style.freeze_layout(figure)
 
 
 def _columns(groups: list[list[pd.DataFrame]]) -> list[list[list[pd.DataFrame]]]:
-    """The settings in one column or two, as even as they can be without changing their order."""
+    """Return the settings in one column or two, as even as they can be without changing their order."""
     cuts = range(1, len(groups))
     best = min(cuts, key=lambda cut: max(_height(groups[:cut]), _height(groups[cut:])), default=len(groups))
     return [column for column in (groups[:best], groups[best:]) if column]
 
 
 def _height(column: list[list[pd.DataFrame]]) -> float:
-    """Of the settings below each other, a heading before each; one number, a heading: 1."""
+    """Return the height of settings below each other, a heading before each; one number or heading: 1."""
     return sum(1 + sum(_line_height(line) for line in group) for group in column)
 
 
@@ -58,7 +58,7 @@ def _line_height(line: pd.DataFrame) -> float:
 
 
 def _panel(ax: Axes, column: list[list[pd.DataFrame]], height: float) -> None:
-    """The settings of one column from top to bottom."""
+    """Draw the settings of one column from top to bottom."""
     places: dict[float, str] = {}
     headings, top = [], 0.0
     for group in column:
@@ -87,7 +87,7 @@ def _label(line: pd.DataFrame) -> str:
 
 
 def _line(ax: Axes, top: float, line: pd.DataFrame) -> None:
-    """The marks of one line, those of several layers below each other, and its outcome in words."""
+    """Draw the marks of one line, those of several layers below each other, and its outcome in words."""
     height = _line_height(line)
     ys = top + 0.5 * (np.arange(len(line)) + 1)
     for y, verdict, distance in zip(ys, line["verdict"], line["distance"].astype(float)):
@@ -107,7 +107,7 @@ def _line(ax: Axes, top: float, line: pd.DataFrame) -> None:
 
 
 def _mark(ax: Axes, y: float, verdict: str, distance: float) -> None:
-    """One number: at its distance, at the edge if that is off the axis, beside the axis if there is none."""
+    """Draw one number: at its distance, at the edge if that is off the axis, beside the axis if there is none."""
     marker, colour = MARKS[verdict]
     look = {"color": colour, "markersize": 3.5, "markeredgewidth": 0, "linestyle": "none", "label": verdict}
     if np.isnan(distance):
@@ -119,7 +119,7 @@ def _mark(ax: Axes, y: float, verdict: str, distance: float) -> None:
 
 
 def _outcome(line: pd.DataFrame) -> str:
-    """Whether a line was reproduced, in how many of its layers, and with how many seeds."""
+    """Return whether a line was reproduced, in how many of its layers, and with how many seeds."""
     run = line[line["verdict"] != NOT_RUN]
     if run.empty:
         return NOT_RUN

@@ -68,7 +68,7 @@ ORIGIN = {".pdf": "Keywords", ".png": "Comment"}  # the fields that say where a 
 
 
 def context() -> AbstractContextManager[None]:
-    """Matplotlib's defaults with `RC` on top, whatever the user's own settings are."""
+    """Return a context with matplotlib's defaults and `RC` on top, whatever the user's own settings are."""
     return matplotlib.style.context(["default", RC])
 
 
@@ -82,7 +82,7 @@ class RunStyle:
 
 
 def run_styles(runs: Iterable[str]) -> dict[str, RunStyle]:
-    """A style per run; 77 runs differ in colour or marker.
+    """Return a style per run; 77 runs differ in colour or marker.
 
     A registered method without options looks the same in every figure; the styles of other runs follow, in the order
     of their names.
@@ -94,7 +94,7 @@ def run_styles(runs: Iterable[str]) -> dict[str, RunStyle]:
 
 
 def new_figure(title: str, *, height: float, width: float = TWO_COLUMNS) -> Figure:
-    """An empty figure, sizes in inches, whose layout keeps texts apart; higher by what a long title needs."""
+    """Return an empty figure, sizes in inches, whose layout keeps texts apart; higher where the title is long."""
     lines = textwrap.wrap(title, int(14 * width))
     figure = Figure(figsize=(width, height + TITLE_LINE * len(lines[1:])), layout="constrained")
     figure.suptitle("\n".join(lines))
@@ -119,13 +119,13 @@ def check_texts(texts: Iterable[str]) -> None:
 
 
 def log_scale(ax: Axes) -> None:
-    """A logarithmic y axis with labels at powers of ten only."""
+    """Set a logarithmic y axis with labels at powers of ten only."""
     ax.set_yscale("log")
     _powers_of_ten_only(ax.yaxis)
 
 
 def log_scale_x(ax: Axes) -> None:
-    """A logarithmic x axis with labels at powers of ten only."""
+    """Set a logarithmic x axis with labels at powers of ten only."""
     ax.set_xscale("log")
     _powers_of_ten_only(ax.xaxis)
 
@@ -136,7 +136,7 @@ def _powers_of_ten_only(axis: Axis) -> None:
 
 
 def percent_scale(ax: Axes) -> None:
-    """Fractions labelled as percentages, with as many digits as the ticks need."""
+    """Label fractions as percentages, with as many digits as the ticks need."""
     ax.yaxis.set_major_formatter(lambda fraction, _: f"{100 * fraction:.6g}%")
 
 
@@ -164,7 +164,7 @@ def limit_line(ax: Axes, limit: float, *, fires: str) -> None:
 
 
 def number(value: float, *, digits: int = 3) -> str:
-    """A few significant digits, and a power of ten for numbers below 0.001 and from 1000; infinite and NaN by name."""
+    """Format a few significant digits, with a power of ten below 0.001 and from 1000; infinite and NaN by name."""
     mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
     if not math.isfinite(value) or value == 0 or -3 <= int(exponent) < 3:
         return f"{value:.{digits}g}".replace("-", "\N{MINUS SIGN}")
@@ -174,13 +174,13 @@ def number(value: float, *, digits: int = 3) -> str:
 
 
 def on_scale(ax: Axes, values: np.ndarray) -> np.ndarray:
-    """The values, NaN where the axis cannot show them."""
+    """Return the values, NaN where the axis cannot show them."""
     showable = np.isfinite(values) & ((values > 0) | (ax.get_yscale() != "log"))
     return np.where(showable, values, np.nan)
 
 
 def mark_off_scale(ax: Axes, x: np.ndarray, values: np.ndarray, *, colour: str) -> None:
-    """An arrow at the top edge for every infinite value, at the bottom edge of a log axis for zeros; NaN is absent."""
+    """Draw an arrow at the top for every infinite value, at the bottom of a log axis for zeros; NaN is absent."""
     zero = (values <= 0) & (ax.get_yscale() == "log")
     for label, where in ((INFINITE, values == np.inf), (ZERO, zero)):
         if where.any():
@@ -191,7 +191,7 @@ def mark_off_scale(ax: Axes, x: np.ndarray, values: np.ndarray, *, colour: str) 
 
 
 def off_scale_handles(figure: Figure) -> list[Line2D]:
-    """Legend entries for the arrows that `mark_off_scale` has drawn in a figure."""
+    """Return legend entries for the arrows that `mark_off_scale` has drawn in a figure."""
     drawn = {line.get_label() for ax in figure.axes for line in ax.lines}
     return [
         Line2D([], [], color=GREY, linestyle="none", marker=marker, label=label)
@@ -200,7 +200,7 @@ def off_scale_handles(figure: Figure) -> list[Line2D]:
     ]
 
 
-def settle(figure: Figure) -> Figure:
+def freeze_layout(figure: Figure) -> Figure:
     """Compute the layout once and keep it, so that every rendering has the same places for everything."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")

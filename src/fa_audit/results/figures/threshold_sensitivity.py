@@ -63,7 +63,7 @@ class Calibration:
     failing: float | None
 
     def gap(self, check: str) -> tuple[float, float] | None:
-        """The thresholds that separate both groups, from and to; None if there are none."""
+        """Return the thresholds that separate both groups, from and to; None if there are none."""
         if self.trusted is None or self.failing is None or not fires(check, self.failing, self.trusted):
             return None
         low, high = sorted((self.trusted, self.failing))
@@ -92,7 +92,7 @@ def draw(
             _frame(ax, check, limit, calibrate(check, runs, values[check]))
         axes[0].set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.4, -0.6))
         figure.legend(handles=_legend(), loc="outside lower center", ncols=2)
-        return style.settle(figure)
+        return style.freeze_layout(figure)
 
 
 def deciding_values(runs: pd.DataFrame) -> pd.DataFrame:
@@ -129,7 +129,7 @@ def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
 
 
 def sweep(check: str, values: pd.Series, limit: float) -> np.ndarray:
-    """Rising thresholds: all at which a check changes its mind about one of the values, the limit, and both ends."""
+    """Return rising thresholds: all at which the check changes its outcome for a value, the limit, both ends."""
     shown = np.array([*values[np.isfinite(values)], limit], dtype=float)
     if check in LOGARITHMIC:
         inner = np.unique(shown[shown > 0])
@@ -154,7 +154,7 @@ class Swept:
 
 
 def swept(check: str, values: pd.Series, elsewhere: pd.Series, thresholds: np.ndarray) -> Swept:
-    """One run's networks at `thresholds` of `check`.
+    """Return one run's networks at `thresholds` of `check`.
 
     Args:
         values: of each network the number that the check decides on; NaN where it was not evaluated.
@@ -168,7 +168,7 @@ def swept(check: str, values: pd.Series, elsewhere: pd.Series, thresholds: np.nd
 
 
 def _curves(ax: Axes, check: str, groups: Mapping[str, Swept], thresholds: np.ndarray) -> None:
-    """One row per run: an area as high as the fraction that the check fires on, a line at that of walked-back runs."""
+    """Draw a row per run: an area as high as the fraction that fires, a line at the fraction walked back."""
     # A value is not beyond a threshold that equals it: a step belongs to the side where the check fires no more.
     step = "post" if FIRES_WHEN[check] == "above" else "pre"
     for row, (run, found) in enumerate(groups.items()):
@@ -184,7 +184,7 @@ def _curves(ax: Axes, check: str, groups: Mapping[str, Swept], thresholds: np.nd
 
 
 def _frame(ax: Axes, check: str, limit: float, calibration: Calibration) -> None:
-    """Scale, titles, the protocol's threshold and the calibration gap of one panel."""
+    """Set scale and titles of one panel; draw the protocol's threshold and the calibration gap."""
     if check in LOGARITHMIC:
         style.log_scale_x(ax)
     if check == "depth_margin":
@@ -202,7 +202,7 @@ def _frame(ax: Axes, check: str, limit: float, calibration: Calibration) -> None
 
 
 def _finding(check: str, calibration: Calibration) -> str:
-    """The edges of the calibration gap in words, or what is missing."""
+    """Return the edges of the calibration gap in words, or what is missing."""
     signs = ("\N{LESS-THAN OR EQUAL TO}", "\N{GREATER-THAN OR EQUAL TO}")
     edges = {"trusted": calibration.trusted, "failing": calibration.failing}
     ordered = zip(edges.items(), signs if FIRES_WHEN[check] == "above" else reversed(signs))
@@ -215,7 +215,7 @@ def _finding(check: str, calibration: Calibration) -> str:
 
 
 def _number(check: str, value: float) -> str:
-    """A value in the unit of its axis: points for a margin."""
+    """Return a value in the unit of its axis: points for a margin."""
     return style.number(100 * value if check == "depth_margin" else value)
 
 

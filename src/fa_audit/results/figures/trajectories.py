@@ -52,18 +52,18 @@ def draw(
             style.limit_line(gradient, limits.reference, fires="below")
             style.percent_scale(accuracy)
         lines.legend_below(figure, handles)
-        return style.settle(figure)
+        return style.freeze_layout(figure)
 
 
 def _share_log_scale(column: Sequence[Axes]) -> None:
-    """One scale for the norms of all settings, so that equal heights mean equal norms."""
+    """Give the norms of all settings one scale, so that equal heights mean equal norms."""
     for ax in column[1:]:
         ax.sharey(column[0])
     style.log_scale(column[0])
 
 
 def _panel(ax: Axes, tidy: Tidy, column: str, order: Sequence[str]) -> None:
-    """One thin line per run and seed of one setting, ringed where the check of this panel first fired."""
+    """Draw one thin line per run and seed of one setting, ringed where the check of this panel first fired."""
     looks, last = style.run_styles(order), lines.last_states(tidy.trajectories)
     flag = FIRST_FLAGS.get(column)
     first = {} if flag is None else tidy.runs.set_index(["run", "seed"])[flag].to_dict()
@@ -78,7 +78,7 @@ def _panel(ax: Axes, tidy: Tidy, column: str, order: Sequence[str]) -> None:
 
 
 def _ring(ax: Axes, epochs: np.ndarray, values: np.ndarray, *, colour: str) -> None:
-    """A ring around a point of a curve, or around the arrow that stands for it."""
+    """Draw a ring around a point of a curve, or around the arrow that stands for it."""
     hidden = lines.off_scale(ax, values)
     heights = [style.OFF_SCALE[style.INFINITE if value == np.inf else style.ZERO][1] for value in values[hidden]]
     ax.plot(epochs[~hidden], values[~hidden], color=colour, label=FIRST, **RING)
@@ -86,7 +86,7 @@ def _ring(ax: Axes, epochs: np.ndarray, values: np.ndarray, *, colour: str) -> N
 
 
 def _name_panels(panels: np.ndarray, settings: Sequence[str]) -> None:
-    """Quantities beside every panel; above them their titles or, where there are several settings, the setting's."""
+    """Name every panel by its quantity, and above by its title or, where there are several settings, the setting."""
     titles, ylabels = zip(*PANELS.values())
     for ax, ylabel in zip(panels.flat, ylabels * len(settings)):
         ax.set_ylabel(ylabel)

@@ -60,11 +60,11 @@ def draw(
         for run in names:
             ranked = ranking[ranking["run"] == run].set_index("measure").loc[list(MEASURES)]
             _line(ax, ranked, styles[run], label=run)
-        return style.settle(figure)
+        return style.freeze_layout(figure)
 
 
 def seed_values(tidy: Tidy) -> pd.DataFrame:
-    """The value of every measure, a row per run and seed: ``run, seed`` and `MEASURES`; NaN where there is none.
+    """Return every measure, a row per run and seed: ``run, seed`` and `MEASURES`; NaN where there is none.
 
     Cosine, rho and nudging (nats) are averages over the blocks l >= 1 of the trained network. The loss decrease (nats)
     is the mean training loss of the first epoch minus that of the last; a run of one epoch has none.
@@ -79,7 +79,7 @@ def _decrease(losses: pd.Series) -> float:
 
 
 def rank(values: pd.DataFrame) -> pd.DataFrame:
-    """The runs of a setting under every measure, a row per run and measure.
+    """Return the runs of a setting under every measure, a row per run and measure.
 
     Columns: ``run, measure``; the ``mean`` over the ``measured`` seeds ``of`` all; ``rank`` (1 is best, equal means
     share the better rank, NaN without a value) and whether it is ``tied``; ``place``, the row in which the run is
@@ -93,7 +93,7 @@ def rank(values: pd.DataFrame) -> pd.DataFrame:
 
 
 def _ranked(values: pd.DataFrame, name: str, measure: Measure, before: Mapping[str, int]) -> pd.DataFrame:
-    """The runs under one measure; ties are broken by their places `before`."""
+    """Return the runs under one measure; ties are broken by their places `before`."""
     found = values.groupby("run")[name].agg(mean="mean", measured="count", of="size").reset_index()
     ranks = found["mean"].rank(method="min", ascending=measure.best == "low")
     found = found.assign(measure=name, rank=ranks, tied=ranks.duplicated(keep=False) & ranks.notna())
@@ -102,7 +102,7 @@ def _ranked(values: pd.DataFrame, name: str, measure: Measure, before: Mapping[s
 
 
 def _frame(ax: Axes, ranking: pd.DataFrame, names: Mapping[str, str]) -> None:
-    """Measures above, the runs' names on both sides in the order of the first and of the last measure."""
+    """Name measures above, runs on both sides in the order of the first and of the last measure."""
     ax.set(xlim=(-MARGIN, len(MEASURES) - 1 + MARGIN), ylim=(len(names) - 0.5, -0.5))
     ax.set_xticks(range(len(MEASURES)), [measure.heading for measure in MEASURES.values()])
     ax.tick_params(length=0, top=False, bottom=False, labeltop=True, labelbottom=False)
@@ -117,7 +117,7 @@ def _frame(ax: Axes, ranking: pd.DataFrame, names: Mapping[str, str]) -> None:
 
 
 def _line(ax: Axes, ranked: pd.DataFrame, look: style.RunStyle, *, label: str) -> None:
-    """One run from measure to measure; `ranked` has a row per measure, in their order."""
+    """Draw one run from measure to measure; `ranked` has a row per measure, in their order."""
     places = ranked["place"].where(ranked["rank"].notna()).to_numpy(float)
     common = {"color": look.colour, "linestyle": look.line, "marker": look.marker, "markersize": 4, "linewidth": 1.1}
     ends = [places[0], *places, places[-1]]  # a mark of its own beside each name

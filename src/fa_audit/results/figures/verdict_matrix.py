@@ -64,7 +64,7 @@ def draw(
                 else:
                     text_grid.square(ax, row, column, "not run", colour=text_grid.WHITE, ink=style.GREY)
         figure.legend(handles=_legend(), loc="outside lower center", ncols=2, title=_key(), title_fontsize=style.SMALL)
-        return style.settle(figure)
+        return style.freeze_layout(figure)
 
 
 def _square(ax: Axes, row: int, column: int, group: pd.DataFrame) -> None:

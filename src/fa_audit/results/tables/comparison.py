@@ -8,7 +8,7 @@ from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.tables.formats import Table
 from fa_audit.results.tables.rows import (
     ACCURACY,
-    FIRST_FLAGS_SAID,
+    FIRST_FLAGS_NOTE,
     FIRST_REFERENCE,
     FIRST_SCALE,
     FOUR_CHECK,
@@ -24,7 +24,7 @@ from fa_audit.results.tidy import Tidy
 COLUMNS = (ACCURACY, OWN_FROZEN, GROWTH, GRADIENT, FIRST_SCALE, FIRST_REFERENCE, THREE_CHECK, FOUR_CHECK)
 NOTE = (
     "Accuracy: mean ± sample standard deviation over seeds; own frozen baseline of the same setting: mean over seeds; "
-    f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_SAID}"
+    f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_NOTE}"
 )
 
 

@@ -70,12 +70,12 @@ class Table:
 
 
 def to_csv(table: Table) -> str:
-    """The values in full precision; an empty field means that there is none."""
+    """Format the values in full precision; an empty field means that there is none."""
     return table.values.to_csv(index=False, lineterminator="\n")
 
 
 def to_markdown(table: Table) -> str:
-    """A GitHub-flavoured table under its caption."""
+    """Format a GitHub-flavoured table under its caption."""
     rules = ["---:" if right else "---" for right in _right_aligned(table)]
     rows = [[_render(cell, MARKDOWN) for cell in row] for row in table.rows]
     lines = [[escape_markdown(column) for column in table.columns], rules, *rows]
@@ -83,7 +83,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table, origin: str) -> str:
-    r"""A ``table*`` with booktabs rules, no wider than the page; the document needs booktabs and graphicx.
+    r"""Format a ``table*`` with booktabs rules, no wider than the page; the document needs booktabs and graphicx.
 
     Headings and long texts are broken into lines. Characters beyond ASCII pass as UTF-8, which every LaTeX reads,
     though with pdfLaTeX and its usual fonts not those of every script.
@@ -113,7 +113,7 @@ def to_latex(table: Table, origin: str) -> str:
 
 
 def to_html(table: Table) -> str:
-    """A page with the table alone, for the report."""
+    """Format a page with the table alone, for the report."""
     right = _right_aligned(table)
     head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
     rows = "".join(f"<tr>{_html_cells(row, right)}</tr>\n" for row in table.rows)
@@ -129,12 +129,12 @@ def _html_cells(row: tuple[str | Number, ...], right: list[bool]) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """The text with every character escaped that markdown or a markdown table would interpret."""
+    """Escape every character that markdown or a markdown table would interpret."""
     return " ".join(text.split()).translate(MARKDOWN_SPECIAL)
 
 
 def escape_latex(text: str) -> str:
-    """The text with LaTeX's special characters escaped and ``||g_L||`` as mathematics."""
+    """Escape LaTeX's special characters and print ``||g_L||`` as mathematics."""
     plain_and_norms = NORM.split(" ".join(text.split()))
     return "".join(
         rf"$\|{part}\|$" if position % 2 else part.translate(LATEX_SPECIAL)
@@ -143,7 +143,7 @@ def escape_latex(text: str) -> str:
 
 
 def _latex_lines(text: str, side: str, base: str, longest: int) -> str:
-    """The text in lines of about `longest` characters; `base` is the line that stands on the row's: t or b."""
+    """Break the text into lines of about `longest` characters; `base`, t or b, is the line that stands on the row's."""
     parts = (textwrap.wrap(part, longest, **WHOLE_WORDS) for part in text.splitlines())
     lines = [escape_latex(line) for part in parts for line in part]
     if len(lines) < 2:
@@ -177,7 +177,7 @@ LATEX = _Dialect(_latex_text, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty",
 
 
 def _render(cell: str | Number, dialect: _Dialect) -> str:
-    """One cell in one format."""
+    """Format one cell in one format."""
     if isinstance(cell, str):
         return dialect.text(cell)
     if cell.value is None or math.isnan(cell.value):
@@ -190,7 +190,7 @@ def _render(cell: str | Number, dialect: _Dialect) -> str:
 
 
 def _digits(value: float, decimals: int | None, dialect: _Dialect) -> str:
-    """The digits of one number."""
+    """Format the digits of one number."""
     if math.isinf(value):
         return ("-" if value < 0 else "") + dialect.infinity
     if decimals is not None:

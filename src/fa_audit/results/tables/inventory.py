@@ -47,7 +47,7 @@ def build(
 
 
 def _row(group: pd.DataFrame, label: str) -> tuple[str | Number, ...]:
-    """The printed cells of one setting."""
+    """Return the printed cells of one setting."""
     first = group.iloc[0]
     timed = int(group["hours"].count())
     return (
@@ -65,12 +65,12 @@ def _row(group: pd.DataFrame, label: str) -> tuple[str | Number, ...]:
 
 
 def _listed(values: pd.Series) -> str:
-    """The different values in their order, or n/a."""
+    """Join the different values in their order, or return n/a."""
     return ", ".join(map(str, sorted(values.dropna().unique()))) or "n/a"
 
 
 def _in_all(runs: pd.DataFrame) -> str:
-    """How many different networks the settings have, and their time, for the caption."""
+    """Return how many different networks the settings have, and their time, for the caption."""
     networks = runs.drop_duplicates("digest")
     timed = int(networks["hours"].count())
     known = "" if timed == len(networks) else f" (of {timed} of them)"
@@ -79,7 +79,7 @@ def _in_all(runs: pd.DataFrame) -> str:
 
 
 def _values(group: pd.DataFrame, label: str) -> Iterator[dict[str, Any]]:
-    """The rows of ``values`` for one setting."""
+    """Yield the rows of ``values`` for one setting."""
     common = {"setting": group["setting"].iloc[0], "label": label}
     for _, network in group.iterrows():
         own = common | {"run": network["run"], "statistic": "seed", "seed": network["seed"]}

@@ -42,6 +42,6 @@ def build(
 
 
 def z_of(runs: pd.DataFrame) -> pd.Series:
-    """Distance of every deep cosine from its null, in deviations of the null; NaN where that has none."""
+    """Return the distance of every deep cosine from its null, in deviations of the null; NaN where that has none."""
     cosine, mean, deviation = (runs[name].astype(float) for name in ("deep_cosine", "fresh_b_mean", "fresh_b_std"))
     return (cosine - mean) / deviation.where(deviation > RESOLUTION)

@@ -43,7 +43,7 @@ class Column:
     absent: str = ""
 
     def cell(self, group: pd.DataFrame, seeds: int) -> Number:
-        """The printed number of one row.
+        """Return the printed number of one row.
 
         Args:
             group: the row's seeds.
@@ -63,7 +63,7 @@ class Verdict:
     quantity: str
 
     def cell(self, group: pd.DataFrame, seeds: int) -> str:
-        """The printed text of one row; arguments as for `Column.cell`."""
+        """Return the printed text of one row; arguments as for `Column.cell`."""
         counts = Counter(group[self.quantity].astype(object).fillna("no verdict"))
         if list(counts.values()) == [seeds]:
             return next(iter(counts))
@@ -79,7 +79,7 @@ FIRST_SCALE, FIRST_REFERENCE = (
     Column(f"{check} from epoch", quantity, spread=(quantity, "deviation"), decimals=1, absent="never")
     for check, quantity in (("D1", "first_scale_flag"), ("D2", "first_reference_flag"))
 )
-FIRST_FLAGS_SAID = (
+FIRST_FLAGS_NOTE = (
     "first epoch at which D1 and D2 fire: mean ± sample standard deviation over the seeds in which they do (how many, "
     "if not all)."
 )
@@ -87,7 +87,7 @@ THREE_CHECK, FOUR_CHECK = Verdict("three-check", "three_check"), Verdict("four-c
 
 
 def by_setting(tidy: Tidy) -> list[tuple[str, str]]:
-    """Every (setting, run): settings in their order, in each the runs by mean accuracy, best first."""
+    """Return every (setting, run): settings in their order, in each the runs by mean accuracy, best first."""
     runs = {setting: tidy.runs[tidy.runs["setting"] == setting] for setting in tidy.settings}
     return [(setting, run) for setting, part in runs.items() for run in rank_runs(part)]
 
@@ -101,7 +101,7 @@ def run_table(
     labels: Mapping[str, str],
     varied: Sequence[str] = (),
 ) -> Table:
-    """A table with a row for every (setting, run) in `rows`, led by the setting where there are several, and the run.
+    """Return a table with a row for every (setting, run), led by the setting where there are several, and the run.
 
     ``values`` is tidy, one number a row: ``setting, run, label``, `NETWORK`, ``quantity, statistic, seed, n, value,
     verdict``. Statistic ``seed`` is one seed's own value; the others (`STATISTICS`; deviation with divisor n - 1,
@@ -123,7 +123,7 @@ def run_table(
                       *(column.cell(group, seeds[setting]) for column in columns)))  # fmt: skip
         values += _values(group, label, columns)
     return Table(
-        caption=f"{caption} {seeds_said(seeds.to_dict(), labels)} {INCOMPLETE}",
+        caption=f"{caption} {seeds_text(seeds.to_dict(), labels)} {INCOMPLETE}",
         columns=(*("setting", "run")[0 if several else 1 :], *varied, *(column.heading for column in columns)),
         rows=tuple(cells),
         values=pd.DataFrame(values).astype({"seed": "Int64", "value": float}),
@@ -131,14 +131,14 @@ def run_table(
 
 
 def label_of(name: str, group: pd.DataFrame, labels: Mapping[str, str]) -> str:
-    """How a run or setting is printed; those that the monitor stopped say for how many of their networks."""
+    """Return how a run or setting is printed; stopped ones with the number of their stopped networks."""
     stopped = int(group["stopped_after"].notna().sum())
     label = labels.get(name, name)
     return f"{label} (stopped early {stopped}/{len(group)})" if stopped else label
 
 
-def seeds_said(seeds: Mapping[str, int], labels: Mapping[str, str]) -> str:
-    """How many seeds the settings have, for a caption: once if all have as many."""
+def seeds_text(seeds: Mapping[str, int], labels: Mapping[str, str]) -> str:
+    """Return how many seeds the settings have, for a caption: once if all have as many."""
     of: dict[int, list[str]] = {}
     for setting, count in seeds.items():
         of.setdefault(count, []).append(labels.get(setting, setting))
@@ -148,7 +148,7 @@ def seeds_said(seeds: Mapping[str, int], labels: Mapping[str, str]) -> str:
 
 
 def summary_of(values: pd.Series) -> dict[str, Any]:
-    """`STATISTICS` and n of the seeds that were measured; None where a statistic does not exist.
+    """Return `STATISTICS` and n of the seeds that were measured; None where a statistic does not exist.
 
     An infinite value leaves a mean (infinite, if all infinite ones have one sign), a median and a maximum.
     """
@@ -166,7 +166,7 @@ def summary_of(values: pd.Series) -> dict[str, Any]:
 
 
 def _values(group: pd.DataFrame, label: str, columns: Sequence[Column | Verdict]) -> Iterator[dict[str, Any]]:
-    """The rows of ``values`` for one row of the table."""
+    """Yield the rows of ``values`` for one row of the table."""
     key = group.iloc[0]
     common = {name: key[name] for name in ("setting", "run")} | {"label": label} | {name: key[name] for name in NETWORK}
     numbers = [column for column in columns if isinstance(column, Column)]

@@ -1,4 +1,4 @@
-"""Print the scorecard as CSV, markdown and HTML; made from published numbers, it is no kind of table."""
+"""Format the scorecard as CSV, markdown and HTML; made from published numbers, it is no kind of table."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from fa_audit.results.tables.formats import Table
 from fa_audit.results.tables.rows import (
     ACCURACY,
     DEEP_COSINE,
-    FIRST_FLAGS_SAID,
+    FIRST_FLAGS_NOTE,
     FIRST_REFERENCE,
     FIRST_SCALE,
     GRADIENT,
@@ -29,7 +29,7 @@ COLUMNS = (ACCURACY, OWN_FROZEN, DEEP_COSINE, GROWTH, GRADIENT, FIRST_SCALE, FIR
 NOTE = (
     "Accuracy and deep cosine (credit with gradient at the block's input, mean over samples and over blocks l >= 1): "
     "mean ± sample standard deviation over seeds; own frozen baseline of the same network and budget: mean over seeds; "
-    f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_SAID}"
+    f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_NOTE}"
 )
 
 
@@ -48,7 +48,7 @@ def build(
 
 
 def varied_in(sizes: pd.DataFrame) -> list[str]:
-    """The sizes in which settings differ; none where they do not tell every two of them apart.
+    """Return the sizes in which settings differ; none where they do not tell every two of them apart.
 
     Args:
         sizes: one row per setting, columns `SIZES`.

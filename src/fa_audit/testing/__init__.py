@@ -1,0 +1,100 @@
+"""Check that a training method keeps the promises that every audit of it relies on.
+
+In a test file of your own, beside the module of your method:
+
+    import pytest
+    from fa_audit.testing import check_method
+    from my_method import SignDFA
+
+    @pytest.mark.parametrize("method", ["my_method:SignDFA", SignDFA, SignDFA(), "dfa"])
+    def test_the_method_conforms(method):
+        check_method(method)  # some seconds on a CPU; raises ConformanceError, one line for every failed check
+
+`CHECKS` lists the checks, from the modules beside this one; the docstring of each says what it checks. They train
+networks of a few hundred weights on clouds of points, so they judge the wiring of a method and not its quality: a
+method that conforms has credits of the right shape and sign that depend on their arguments alone, survives checkpoints
+and interruptions bit by bit, and works with every option and architecture. The audit measures the rest.
+
+Two conventions matter. Everything that a credit depends on lives in the parameters and buffers of the state. Feedback
+that leads directly from the output error to a state has shape ``(d, C)`` or ``(C, d)``, or is a stack of those, so that
+the checks of sign can replace it by the head's own weight.
+
+Shapes: B batch, d width, L blocks, C classes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import torch
+
+from fa_audit.core.errors import AuditError
+from fa_audit.core.randomness import seeded
+from fa_audit.methods import METHODS
+from fa_audit.methods.method import Method
+from fa_audit.testing.credits import detached, determinism, direction, downhill, finite, purity, rows, shapes
+from fa_audit.testing.findings import ConformanceError, in_one_line
+from fa_audit.testing.registry import architectures, declarations, entry
+from fa_audit.testing.subject import Subject
+from fa_audit.testing.training import auxiliary, frozen, learns, moves, options, penalty, resume, saved
+from fa_audit.training.learner import load_method
+
+CHECKS: dict[str, Callable[[Subject], None]] = {
+    check.__name__: check
+    for check in (
+        declarations, shapes, detached, finite, determinism, purity, rows, direction, downhill, learns, moves, frozen,
+        options, penalty, auxiliary, saved, resume, architectures,
+    )
+}  # fmt: skip
+
+
+def check_method(method: str | type[Method] | Method) -> None:
+    """Run every check of `CHECKS` on a method; the process's random state stays as it is.
+
+    Args:
+        method: a registered name, ``package.module:ClassName``, a class whose constants all have defaults, or an
+            instance.
+
+    Raises:
+        ConformanceError: a check fails, or the method raises an exception in it; the other checks run all the same.
+        AuditError: there is no such method.
+    """
+    subject = Subject(*_instance_and_name(method))
+    with _one_thread():
+        failures = {name: error for name in CHECKS if (error := _failure(CHECKS[name], subject))}
+    if failures:
+        lines = [f"  {name}: {in_one_line(error, subject.method)}" for name, error in failures.items()]
+        title = f"{subject.name} fails {len(failures)} of {len(CHECKS)} conformance checks:"
+        raise ConformanceError("\n".join([title, *lines])) from next(iter(failures.values()))
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on one thread: tensors this small are slower on several."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _instance_and_name(method: str | type[Method] | Method) -> tuple[Method, str]:
+    try:
+        found = load_method(method) if isinstance(method, str) else method() if isinstance(method, type) else method
+    except TypeError as error:
+        raise AuditError(f"{method}: {error}. Give its constants defaults, or pass an instance.") from error
+    if not isinstance(found, Method):
+        raise AuditError(f"method: found {method!r}; expected a name, a Method class or an instance of one.")
+    name = entry(type(found))
+    return found, next((registered for registered, other in METHODS.items() if other == name), name)
+
+
+def _failure(check: Callable[[Subject], None], subject: Subject) -> Exception | None:
+    try:
+        with seeded(subject.seed):
+            check(subject)
+    except Exception as error:  # whatever a method does wrong is a finding of this check
+        return error
+    return None

@@ -1,0 +1,184 @@
+"""Checks of the credits themselves: shapes, purity, determinism, and the sign."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fa_audit.core.metrics import cosine
+from fa_audit.core.randomness import generator, seeded
+from fa_audit.networks.trace import Trace, keeping_statistics, reference, trace
+from fa_audit.testing.findings import differing, expect, expect_finite, expect_none, expect_same
+from fa_audit.testing.subject import CLASSES, HELD_OUT, WIDTH, Subject, credits_of, named
+from fa_audit.training.checkpoint import learner_tensors
+from fa_audit.training.learner import Learner, learn
+from fa_audit.training.loop import train
+
+GENTLE = {"epochs": 10, "lr": 2e-3}  # auxiliary nets learn to point, errors stay of order one
+SAME_ROW = 1e-4  # change of a credit, relative to the longest one, below which a sample did not matter
+LEAST_COSINE = 0.1
+SMALL_STEP = 1e-2  # relative to the norm of the weights
+
+
+def shapes(subject: Subject) -> None:
+    """Check for one credit ``(B, d)`` per block and one for the embedding, at any depth, skip and batch size."""
+    for changes in ({}, {"residual": False}, {"terminal_norm": False}, {"depth": 1}, {"shallow": True}):
+        learner = subject.build(**changes)
+        for count in (5, 1):
+            credits = credits_of(learner, *subject.batch(count))
+            found = [tuple(a.shape) for a in (*credits.blocks, credits.embedding)]
+            layers = len(learner.network.blocks)
+            expected = f"{layers} x ({count}, {WIDTH}) and ({count}, {WIDTH}) for the embedding"
+            advice = "return Credits(blocks, embedding) of rows as long as network.width"
+            expect(found == [(count, WIDTH)] * (layers + 1), f"{found} with {changes}", expected, advice)
+
+
+def detached(subject: Subject) -> None:
+    """Check that credits are detached, and that an objective is a scalar with a graph."""
+    credits = credits_of(subject.copy(), *subject.batch(5))
+    attached = [name for name, a in named(credits).items() if a.requires_grad]
+    expect_none(attached, "a graph behind the credits of {}", "none", "return credits.detach()")
+    if (objective := credits.objective) is not None:
+        found = f"an objective of shape {tuple(objective.shape)}, requires_grad={objective.requires_grad}"
+        scalar = objective.dim() == 0 and objective.requires_grad
+        expect(scalar, found, "a scalar with a graph", "return a mean over the batch, not detached")
+
+
+def finite(subject: Subject) -> None:
+    """Check for NaN and Inf in an untrained and in a trained network."""
+    for when, learner in (("untrained", subject.build()), ("trained", subject.copy())):
+        tensors = named(credits_of(learner, *subject.batch(20))) | learner_tensors(learner)
+        expect_finite(tensors, f"of the {when} learner")
+
+
+def determinism(subject: Subject) -> None:
+    """Check that credits and trainings are the same bits every time, whatever was drawn from global streams."""
+    learner, batch = subject.copy(), subject.batch(8)
+    with seeded(1):
+        first = {name: a.clone() for name, a in named(credits_of(learner, *batch)).items()}
+    with seeded(2):
+        second = named(credits_of(learner, *batch))
+    advice = "draw in init_state from its generator, in auxiliary_loss and update_state from `randomness`, nowhere else"
+    expect_same(first, second, "other credits of {} in a second call", advice)
+    with seeded(3):
+        again = train(subject.spec(), subject.data, method=subject.fresh())
+    both = map(learner_tensors, (subject.trained().learner, again.learner))
+    expect_same(*both, "other {} after a second training", advice)
+
+
+def purity(subject: Subject) -> None:
+    """Check that `credits` changes no parameter, buffer, gradient, mode, input or global random state."""
+    learner, (x, labels) = subject.copy(frozen_blocks=1), subject.batch(8)
+    learner.train_mode()
+    for parameter in [*learner.network.parameters(), *learner.state.parameters()]:
+        parameter.grad = torch.full_like(parameter, 0.5) if parameter.requires_grad else None
+    changed = changed_by_credits(learner, x, labels)
+    expect_none(changed, "credits changing {}", "nothing changed", "move it to update_state, or copy first")
+
+
+def changed_by_credits(learner: Learner, x: Tensor, labels: Tensor) -> list[str]:
+    run = trace(learner.network, x, local=not learner.method.end_to_end)
+    before = dict(_snapshot(learner, run, labels))
+    with keeping_statistics(learner.network):  # as the engine does
+        learner.method.credits(learner.network, run, labels, learner.state)
+    return differing(before, dict(_snapshot(learner, run, labels)))
+
+
+def _snapshot(learner: Learner, run: Trace, labels: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """Copy everything that `credits` can reach and must not change, by name."""
+    for part, root in (("network", learner.network), ("state", learner.state)):
+        for name, parameter in root.named_parameters():
+            yield f"{part}.{name}", parameter.detach().clone()
+            yield f"requires_grad of {part}.{name}", torch.tensor(parameter.requires_grad)
+            if parameter.grad is not None:
+                yield f"the gradient of {part}.{name}", parameter.grad.clone()
+        for name, buffer in root.named_buffers():
+            yield f"{part}.{name}", buffer.clone()
+        for name, module in root.named_modules():
+            yield f"the mode of {part}.{name}", torch.tensor(module.training)
+    for name, tensors in (("states", run.states), ("residuals", run.residuals), ("logits", (run.logits,))):
+        yield from ((f"trace.{name} {index}", tensor.detach().clone()) for index, tensor in enumerate(tensors))
+    yield "labels", labels.clone()
+    yield "the global random state", torch.get_rng_state()
+
+
+def rows(subject: Subject) -> None:
+    """Check that another image and label in row i change row i of every credit, and no other row."""
+    learner, (x, labels) = subject.copy(), subject.batch(12)
+    labels = (labels + 1) % CLASSES  # wrong ones: errors of order one
+    before = named(credits_of(learner, x[:6], labels[:6]))
+    for row in range(6):
+        index = [6 + row if other == row else other for other in range(6)]
+        own_label = torch.tensor([other == row for other in range(6)]).long()
+        after = named(credits_of(learner, x[index], (labels[:6] + own_label) % CLASSES))
+        for name, credit in before.items():
+            scale = torch.stack([credit, after[name]]).norm(dim=-1).max()
+            changed = ((after[name] - credit).norm(dim=-1) > SAME_ROW * scale).nonzero().flatten().tolist()
+            found = f"rows {changed} of the credit of {name} following sample {row}"
+            expect(changed == [row], found, f"row {row} alone", "compute every sample's credit from its own row")
+
+
+def direction(subject: Subject) -> None:
+    """Check the sign of the topmost credit: with true feedback it points along ``g_L``.
+
+    Random feedback cannot have a wrong sign, since -B is as good a draw as B; the head's own weight can. So after a
+    short training it replaces every direct feedback matrix in the state. The topmost credit is the last block's, or the
+    embedding's in a network without blocks.
+    """
+    for shallow in (False, True):
+        learner, batch = aligned(subject.copy(**GENTLE, shallow=shallow)), subject.batch(HELD_OUT)
+        name, credit = [*named(credits_of(learner, *batch)).items()][-1]
+        measured = cosine(credit, reference(learner.network, *batch).gradients[-1]).value
+        value = math.nan if measured is None else measured
+        expected = f"more than {LEAST_COSINE} with the head's weight as feedback"
+        advice = "credits are gradients of the loss, which training descends: check the sign"
+        found = f"a mean cosine of {value:.3f} between the credit of {name} and g_L"
+        expect(value > LEAST_COSINE, found, expected, advice)
+
+
+def downhill(subject: Subject) -> None:
+    """Check that a small step of the topmost part against its accumulated gradient lowers the batch's loss.
+
+    The state is prepared as for `direction`. Unlike that check it sees the sign of an objective.
+    """
+    for shallow in (False, True):
+        learner, (x, labels) = aligned(subject.copy(**GENTLE, shallow=shallow)), subject.batch(HELD_OUT)
+        part = [learner.network.embed, *learner.network.blocks][-1]
+        learn(learner, x, labels, generator(subject.seed, "method"))
+        steps = {p: p.grad.double() for p in part.parameters() if p.grad is not None}
+        expect(bool(steps), "no gradient on the topmost part", "one", "return a credit for every block")
+        before = _loss(learner, x, labels)
+        _step(steps)
+        after = _loss(learner, x, labels)
+        found, advice = f"a loss that goes from {before:.6f} to {after:.6f}", "credits and objectives are descended"
+        expect(after < before, found, "a lower one after a small step", f"{advice}: check the sign")
+
+
+def aligned(learner: Learner) -> Learner:
+    """Replace every feedback matrix ``(d, C)`` or ``(C, d)`` by the head's weight; returns the learner."""
+    shape = (learner.network.classes, learner.network.width)
+    weight = next(p.detach() for p in learner.network.head.parameters() if p.shape == shape)
+    with torch.no_grad():
+        for tensor in [*learner.state.parameters(), *learner.state.buffers()]:
+            for true in (weight, weight.T):
+                if tensor.shape[-2:] == true.shape:
+                    tensor.copy_(true.expand_as(tensor))
+    return learner
+
+
+@torch.no_grad()
+def _step(slopes: dict[nn.Parameter, Tensor]) -> None:
+    """Move parameters against their gradients, by a small part of their common norm."""
+    size, slope = (torch.cat([t.flatten() for t in tensors]).norm() for tensors in (slopes, slopes.values()))
+    for parameter in slopes:
+        parameter.sub_(SMALL_STEP * size / slope * slopes[parameter])
+
+
+@torch.no_grad()
+def _loss(learner: Learner, x: Tensor, labels: Tensor) -> float:
+    """Return the cross-entropy in float64, which resolves small steps."""
+    return F.cross_entropy(learner.network.double()(x.double()), labels).item()

@@ -1,0 +1,103 @@
+"""The method under test, and the small networks, data and trainings that several checks look at."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fa_audit.core.randomness import generator
+from fa_audit.data.dataset import Dataset, evaluation_batches
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.methods.method import Credits, Method
+from fa_audit.networks.trace import trace
+from fa_audit.training.checkpoint import learner_tensors, load_learner_tensors
+from fa_audit.training.learner import Learner, build
+from fa_audit.training.loop import Trained, train
+
+WIDTH, DEPTH, CLASSES = 13, 3, 6  # no two alike, and no hidden layer of a bridge: shapes tell feedback from the rest
+OPTIONS = {"depth": DEPTH, "residual": True, "terminal_norm": True, "width": WIDTH}
+SAMPLES, HELD_OUT = 97, 60  # the last minibatch of 16 holds a single sample
+COMMON = {"epochs": 2, "batch_size": 16, "lr": 2e-2, "weight_decay": 0.0}  # decay would move what no gradient reaches
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A method under test and the trainings of it that several checks look at.
+
+    Attributes:
+        method: its constants; every learner gets an instance of its own.
+        name: its registered name, or ``package.module:ClassName``.
+        seed: of data, networks and trainings.
+        runs: the trainings so far.
+    """
+
+    method: Method
+    name: str
+    seed: int = 0
+    runs: dict[Any, Trained] = field(default_factory=dict)
+
+    @cached_property
+    def data(self) -> Dataset:
+        """Return the clouds that the trainings learn."""
+        return clouds(self.seed, (1, 8, 8), SAMPLES, HELD_OUT)
+
+    def fresh(self) -> Method:
+        """Return a new instance with the same constants and nothing else."""
+        return copy.deepcopy(replace(self.method))
+
+    def spec(self, **changes: Any) -> RunSpec:
+        """Return a small specification; `changes` are its fields and options of the network."""
+        options = {name: changes.pop(name, value) for name, value in OPTIONS.items()}
+        values = {"dataset": self.data.name, "architecture": "resmlp", "method": self.name, "seed": self.seed}
+        return RunSpec(**{**values, "architecture_options": tuple(options.items()), **COMMON, **changes})
+
+    def build(self, **changes: Any) -> Learner:
+        """Build an untrained learner."""
+        return build(self.spec(**changes), self.data.image_shape, CLASSES, self.fresh())
+
+    def trained(self, **changes: Any) -> Trained:
+        """Train once per specification; the result is shared between checks, so do not change it."""
+        key = tuple(sorted(changes.items()))
+        if key not in self.runs:
+            self.runs[key] = train(self.spec(**changes), self.data, method=self.fresh())
+        return self.runs[key]
+
+    def copy(self, **changes: Any) -> Learner:
+        """Return a copy of a trained learner that may be changed."""
+        learner = self.build(**changes)
+        load_learner_tensors(learner, learner_tensors(self.trained(**changes).learner))
+        return learner
+
+    def batch(self, count: int) -> tuple[Tensor, Tensor]:
+        """Return the first `count` test images, normalised, and their labels."""
+        x, labels = evaluation_batches(self.data)[0]
+        return x[:count], labels[:count]
+
+
+def clouds(seed: int, shape: tuple[int, int, int], train_count: int, test_count: int) -> Dataset:
+    """Draw one Gaussian cloud per class, linearly separable, as uint8 images of `shape`."""
+    randomness = generator(seed, "clouds")
+    labels = torch.arange(train_count + test_count) % CLASSES
+    centres = 128 + 40 * torch.randn(CLASSES, *shape, generator=randomness)
+    images = centres[labels] + 20 * torch.randn(len(labels), *shape, generator=randomness)
+    images = images.round().clamp(0, 255).to(torch.uint8)
+    arrays = [part for whole in (images, labels) for part in whole.split([train_count, test_count])]
+    names = ("train_images", "test_images", "train_labels", "test_labels")
+    channels = {"mean": (0.5,) * shape[0], "std": (0.25,) * shape[0]}
+    how = {"name": "clouds", "classes": CLASSES, "scale": 255, "padding": 0, "flip": False}
+    return Dataset(**dict(zip(names, arrays, strict=True)), **channels, **how)
+
+
+def credits_of(learner: Learner, x: Tensor, labels: Tensor) -> Credits:
+    run = trace(learner.network, x, local=not learner.method.end_to_end)
+    return learner.method.credits(learner.network, run, labels, learner.state)
+
+
+def named(credits: Credits) -> dict[str, Tensor]:
+    """Name the credits, bottom to top."""
+    return {"embedding": credits.embedding} | {f"block {layer}": a for layer, a in enumerate(credits.blocks)}

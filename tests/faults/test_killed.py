@@ -1,0 +1,65 @@
+"""A training killed at any moment continues with the same command and ends with the bits of an undisturbed one."""
+
+import os
+import shutil
+import signal
+import time
+
+import pytest
+from harness import at_random
+
+pytestmark = pytest.mark.faults
+RUNS = ("dfa+penalty1e-2", "kolen_pollack", "state_bridge", "fa+random_targets")
+
+
+@pytest.mark.parametrize("moment", at_random(2, "kill"))
+@pytest.mark.parametrize("run", RUNS)
+def test_killed_at_any_moment(disturbed, tmp_path, run, moment):
+    disturbed.kill(tmp_path, signal.SIGKILL, moment, run)
+    disturbed.rerun_to_the_same_bits(tmp_path, run)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_killed_again_and_again(disturbed, tmp_path, how):
+    for moment in at_random(3, "again", int(how)):
+        disturbed.kill(tmp_path, how, moment)
+    disturbed.rerun_to_the_same_bits(tmp_path)
+
+
+@pytest.mark.parametrize("step", range(2, 44, 3))
+def test_killed_before_a_change_of_the_file_system(disturbed, tmp_path, step):
+    """Three epochs make about 45 changes: of the lock, of each state, of the results."""
+    status, said = disturbed.train(tmp_path, epochs=3, die_at=step)
+    assert status == -signal.SIGKILL, said
+    disturbed.rerun_to_the_same_bits(tmp_path, epochs=3)
+
+
+@pytest.mark.parametrize("size", [1, 700, 5000, 13000])
+def test_killed_with_some_bytes_of_a_file_written(disturbed, tmp_path, size):
+    status, said = disturbed.train(tmp_path, die_when_larger=size)
+    assert status == -signal.SIGXFSZ, said
+    assert [path for path in tmp_path.glob("*.part*") if path.stat().st_size == size]
+    disturbed.rerun_to_the_same_bits(tmp_path)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_second_training_of_the_same_run_waits_and_takes_over(disturbed, tmp_path, killed):
+    first = disturbed.start(tmp_path)
+    time.sleep(0.4 * disturbed.undisturbed()[1])
+    second = disturbed.start(tmp_path)
+    if killed:
+        os.kill(first, signal.SIGKILL)
+    statuses = [disturbed.server.wait(process)[0] for process in (first, second)]
+    assert statuses[1] == 0 and (killed or statuses[0] == 0)
+    disturbed.check_same(tmp_path)
+
+
+@pytest.mark.parametrize("name", [".net.resume", "net.safetensors"])
+def test_times_of_files_do_not_matter(disturbed, tmp_path, name):
+    if name == "net.safetensors":
+        shutil.copytree(disturbed.undisturbed()[0], tmp_path, dirs_exist_ok=True)
+    else:
+        disturbed.train(tmp_path, die_at=45)
+    tomorrow = time.time() + 86400
+    os.utime(tmp_path / name, (tomorrow, tomorrow))
+    disturbed.rerun_to_the_same_bits(tmp_path)

@@ -1,0 +1,331 @@
+"""External networks of the reference contract: the audit must see their own gradients, and name violations."""
+
+import copy
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fa_audit import diagnose
+from fa_audit.core.errors import AuditError
+
+CLASSES, WIDTH, DEPTH, BATCH = 3, 8, 3, 11
+NAN, INF = float("nan"), float("inf")
+
+
+# --- external networks: what a block computes, how a network starts, and how it ends ---------------------------------
+
+
+class Dense(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Dropout(0.3))
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ln, self.mix = nn.LayerNorm(WIDTH), nn.MultiheadAttention(WIDTH, 2, batch_first=True)
+
+    def forward(self, h):
+        z = self.ln(h)
+        return self.mix(z, z, z, need_weights=False)[0]
+
+
+class Conv(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Conv2d(WIDTH, WIDTH, 3, padding=1), nn.BatchNorm2d(WIDTH), nn.ReLU())
+
+
+class Skipping(nn.Module):
+    """A block that adds its own input."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, h):
+        return h + self.inner(h)
+
+
+class External(nn.Module):
+    """The contract's forward pass; a kind says how it starts and ends."""
+
+    def __init__(self, kind, own_skip=False):
+        super().__init__()
+        self.kind, self.own_skip = kind, own_skip
+        inner = [kind.part() for _ in range(DEPTH)]
+        self.blocks = nn.ModuleList(map(Skipping, inner) if own_skip else inner)
+        for name, make in kind.modules.items():
+            setattr(self, name, make())
+        if kind.part is Attention:
+            self.cls, self.pos = nn.Parameter(torch.randn(1, 1, WIDTH)), nn.Parameter(torch.randn(1, 5, WIDTH))
+
+    def forward(self, x, return_hidden=False):
+        hidden = [self.kind.start(self, x)]
+        for block in self.blocks:
+            out = block(hidden[-1])
+            hidden.append(out if self.own_skip else hidden[-1] + out)
+        logits = self.kind.finish(self, hidden[-1])
+        return (logits, hidden) if return_hidden else logits
+
+
+def patches(model, x):
+    return model.patch_embed(x).flatten(2).transpose(1, 2)
+
+
+def cls_and_patches(model, x):
+    return torch.cat([model.cls.expand(len(x), -1, -1), patches(model, x)], dim=1) + model.pos
+
+
+def spatial(h):
+    return h.mean(dim=(2, 3))
+
+
+def kind_of(part, shape, start, finish, reads="", **modules):
+    return SimpleNamespace(part=part, shape=shape, start=start, finish=finish, reads=reads, modules=modules)
+
+
+LN = lambda: nn.LayerNorm(WIDTH)  # noqa: E731
+HEAD = lambda: nn.Linear(WIDTH, CLASSES)  # noqa: E731
+EMBED = {"embed": lambda: nn.Linear(6, WIDTH)}
+PATCH = {"patch_embed": lambda: nn.Conv2d(2, WIDTH, 2, stride=2), "norm": LN, "head": HEAD}
+CONV = {"embed": lambda: nn.Conv2d(2, WIDTH, 3, padding=1)}
+KINDS = {
+    "out_ln": kind_of(Dense, (6,), lambda m, x: m.embed(x), lambda m, h: m.out_head(m.out_ln(h)),
+                      out_ln=LN, out_head=HEAD, **EMBED),
+    "norm": kind_of(Dense, (6,), lambda m, x: m.embed(x), lambda m, h: m.head(m.norm(h)), norm=LN, head=HEAD, **EMBED),
+    "no norm": kind_of(Dense, (6,), lambda m, x: m.embed(x), lambda m, h: m.out_head(h), out_head=HEAD, **EMBED),
+    "norm of the start": kind_of(Dense, (6,), lambda m, x: 3 * m.norm(m.embed(x)), lambda m, h: m.head(h),
+                                 norm=LN, head=HEAD, **EMBED),
+    "flattens": kind_of(Dense, (1, 2, 3), lambda m, x: m.embed(x.flatten(1)), lambda m, h: m.out_head(m.out_ln(h)),
+                        out_ln=LN, out_head=HEAD, **EMBED),
+    "cls": kind_of(Attention, (2, 4, 4), cls_and_patches, lambda m, h: m.head(m.norm(h)[:, 0]), **PATCH),
+    "token mean": kind_of(Attention, (2, 4, 4), lambda m, x: patches(m, x) + m.pos[:, 1:],
+                          lambda m, h: m.head(m.norm(h).mean(dim=1)), "tokens", **PATCH),
+    "norm of token mean": kind_of(Attention, (2, 4, 4), lambda m, x: patches(m, x) + m.pos[:, 1:],
+                                  lambda m, h: m.head(m.norm(h.mean(dim=1))), "tokens", **PATCH),
+    "maps": kind_of(Conv, (2, 3, 4), lambda m, x: m.embed(x), lambda m, h: m.head(spatial(h)), head=HEAD, **CONV),
+    "flattened maps": kind_of(Conv, (2, 3, 4), lambda m, x: m.embed(x), lambda m, h: m.head(h.flatten(1)),
+                              head=lambda: nn.Linear(12 * WIDTH, CLASSES), **CONV),
+}  # fmt: skip
+
+
+def external(name, own_skip=False, base=External):
+    with torch.random.fork_rng():
+        torch.manual_seed(31)
+        model = base(KINDS[name], own_skip)
+        for buffer in model.buffers():
+            if buffer.is_floating_point():
+                buffer.uniform_(0.5, 1.5)
+    return model
+
+
+def samples(name, batches=1):
+    randomness = torch.Generator().manual_seed(32)
+    return [
+        (torch.randn(BATCH, *KINDS[name].shape, generator=randomness),
+         torch.randint(CLASSES, (BATCH,), generator=randomness))
+        for _ in range(batches)
+    ]  # fmt: skip
+
+
+# --- truth: autograd on the model's own forward pass -----------------------------------------------------------------
+
+
+def vector(kind, h, mean):
+    """The vector of a state, or with a sum in place of the mean the gradient by it."""
+    if h.dim() == 4:
+        return mean(h, (2, 3))
+    return h if h.dim() == 2 else mean(h, 1) if kind.reads == "tokens" else h[:, 0]
+
+
+def truth(model, x, labels):
+    logits, hidden = copy.deepcopy(model).eval()(x, return_hidden=True)
+    gradients = torch.autograd.grad(F.cross_entropy(logits, labels), hidden)
+    norms = [vector(model.kind, h, torch.mean).norm(dim=1).median().item() for h in hidden]
+    return norms, [vector(model.kind, g, torch.sum).norm(dim=1).median().item() for g in gradients]
+
+
+def snapshot(model):
+    tensors = {name: value.tolist() for name, value in model.state_dict().items()}
+    tensors |= {f"grad of {name}": p.grad.tolist() for name, p in model.named_parameters() if p.grad is not None}
+    return tensors, {name: m.training for name, m in model.named_modules()}, torch.get_rng_state().tolist()
+
+
+@pytest.mark.parametrize("own_skip", [False, True])
+@pytest.mark.parametrize("name", KINDS)
+def test_the_audit_sees_the_models_own_gradients_and_leaves_it_alone(name, own_skip):
+    model, batches = external(name, own_skip), samples(name, 3)
+    with torch.random.fork_rng():
+        model(batches[0][0]).sum().backward()
+    model.train()
+    model.blocks[0].eval()
+    norms, gradients = truth(model, *batches[0])
+    before = snapshot(model)
+    report = diagnose(model, batches, headline_acc=None)
+    assert report.residual_norms == pytest.approx(norms, rel=1e-5)
+    assert report.bp_grad_norms == pytest.approx(gradients, rel=1e-4)
+    assert snapshot(model) == before
+    model.requires_grad_(False)
+    with torch.no_grad():
+        assert diagnose(model, batches, headline_acc=None).bp_grad_norms == report.bp_grad_norms
+
+
+def test_the_gradient_of_a_spatial_mean_is_the_sum_over_positions():
+    """Moving the mean by delta moves the loss by <sum of gradients, delta>: a finite difference says so."""
+    model, (x, labels) = external("maps").double().eval(), samples("maps")[0]
+    top = model(x.double(), return_hidden=True)[1][-1]
+    direction = torch.randn(BATCH, WIDTH, 1, 1, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    (g,) = torch.autograd.grad(F.cross_entropy(model.head(spatial(top)), labels), top)
+    up, down = (F.cross_entropy(model.head(spatial(top + s * direction)), labels).item() for s in (1e-5, -1e-5))
+    assert (up - down) / 2e-5 == pytest.approx((g * direction).sum().item(), rel=1e-6)
+    report = diagnose(model, [(x.double(), labels)], None)
+    assert report.bp_grad_norms[-1] == pytest.approx(g.sum(dim=(2, 3)).norm(dim=1).median().item(), rel=1e-10)
+
+
+class Widening(nn.Module):
+    """Blocks that follow each other without a skip and change the width; the first works in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Linear(4, 5), nn.Linear(9, 3)
+        self.blocks = nn.ModuleList([nn.Sequential(nn.ReLU(inplace=True), nn.Linear(5, 7)), nn.Linear(7, 9)])
+
+    def forward(self, x, return_hidden=False):
+        states = [self.embed(x)]
+        for block in self.blocks:
+            states.append(block(states[-1].clone()))
+        return (self.head(states[-1]), states) if return_hidden else self.head(states[-1])
+
+
+def test_blocks_that_change_the_width_and_work_in_place_are_audited():
+    model, x, y = Widening(), torch.randn(8, 4), torch.randint(3, (8,))
+    logits, states = model(x, return_hidden=True)
+    gradients = torch.autograd.grad(F.cross_entropy(logits, y), states)
+    expected = [torch.linalg.vector_norm(g.double(), dim=-1).median().item() for g in gradients]
+    assert diagnose(model, [(x, y)], 0.5).bp_grad_norms == pytest.approx(expected, rel=1e-6)
+
+
+# --- violations ----------------------------------------------------------------------------------------------------
+
+
+def without(name):
+    def remove(model):
+        delattr(model, name)
+
+    return remove
+
+
+def forward(function):
+    """Replace a model's forward by ``function(logits, hidden, return_hidden)``."""
+
+    def replace(model):
+        own = model.forward
+
+        def forward(x, return_hidden=False):
+            return function(*own(x, return_hidden=True), return_hidden)
+
+        model.forward = forward
+
+    return replace
+
+
+VIOLATIONS = {
+    "no blocks": (without("blocks"), "expected an nn.ModuleList 'blocks'; found children: out_ln, out_head, embed"),
+    "a state short": (
+        forward(lambda y, h, r: (y, h[1:]) if r else y),
+        "found 3 hidden states for 3 blocks; expected 4",
+    ),
+    "logits alone": (forward(lambda y, h, r: y), "must return (logits, [h_0..h_L])"),
+    "no states": (forward(lambda y, h, r: (y, None)), "must return (logits, [h_0..h_L])"),
+    "other states": (forward(lambda y, h, r: (y, [*h[:2], 0.5 * h[2], h[3]])), "reproduces the model's logits"),
+    "a temperature": (forward(lambda y, h, r: (2 * y, h) if r else 2 * y), "reproduces the model's logits"),
+    "no head": (without("out_head"), "no head found"),
+}
+
+
+@pytest.mark.parametrize("case", VIOLATIONS)
+def test_violations_of_the_contract_are_named(case):
+    model, (violate, found) = external("out_ln"), VIOLATIONS[case]
+    if case == "no head":
+        model.kind = SimpleNamespace(**vars(model.kind) | {"finish": lambda m, h: h[:, :CLASSES]})
+    violate(model)
+    modes = {name: module.training for name, module in model.named_modules()}
+    with pytest.raises(AuditError) as caught:
+        diagnose(model, samples("out_ln"), None)
+    assert found in str(caught.value) and "External" in str(caught.value)
+    assert {name: module.training for name, module in model.named_modules()} == modes
+
+
+# --- NaN and infinities --------------------------------------------------------------------------------------------
+
+
+ENDS = {"no norm": ("embed", "out_head"), "cls": ("patch_embed", "head"), "flattened maps": ("embed", "head")}
+
+
+@pytest.mark.parametrize("value", [NAN, INF])
+@pytest.mark.parametrize("where", ["start", "last block", "end", "first batch", "third batch"])
+@pytest.mark.parametrize("name", ENDS)
+def test_what_is_not_finite_fails_and_does_not_crash(name, where, value):
+    model, batches = external(name), samples(name, 3)
+    if "batch" in where:
+        batches[0 if "first" in where else 2][0][4].fill_(value)
+    else:
+        start, end = ENDS[name]
+        part = {"start": start, "last block": f"blocks.{DEPTH - 1}", "end": end}[where]
+        for parameter in model.get_submodule(part).parameters():
+            parameter.data.view(-1)[0] = value
+    report = diagnose(model, batches, 0.9, 0.1)
+    assert not report.evidence.finite and "non-finite" in report.flags
+    assert report.three_check_verdict.startswith("FAIL(") and "non-finite" in report.three_check_verdict
+    assert report.verdict.startswith("needs walk-back (") and "non-finite" in report.verdict
+
+
+def test_states_that_overflow_and_nan_in_a_token_that_nothing_reads_are_flags():
+    overflowing, unread = external("no norm"), external("cls")
+    overflowing.embed.weight.data.mul_(1e38)
+    unread.blocks = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(DEPTH))  # tokens do not mix
+    assert diagnose(unread, samples("cls"), 0.9, 0.1).evidence.finite
+    unread.pos.data[0, -1] = NAN
+    for model, name in ((overflowing, "no norm"), (unread, "cls")):
+        assert "non-finite" in diagnose(model, samples(name), 0.9, 0.1).flags
+
+
+# --- batches and accuracies ------------------------------------------------------------------------------------------
+
+X, Y = torch.randn(4, 6), torch.zeros(4, dtype=torch.int64)
+NO_BATCHES = {
+    "float labels": (X, torch.rand(4)),
+    "label too large": (X, torch.tensor([0, 1, 2, 3])),
+    "negative label": (X, torch.tensor([0, 1, 2, -1])),
+    "column": (X, Y[:, None]),
+    "count": (X, Y[:3]),
+    "triple": (X, Y, 1),
+    "tensor": X,
+    "None": None,
+    "empty": (X[:0], Y[:0]),
+}
+
+
+@pytest.mark.parametrize("case", NO_BATCHES)
+def test_batches_that_are_no_labelled_inputs_are_refused(case):
+    with pytest.raises(AuditError, match="eval_batches: found"):
+        diagnose(external("out_ln"), [NO_BATCHES[case]], 0.5)
+
+
+def test_accuracies_of_any_numeric_type_become_plain_numbers():
+    report = diagnose(external("out_ln"), samples("out_ln"), torch.tensor(0.75), np.float32(0.5))
+    assert json.loads(json.dumps(report.to_dict()))["checks"]["depth"]["value"] == 0.25
+    with pytest.raises(AuditError, match="fraction between 0 and 1"):
+        diagnose(external("out_ln"), samples("out_ln"), "high")
+
+
+def test_a_data_loader_does_not_move_the_global_random_stream():
+    data = torch.utils.data.TensorDataset(X, Y)
+    model, before = external("out_ln"), torch.get_rng_state()
+    diagnose(model, torch.utils.data.DataLoader(data, batch_size=2, shuffle=True), 0.5)
+    assert torch.equal(torch.get_rng_state(), before)
