@@ -7,11 +7,8 @@ import pytest
 
 MODULES = [
     "audit.diagnose", "core.errors", "core.metrics", "core.thresholds", "experiments.config_file", "experiments.grid",
-<<<<<<< HEAD
-    "experiments.paths", "experiments.plan", "experiments.spec", "networks.contract", "results.verdict_summary",
-=======
-    "experiments.paths", "experiments.spec", "networks.contract", "results.statistics",
->>>>>>> rooms
+    "experiments.paths", "experiments.plan", "experiments.spec", "networks.contract", "results.statistics",
+    "results.verdict_summary",
 ]  # fmt: skip
 
 

@@ -108,6 +108,7 @@ def test_a_failed_group_names_each_of_its_jobs(tmp_path):
 def test_a_dry_run_counts_jobs_and_reasons_and_ends_with_the_table():
     terminal = Terminal(dryrun=True)
     assert terminal.log("TABLE", fa_audit="table") == ""
+    terminal.plan(train_network=4)
     for job, reason in enumerate(
         ("Missing output files: a, b; Input files updated by another job: c", "Missing output files: d",
          "Params have changed since last execution: before; After", "Input files updated by another job: e")

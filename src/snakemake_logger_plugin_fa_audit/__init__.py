@@ -81,6 +81,7 @@ class LogHandler(LogHandlerBase):
         match event:
             case LogEvent.RUN_INFO:
                 self.progress.plan(record.stats, record.created)
+                self.summary.plan(record.stats)
             case LogEvent.JOB_INFO if self.common_settings.dryrun:
                 self.summary.add(record.rule_name, record.reason)
             case LogEvent.JOB_INFO if record.output:  # a target has none
