@@ -72,7 +72,7 @@ def generated_grid(runs: int) -> dict[str, Any]:
 
 def dry_run(name: str, folder: Path, *arguments: str) -> Measured:
     """Measure one dry run that prints the numbers of jobs and not every job."""
-    command = [sys.executable, "-m", "snakemake", "-n", "--quiet", "rules", "--cores", "1", *arguments]
+    command = [sys.executable, "-m", "snakemake", "-n", "--quiet", "rules", "--logger-fa-audit-plain", *arguments]
     with tempfile.TemporaryFile("w+") as said:
         start = time.perf_counter()
         process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=subprocess.STDOUT)
