@@ -1,4 +1,4 @@
-"""The `>>>` examples of public functions print what they say, and the scripts in examples/ run."""
+"""The `>>>` examples in docstrings print what they say, and the scripts in examples/ run."""
 
 import doctest
 import subprocess
@@ -10,7 +10,8 @@ from projects import ROOT
 
 MODULES = [
     "audit.diagnose", "core.errors", "core.metrics", "core.thresholds", "experiments.config_file", "experiments.grid",
-    "experiments.paths", "experiments.spec", "networks.contract", "results.statistics",
+    "experiments.paths", "experiments.plan", "experiments.spec", "networks.contract", "results.statistics",
+    "results.verdict_summary",
 ]  # fmt: skip
 
 
