@@ -146,7 +146,7 @@ def test_why_a_job_computes_on_the_cpu_is_told_in_the_log(start, cards, gpu, why
 TINY = {"settings": {"tiny": {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1], "runs": ["bp"]}}}
 NO_PROFILE = ["--workflow-profile", "none", "--cores", "1", "--nolock"]
 DATA = "results/data/digits.safetensors"
-CALL = ["--touch", "--force", "--configfile", "tiny.yaml", DATA]
+CALL = [DATA, "--touch", "--force", "--configfile", "tiny.yaml"]
 STARTS = [  # what CUDA shows of two GPUs, options, and words of the refusal, or of the start
     ("0", ["--resources", "other=1"], "no limit of GPU jobs", "Add --resources gpu=1"),
     ("0,GPU-1", NO_PROFILE, "no limit of GPU jobs", "Add --resources gpu=2"),

@@ -124,7 +124,7 @@ PLANS = {
     "a monitor": (
         configured("monitor", "stop_on", value=["D1"]),
         (),
-        {"train_network": 14},
+        {"train_network": 13},
         {"share_run", "collect_baseline", "audit_network", *AFTER_AUDITS},
     ),
     "a changed audit": (
@@ -149,12 +149,12 @@ PLANS = {
         lambda folder: shutil.rmtree(folder / "results"),
         ("results/figures/verdict_matrix.pdf",),
         {"draw_figure": ["figure=verdict_matrix"], "train_network": 29},
-        {"prepare_data", "audit_network", "collect_baseline", "tidy_setting"},
+        {"share_run", "prepare_data", "audit_network", "collect_baseline", "tidy_setting"},
     ),
     "a copied run in a fresh folder": (
         lambda folder: shutil.rmtree(folder / "results"),
-        ("results/checkpoints/depths_depth2/bp+frozen/seed1.json",),
-        {"train_network": runs("resmlp", "bp+frozen"), "share_run": ["twin=depths_depth2/bp+frozen/seed1"]},
+        ("results/checkpoints/resmlp/bp+frozen/seed1.json",),
+        {"train_network": runs("depths_depth2", "bp+frozen"), "share_run": ["twin=resmlp/bp+frozen/seed1"]},
         {"prepare_data"},
     ),
 }
