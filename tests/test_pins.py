@@ -1,4 +1,4 @@
-"""constraints.txt, envs/fa-audit.yaml, pyproject.toml and the .venv that bootstrap made name the same versions."""
+"""constraints.txt, envs/fa-audit.yaml, pyproject.toml and the .venv that make filled name the same versions."""
 
 import sys
 import tomllib
