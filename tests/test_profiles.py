@@ -16,7 +16,7 @@ def profile(name):
 
 
 def test_slurm_repeats_what_default_says_of_staleness_and_failures():
-    """A workflow profile replaces profiles/default: nothing is merged. The executor's messages need Snakemake's logger."""
+    """A workflow profile replaces profiles/default: nothing is merged. Its executor needs Snakemake's logger."""
     other = ("cores", "resources", "logger")
     here = {key: value for key, value in profile("default").items() if key not in other}
     assert {key: profile("slurm").get(key) for key in here} == here
