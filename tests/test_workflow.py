@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from browser import CHROMIUM, DRIVER, browser
 from projects import EVERYTHING, ROOT, checkpoints, command, copy_sources, plan_of, snakemake, write_config
 
 from fa_audit.core.code import code_files
@@ -164,16 +163,6 @@ def test_the_report_holds_every_artefact_and_begins_with_the_scorecard(report):
     assert "1 Scorecard" in page and "Every number that the paper published" in page
 
 
-@pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver on the PATH")
-def test_the_report_shows_its_figures(report, tmp_path):
-    with browser(tmp_path / "profile") as chromium:
-        chromium.open(next(report.rglob("report.html")))
-        chromium.wait_for("return document.body.innerText.includes('audits every one of them')")
-        chromium.click("2 Figures")
-        chromium.wait_for("return document.body.innerText.includes('audit_overview')")
-        assert chromium.errors() == []
-
-
 def arrows(text):
     """The edges of a mermaid graph, by the names of its nodes."""
     names = dict(re.findall(r"(id\d+)\[(\w+)\]", text))
@@ -193,7 +182,7 @@ def test_planning_the_paper_imports_no_torch(tmp_path):
     folder = copy_sources(tmp_path / "project")
     (tmp_path / "poison").mkdir()
     (tmp_path / "poison/torch.py").write_text("raise ImportError('torch was imported while planning')\n")
-    done = snakemake(folder, "-n", config=None, PYTHONPATH=str(tmp_path / "poison"))
+    done = snakemake(folder, "-n", config=None, PYTHONPATH=f"{tmp_path}/poison:{os.environ.get('PYTHONPATH', '')}")
     assert done.returncode == 0, done.stdout[-2000:]
     assert len(plan_of(done.stdout)["train_network"]) > 500
 
