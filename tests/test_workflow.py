@@ -26,6 +26,7 @@ from fa_audit.networks import ARCHITECTURES
 from fa_audit.results.figures import FIGURES
 from fa_audit.results.tables import TABLES
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FIGURE_FILES = [f"results/figures/{name}.{ending}" for name in [*FIGURES, "scorecard"] for ending in ("pdf", "png")]
 TABLE_FILES = [f"results/tables/{name}.{ending}" for name in TABLES for ending in ("csv", "md", "tex", "html")]
 ARTEFACTS = [*FIGURE_FILES, *TABLE_FILES, *(f"results/scorecard.{ending}" for ending in ("csv", "md", "html"))]
@@ -161,6 +162,14 @@ def test_the_report_holds_every_artefact_and_begins_with_the_scorecard(report):
     assert {Path(path).name for path in [*ARTEFACTS, "MANIFEST.json"]} <= names
     page = next(report.rglob("report.html")).read_text()
     assert "1 Scorecard" in page and "Every number that the paper published" in page
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="needs chromium on the PATH")
+def test_the_report_opens_in_a_browser(report, tmp_path):
+    (page,) = report.rglob("report.html")
+    options = ["--headless", "--no-sandbox", "--virtual-time-budget=20000", f"--user-data-dir={tmp_path}", "--dump-dom"]
+    done = subprocess.run([CHROMIUM, *options, page.as_uri()], capture_output=True, text=True, timeout=120)
+    assert "audits every one of them" in " ".join(done.stdout.split()) and "2 Figures" in done.stdout, done.stderr
 
 
 def arrows(text):
