@@ -133,8 +133,10 @@ SHARED = ("dataset", "architecture", "architecture_options", "epochs", "batch_si
 
 PRINTABLE = r"^(?:[^\p{C}\p{Z}]| )*$"
 Text = Annotated[str, Field(pattern=PRINTABLE, description="printable text")]
-Size = Annotated[int, Field(le=LARGEST_OPTION)]
-Option = Annotated[Size | float | bool | Text, Field(description=f"a number <= {LARGEST_OPTION}, text, true or false")]
+Option = Annotated[
+    Annotated[int, Field(le=LARGEST_OPTION)] | Annotated[float, Field(le=LARGEST_OPTION)] | bool | Text,
+    Field(description=f"a number <= {LARGEST_OPTION}, text, true or false"),
+]
 Seed = Annotated[int, Field(ge=0, le=LARGEST, description=f"an integer 0..{LARGEST}")]
 Positive = Annotated[int, Field(ge=1, le=LARGEST, description=f"an integer 1..{LARGEST}")]
 NonNegative = Annotated[float, Field(ge=0, description="a finite number >= 0")]
