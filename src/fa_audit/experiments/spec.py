@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -74,6 +75,7 @@ def short_number(value: float) -> str:
     return f"{digits}e{int(exponent)}"
 
 
+@lru_cache(maxsize=4096)
 def parse_run(text: str, *, where: str = "run") -> Run:
     """Read a run name; the inverse of ``str(run)``, and tolerant of other spellings of a number.
 
