@@ -67,7 +67,7 @@ def test_a_baseline_must_be_the_method_s_own_and_of_the_cell(folder, capsys, cha
     assert audit(folder, "--frozen", sidecar(folder, "other.json", **changes)) == 1
     said = capsys.readouterr().err
     assert words in said and said.endswith(
-        "Expected dfa+frozen in the cell of the audited network. Give its file, or train it.\n"
+        "Expected dfa+frozen with the network, data, budget and seed of the audited one. Give its file, or train it.\n"
     )
 
 

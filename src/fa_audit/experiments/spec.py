@@ -145,8 +145,8 @@ NonNegative = Annotated[float, Field(ge=0, description="a finite number >= 0")]
 Flag = Annotated[bool, Field(description="true or false")]
 
 
-class SpecFile(Strict, json_schema_extra={"description": "the specification of a run"}):
-    """A run's specification as JSON holds it; see `RunSpec`."""
+class SpecFile(Strict):
+    """the specification of a run"""
 
     dataset: Text
     architecture: Text
