@@ -31,6 +31,12 @@ def markers(ax, label):
     )
 
 
+def everything(figure):
+    """The data of every line and every text, for comparisons of whole figures."""
+    lines = [(line.get_label(), line.get_xydata().tolist()) for ax in figure.axes for line in ax.lines]
+    return str(lines), [text.get_text() for text in figure.findobj(Text)]
+
+
 def legend_of(figure):
     """The entries of the only legend."""
     (legend,) = figure.legends
@@ -46,7 +52,7 @@ def texts(figure):
     """Every visible, non-empty text with its box in pixels; the tick labels within the limits only."""
     with style.context():
         renderer = FigureCanvasAgg(figure).get_renderer()
-        figure.draw(renderer)
+        figure.draw_without_rendering()
         found = figure.findobj(lambda artist: isinstance(artist, Text) and artist.get_visible() and artist.get_text())
         hidden = {id(label) for ax in figure.axes for label in _outside(ax)}
         return [(t, t.get_window_extent(renderer)) for t in found if id(t) not in hidden]

@@ -7,10 +7,11 @@ from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
+from latex import check_latex
 from made_up_runs import run, tidy_of
 
 from fa_audit.core.registry import load
-from fa_audit.results.tables import TABLES
+from fa_audit.results.tables import TABLES, TABLES_OF_ONE
 from fa_audit.results.tables.formats import (
     LATEX_FIT,
     Number,
@@ -138,26 +139,15 @@ def test_markdown_has_one_cell_per_column_in_every_row(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_latex_is_balanced_and_has_one_cell_per_column_in_every_row(kind):
+def test_latex_compiles_and_says_where_it_comes_from(kind):
     table = table_of(kind)
     text = to_latex(table, "commit 1; spec 2")
-    plain = re.sub(r"(\\\\)|\\[&%$#_{}]", r"\1", text)  # without escaped characters, with line breaks
-    assert plain.count("{") == plain.count("}") and plain.count("$") % 2 == 0
-    for environment in ("table*", "tabular"):
-        assert text.count(rf"\begin{{{environment}}}") == text.count(rf"\end{{{environment}}}") > 0
-    rows = [line for line in plain.splitlines() if line.endswith(r"\\")]
-    assert len(rows) == len(table.rows) + 1
-    assert {line.count("&") for line in rows} == {len(table.columns) - 1}
-    alignment = re.search(re.escape(LATEX_FIT) + r"\n\\begin\{tabular\}\{@\{\}([lr]+)@\{\}\}", text)[1]
-    assert len(alignment) == len(table.columns)
+    check_latex(text)
+    assert len(re.search(re.escape(LATEX_FIT) + r"\n\\begin\{tabular\}\{@\{\}([lr]+)@", text)[1]) == len(table.columns)
     order = [text.index(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}}")]
     assert order == sorted(order)
     assert text.startswith("% needs \\usepackage{booktabs,graphicx}\n% commit 1\n% spec 2\n")
     assert r"\caption{A\_B \& 100\% {[}x]. " in text
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_table_has_at_most_ten_columns(kind):
-    two = [run("dfa", setting="a", depth=2), run("dfa", setting="b", depth=4)]
-    tidy = tidy_of(two[0]) if kind in ("main_audit", "penalty") else tidy_of(*two)
-    assert len(load("table", TABLES, kind)(tidy, labels={}, title="x").columns) <= 10
+    two = [run("dfa", setting=name, depth=depth) for name, depth in (("a", 2), ("b", 4))]
+    widest = load("table", TABLES, kind)(tidy_of(*two[: 1 + (kind not in TABLES_OF_ONE)]), labels={}, title="x")
+    assert len(widest.columns) <= 10
