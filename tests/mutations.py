@@ -62,7 +62,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("fa-transpose", "methods/fa.py", "credit @ state[layer]", "credit @ state[layer].T",
          "a_{l-1} = a_l B_l", "engine"),
         ("fa-variance", "methods/fa.py", "width**-0.5", "width**-1.0", "entries of B are N(0, 1/d)", "engine"),
-        ("top-batch-mean", "methods/method.py", "(trace.top,))[0] / len(labels)", "(trace.top,))[0]",
+        ("top-batch-mean", "methods/method.py", "[0] / len(labels)", "[0]",
          "FA's output gradient is that of the batch mean", "engine"),
         ("error-sign", "methods/method.py", "logits.softmax(dim=-1) - F", "logits.softmax(dim=-1) + F",
          "e = softmax(logits) - y", "engine"),
@@ -146,11 +146,12 @@ MUTATIONS: dict[str, Mutation] = {
          "a training ends when all checks of its monitor fire", "monitor"),
         ("resume-optimiser", "training/checkpoint.py", '{"state": moments,', '{"state": {},',
          "a resumed training has the optimiser's moments", "checkpoint"),
-        ("resume-stranger", "training/checkpoint.py", 'if about.get("fingerprint") != self.fingerprint:', "if False:",
+        ("resume-stranger", "training/checkpoint.py", 'if about["fingerprint"] != self.fingerprint:', "if False:",
          "another run's resume file is not used", "checkpoint"),
-        ("checkpoint-altered", "training/checkpoint.py", "if not whole:", "if False:",
+        ("checkpoint-altered", "training/checkpoint.py", 'undamaged = about.pop("sha256") == _checksum(tensors, about)',
+         'undamaged = bool(about.pop("sha256"))',
          "an altered checkpoint is refused", "checkpoint"),
-        ("checkpoint-class", "training/checkpoint.py", 'stored.get("class", registered) != registered', "False",
+        ("checkpoint-class", "training/checkpoint.py", 'if METHODS.get(name) != stored["class"]:', "if False:",
          "a file does not decide which class runs", "checkpoint"),
         ("run-stale", "training/run_files.py", 'return facts["fingerprint"] == wanted', "return True",
          "results of another run are not taken for this one's", "sidecar"),
@@ -248,14 +249,14 @@ MUTATIONS: dict[str, Mutation] = {
          'json.dumps(self.to_dict() | {"seed": 0}, sort_keys=True)', "different runs have different digests", "spec"),
         ("frozen-all", "experiments/spec.py", "depth if self.frozen < 0 else self.frozen", "self.frozen",
          "'frozen' freezes every block", "grid"),
-        ("own-baseline", "experiments/grid.py", "Run(method=parse_run(run).method, frozen=-1)",
+        ("own-baseline", "experiments/spec.py", "Run(method=self.method, frozen=-1)",
          'Run(method="bp", frozen=-1)', "a run is compared with its own method's frozen network", "grid"),
         ("baseline-monitor", "experiments/grid.py", '({"monitor": ()} if asked.is_baseline else {})', "{}",
          "baselines train to the end", "workflow_grid"),
-        ("missing-baseline", "experiments/grid.py", "for baseline in sorted(set(needed) - present):",
-         "for baseline in ():", "a missing baseline is refused", "grid"),
-        ("ladder-rungs", "experiments/grid.py", "for count in range(1, depth))", "for count in range(2, depth))",
-         "the ladder has a rung for every depth", "grid grid_blocks"),
+        ("missing-baseline", "experiments/grid_checks.py", "for baseline in sorted(needed.keys() - present):",
+         "for baseline in ():", "a missing baseline is refused", "grid_checks"),
+        ("ladder-rungs", "experiments/config.py", "for count in range(1, depth))", "for count in range(2, depth))",
+         "the ladder has a rung for every depth", "grid"),
         # --- results
         ("tidy-baseline", "results/tidy.py", '"own_frozen_acc": baselines.get("own")',
          '"own_frozen_acc": baselines.get("bp")', "tables keep the two baselines apart", "audit tidy"),
@@ -286,8 +287,14 @@ MUTATIONS: dict[str, Mutation] = {
         ("not-atomic", "core/files.py", "part.replace(path)", "path.write_bytes(part.read_bytes()[:-1])",
          "files appear whole", "files"),
         ("json-nan", "core/files.py", "allow_nan=False", "allow_nan=True", "JSON files hold no NaN", "files"),
-        ("code-digest", "workflow_scripts/_code.py", "sorted(_content(path) for path in code_files(*entries))",
-         "[]", "an edit of a method retrains its runs", "workflow_methods"),
+        ("code-digest", "core/code.py", "digest_of(sorted(_content(path) for path in code_files(*entries)))",
+         '""', "an edit of a method retrains its runs", "workflow_methods"),
+        ("upstream-digest", "experiments/lineage.py", "[self.network(network) for network in self.networks(key)]", "[]",
+         "an audit is stale with the networks that it reads", "workflow workflow_methods"),
+        ("path-run", "results/tidy.py", "!= (expected := RunKey.of(path))", "is (expected := RunKey.of(path))",
+         "a file of another run than its path says is refused", "tidy"),
+        ("gpu-limit", "workflow_scripts/_limits.py", "if limit > gpus * jobs:", "if False:",
+         "a gpu limit that is too large is refused at the start", "devices"),
     )
 }  # fmt: skip
 
@@ -296,7 +303,8 @@ def problems() -> list[str]:
     """Return why mutations no longer apply: their text does not stand exactly once, or a test file is gone."""
     found = []
     for name, mutation in MUTATIONS.items():
-        times = (ROOT / mutation.path).read_text(encoding="utf-8").count(mutation.old)
+        path = ROOT / mutation.path
+        times = path.read_text(encoding="utf-8").count(mutation.old) if path.exists() else 0
         if times != 1:
             found.append(f"{name}: {mutation.path} has {mutation.old!r} {times} times; expected once.")
         found += [f"{name}: no {test}." for test in mutation.test_files() if not (ROOT / test).exists()]

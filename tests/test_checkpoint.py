@@ -289,7 +289,8 @@ def test_a_resumed_run_does_not_repeat_epochs(make_spec, dataset, tmp_path, monk
 def test_an_unusable_resume_file_starts_over(make_spec, dataset, tmp_path, damage):
     spec, path = make_spec("dfa"), tmp_path / "resume"
     whole = train(spec, dataset)
-    interrupt(spec, dataset, path, after=1, fingerprint="other" if damage == "another run" else "same")
+    before, fingerprint = (make_spec("dfa", seed=9), "other") if damage == "another run" else (spec, "same")
+    interrupt(before, dataset, path, after=1, fingerprint=fingerprint)
     content = path.read_bytes()
     if damage == "truncated":
         path.write_bytes(content[: len(content) // 2])
