@@ -13,7 +13,7 @@ from projects import ROOT, copy_sources, snakemake
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.config_file import LineOf, load_config
 from fa_audit.experiments.grid import Grid, read_grid
-from fa_audit.results import KINDS
+from fa_audit.results.kinds import KINDS
 
 REFUSED = {  # content -> what the message says behind the name of the file
     b"settings: [1\n": r", line 2, column 1: expected ',' or '\]'",

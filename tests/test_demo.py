@@ -13,7 +13,7 @@ from projects import ROOT, copy_sources
 
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.grid import read_grid
-from fa_audit.results import KINDS
+from fa_audit.results.kinds import KINDS
 
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 LIMITS = DiagnosticThresholds()

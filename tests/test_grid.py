@@ -18,7 +18,7 @@ from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.networks.description import READS
-from fa_audit.results import KINDS
+from fa_audit.results.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = [ROOT / "config.yaml", *sorted((ROOT / "configs").glob("*.yaml"))]

@@ -2,9 +2,14 @@
 
 import io
 import logging
+import os
+import signal
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
+from projects import copy_sources, write_config
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 from snakemake_interface_logger_plugins.tests import MockOutputSettings
@@ -131,3 +136,36 @@ def test_plain_prints_what_snakemake_itself_would():
 def test_no_record_whatever_it_lacks_stops_the_logger(event, monkeypatch):
     monkeypatch.setattr(logging, "raiseExceptions", False)
     Terminal().log("x", event=event)
+
+
+BROKEN = """from fa_audit.methods.dfa import DFA
+
+
+class Broken(DFA):
+    def credits(self, *arguments, **options):
+        raise ValueError("no credit today")
+"""
+
+
+def test_a_failure_and_ctrl_c_through_snakemake_end_without_a_traceback(tmp_path):
+    folder = copy_sources(tmp_path / "project")
+    (folder / "mine.py").write_text(BROKEN)
+    tiny = {"dataset": "digits", "architecture": {"name": "resmlp", "width": 16, "depth": 2}, "seeds": [1]}
+    tiny |= {"runs": ["dfa", "mine:Broken"], "epochs": 5000}
+    write_config(folder, {"settings": {"tiny": tiny}})
+    targets = [f"results/checkpoints/tiny/{run}/seed1.safetensors" for run in ("mine:Broken", "dfa")]
+    command = [sys.executable, "-m", "snakemake", *targets, "--cores", "2", "--resources", "gpu=0"]
+    process = subprocess.Popen([*command, "--configfile", "tiny.yaml"], cwd=folder, text=True, start_new_session=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    said = []
+    with process:
+        for line in process.stdout:
+            said.append(line)
+            if line.startswith("FAILED"):
+                os.killpg(process.pid, signal.SIGINT)
+    assert process.wait() == 1
+    start = next(index for index, line in enumerate(said) if line.startswith("FAILED"))
+    assert "train network mine:Broken seed 1 tiny: ValueError: no credit today" in said[start]
+    assert len(said) - start <= 12 and "Traceback" not in "".join(said)
+    log = folder / "results/logs/train_network/tiny/mine:Broken/seed1.log"
+    assert "Traceback" in log.read_text()  # where the failure is looked for

@@ -1,4 +1,4 @@
-"""constraints.txt, envs/fa-audit.yaml, pyproject.toml and the .venv that bootstrap made name the same versions."""
+"""constraints.txt, envs/fa-audit.yaml, pyproject.toml and the .venv that make filled name the same versions."""
 
 import sys
 import tomllib
@@ -62,8 +62,8 @@ def test_conda_environment_has_the_direct_dependencies_with_the_same_pins() -> N
 
 
 def test_installed_versions_are_the_pins() -> None:
-    if Path(sys.prefix).resolve() != (ROOT / ".venv").resolve() or not (ROOT / ".venv/.fa-audit-ready").is_file():
-        pytest.skip("this Python is not the .venv that tools/bootstrap.py makes")
+    if Path(sys.prefix).resolve() != (ROOT / ".venv").resolve() or not (ROOT / ".venv/ready").is_file():
+        pytest.skip("this Python is not the .venv that make fills")
     wrong = []
     for name, requirement in constraints().items():
         try:

@@ -1,8 +1,10 @@
 """A checkpoint's metadata is read or refused in one line, and never taken for that of another run."""
 
 import json
+import re
 import runpy
 import sys
+from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,10 +18,6 @@ from fa_audit.training import run_files as runfiles
 from fa_audit.training.checkpoint import Resume
 from fa_audit.training.run_files import train_run
 from fa_audit.training.sidecar import check_baseline, check_run, check_spec, read_baseline, read_sidecar
-
-sys.path.insert(0, str(ROOT / "workflow_scripts"))
-
-from _workflow import logged
 
 
 @pytest.fixture
@@ -136,7 +134,7 @@ def test_a_sidecar_without_an_entry_is_refused(trained, name):
 
 
 def test_a_sidecar_and_a_baseline_are_read_as_baselines(trained):
-    run_script("collect_baseline", trained, sidecar="run.json")
+    assert run_script("collect_baseline", trained, sidecar="run.json")[0] == 0
     facts, baseline = (read_baseline(trained / name) for name in ("run.json", "baseline.json"))
     assert baseline == {"run": "dfa"} | {k: facts[k] for k in ("accuracy", "spec", "digest", "checkpoint_sha256")}
     with pytest.raises(AuditError, match=r"baseline.json: missing fingerprint, seconds, stopped_after"):
@@ -156,18 +154,6 @@ def test_a_trajectory_with_an_empty_number_is_refused(trained, capsys):
 # --- scripts of the workflow -----------------------------------------------------------------------------------------
 
 
-def test_a_job_that_fails_ends_in_one_line_and_leaves_no_temporary_file_but_a_training_s(tmp_path):
-    job = SimpleNamespace(log=[str(tmp_path / "log")], rule="tidy", output=[str(tmp_path / "a.csv")])
-    part = tmp_path / ".a.csv.123.part.csv"
-    part.touch()
-    for leftovers in (False, True):
-        words = r"^tidy: .*No such file or directory: .*missing'$"
-        with pytest.raises(SystemExit, match=words), logged(job, leftovers=leftovers):
-            (tmp_path / "missing").read_bytes()
-        assert part.exists() != leftovers
-    assert "leftovers=False" in (ROOT / "workflow_scripts/train.py").read_text()
-
-
 class Files(dict):
     """Named files of a job, as Snakemake gives them: by name, as attributes, one after the other."""
 
@@ -178,11 +164,19 @@ class Files(dict):
 
 
 def run_script(name, folder, **files):
-    """Run a script of the workflow as its rule does."""
+    """Run a script of the workflow as its rule does, in a process of its own; return its exit status and its log."""
+    process = get_context("fork").Process(target=_run_script, args=(name, folder, files))
+    process.start()
+    process.join()
+    return process.exitcode, (folder / "log").read_text()
+
+
+def _run_script(name, folder, files):
     read, written = (Files({key: str(folder / file) for key, file in part.items()}) for part in (files, OUTPUTS[name]))
     given = SimpleNamespace(rule=name, log=[str(folder / "log")], input=read, output=written)
     given.wildcards = SimpleNamespace(run="dfa")
     given.params = SimpleNamespace(spec=json.loads((folder / "run.json").read_text())["spec"])
+    sys.path.insert(0, str(ROOT / "workflow_scripts"))
     runpy.run_path(str(ROOT / f"workflow_scripts/{name}.py"), {"snakemake": given})
 
 
@@ -196,7 +190,12 @@ OUTPUTS = {
 def test_a_job_with_a_wrong_or_missing_file_ends_in_one_line(trained, name):
     for text in ("{}", "[" * 5000):
         (trained / "other.json").write_text(text)
-        with pytest.raises(SystemExit, match=rf"^{name}: .*other.json: (found|missing) .*; expected .*$"):
-            run_script(name, trained, trajectory="run.csv", checkpoint="run.safetensors", sidecar="other.json")
-    with pytest.raises(SystemExit, match=rf"^{name}: .*No such file or directory: .*missing'$"):
-        run_script(name, trained, checkpoint="run.safetensors", sidecar="missing", trajectory="run.csv")
+        files = {"checkpoint": "run.safetensors", "sidecar": "other.json", "trajectory": "run.csv"}
+        status, log = run_script(name, trained, **files)
+        assert (
+            status == 1
+            and re.search(rf"{name}: .*other.json: (found|missing) .*; expected .*$", log)
+            and "Traceback" not in log
+        )
+    status, log = run_script(name, trained, **files | {"sidecar": "missing"})
+    assert status == 1 and re.search(rf"{name}: .*No such file or directory: .*missing'$", log)

@@ -1,6 +1,7 @@
 """External models through Snakemake: a configuration and no code (tests/test_workflow.py audits one)."""
 
 import json
+import os
 
 import pytest
 import yaml
@@ -50,5 +51,5 @@ def test_the_documented_configuration_is_planned_without_torch(tmp_path):
     write_config(folder, config)
     (tmp_path / "poison").mkdir()
     (tmp_path / "poison/torch.py").write_text("raise ImportError('torch was imported while planning')\n")
-    jobs = planned(folder, PYTHONPATH=str(tmp_path / "poison"))
+    jobs = planned(folder, PYTHONPATH=f"{tmp_path}/poison:{os.environ.get('PYTHONPATH', '')}")
     assert len(jobs["audit_model"]) == len(config["models"]) and "tidy" not in jobs

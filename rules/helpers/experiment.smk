@@ -19,7 +19,7 @@ from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.lineage import Lineage, data_stage, run_code, stage
 from fa_audit.experiments.paths import TIDY, RunKey, data_file, run_files, run_pattern, tidy_file
-from fa_audit.results import KINDS
+from fa_audit.results.kinds import KINDS
 
 
 def readable(function):

@@ -254,7 +254,7 @@ def _plan(options: argparse.Namespace) -> int:
     from fa_audit.experiments.costs import read_costs
     from fa_audit.experiments.grid import read_grid
     from fa_audit.experiments.plan import plan_table
-    from fa_audit.results import KINDS
+    from fa_audit.results.kinds import KINDS
 
     config, line_of = load_config(options.configfile)
     print(plan_table(read_grid(config, KINDS, line_of), read_costs("benchmarks/costs.json")))

@@ -13,13 +13,13 @@ def rule_and_job(rule: str, wildcards: Mapping[str, str] | None) -> str:
     """Return a job in words: its rule, then method, seed and setting, or whatever wildcards it has.
 
     >>> rule_and_job("train_network", {"setting": "demo", "run": "dfa", "seed": "42"})
-    'train network     dfa                 seed 42      demo'
+    'train network     dfa                   seed 42      demo'
     >>> rule_and_job("draw_figure", {"figure": "trajectories"})
     'draw figure       trajectories'
     """
     words = dict(wildcards or {})
     if words.keys() >= {"run", "seed", "setting"}:
-        job = f"{words['run']:<18}  seed {words['seed']:<6}  {words['setting']}"
+        job = f"{words['run']:<20}  seed {words['seed']:<6}  {words['setting']}"
     else:
         job = " ".join(words.values())
     return f"{rule.replace('_', ' '):<16}  {job}".rstrip()
@@ -60,12 +60,14 @@ class Progress:
         return [f"{spent / (spent + rest or 1):>4.0%}  {self.clock(rest, now):<14}  {name}"]
 
     def rest(self, now: float) -> float:
-        """Return the seconds of work that the other jobs will take, each as long as others of its rule did."""
+        """Return the seconds of work that the other jobs will take, each as long as others of its rule did.
+
+        A rule of which no job has finished counts like the fastest one: trainings come first, and take longest.
+        """
         if self.left.total() <= 1:  # the target itself
             return 0.0
-        typical = fmean([second for rule in self.seconds.values() for second in rule])
-        jobs = sum(count * (fmean(self.seconds[rule]) if self.seconds[rule] else typical)
-                   for rule, count in self.left.items())  # fmt: skip
+        means = {rule: fmean(seconds) for rule, seconds in self.seconds.items()}
+        jobs = sum(count * means.get(rule, min(means.values())) for rule, count in self.left.items())
         return max(0.0, jobs - sum(now - start for _, start in self.running.values()))
 
     def clock(self, rest: float, now: float) -> str:

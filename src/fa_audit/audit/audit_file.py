@@ -38,8 +38,8 @@ Fraction = Annotated[Annotated[float, Field(ge=0, le=1)] | None, Field(descripti
 Margin = Annotated[Annotated[float, Field(ge=-1, le=1)] | None, Field(description="a number from -1 to 1, or null")]
 
 
-class Measured(Tolerant, json_schema_extra={"description": "a measured value: a mapping with value, n and n_valid"}):
-    """A number and how many values stand behind it."""
+class Measured(Tolerant):
+    """a measured value: a mapping with value, n and n_valid"""
 
     value: Number
     n: Count
@@ -51,10 +51,8 @@ class Measured(Tolerant, json_schema_extra={"description": "a measured value: a 
     )
 
 
-class Check(
-    Tolerant, json_schema_extra={"description": "a check: a mapping with name, value, threshold, fires and note"}
-):
-    """One check's value, its limit and whether it fires."""
+class Check(Tolerant):
+    """a check: a mapping with name, value, threshold, fires and note"""
 
     name: Text
     value: Number
@@ -64,13 +62,13 @@ class Check(
 
 
 class MarginCheck(Check):
-    """A check of an accuracy margin."""
+    """a check: a mapping with name, value, threshold, fires and note"""
 
     value: Margin
 
 
-class Checks(Tolerant, json_schema_extra={"description": "the checks"}):
-    """All checks of an audit."""
+class Checks(Tolerant):
+    """the checks"""
 
     scale: Check
     reference: Check
@@ -79,8 +77,8 @@ class Checks(Tolerant, json_schema_extra={"description": "the checks"}):
     depth_strict: MarginCheck
 
 
-class State(Tolerant, json_schema_extra={"description": "the evidence at one state"}):
-    """What was measured at one state."""
+class State(Tolerant):
+    """the evidence at one state"""
 
     layer: Count
     hidden_norm: Number
@@ -92,8 +90,8 @@ class State(Tolerant, json_schema_extra={"description": "the evidence at one sta
     float32_cosine: Measured
 
 
-class Credit(Tolerant, json_schema_extra={"description": "the credit of one block"}):
-    """What was measured of the credit of one block."""
+class Credit(Tolerant):
+    """the credit of one block"""
 
     cosine: Measured
     clamped_cosine: Measured
@@ -107,8 +105,8 @@ class Credit(Tolerant, json_schema_extra={"description": "the credit of one bloc
     feature_drift: Measured
 
 
-class Deep(Tolerant, json_schema_extra={"description": "the credits of the blocks l >= 1"}):
-    """Means over the blocks l >= 1; absent, but never null, in a network of one block."""
+class Deep(Tolerant):
+    """the credits of the blocks l >= 1"""
 
     cosine: Measured = None
     clamped_cosine: Measured = None
@@ -119,43 +117,43 @@ class Deep(Tolerant, json_schema_extra={"description": "the credits of the block
 
 
 class Stability(Measured):
-    """The cross-batch stability and the state at which it was measured."""
+    """the cross-batch stability: a mapping with value, n, n_valid and layer"""
 
     layer: Count
 
 
-class Verdicts(Tolerant, json_schema_extra={"description": "the verdicts"}):
-    """The verdicts in words."""
+class Verdicts(Tolerant):
+    """the verdicts"""
 
     three_check: Text
     four_check: Text
     baseline: Text
 
 
-class FirstFlags(Tolerant, json_schema_extra={"description": "the epochs of the first flags, or an empty mapping"}):
-    """The epochs after which D1 and D2 fired first."""
+class FirstFlags(Tolerant):
+    """the epochs of the first flags, or an empty mapping"""
 
     first_scale_flag: Epoch = None
     first_reference_flag: Epoch = None
 
 
-class Baselines(Tolerant, json_schema_extra={"description": "the frozen baselines"}):
-    """The accuracies of the frozen baselines."""
+class Baselines(Tolerant):
+    """the frozen baselines"""
 
     own: Fraction
     own_name: Text
     bp: Fraction
 
 
-class BaselineRun(Tolerant, json_schema_extra={"description": "a baseline: run and accuracy"}):
-    """A run that the audited one is compared with."""
+class BaselineRun(Tolerant):
+    """a baseline: run and accuracy"""
 
     run: Text
     accuracy: Fraction
 
 
-class Limits(Tolerant, json_schema_extra={"description": "the limits of the checks"}):
-    """The thresholds that an audit used."""
+class Limits(Tolerant):
+    """the limits of the checks"""
 
     growth: Finite
     reference: Finite
@@ -164,8 +162,8 @@ class Limits(Tolerant, json_schema_extra={"description": "the limits of the chec
     saturation: Finite
 
 
-class AuditProvenance(Tolerant, json_schema_extra={"description": "where an audit was made"}):
-    """Device and commit of an audit."""
+class AuditProvenance(Tolerant):
+    """where an audit was made"""
 
     device: Text
     commit: Text

@@ -1,6 +1,7 @@
 """Validation of what is read from files: strict pydantic models, and one line for each problem.
 
-The description of a field completes the sentence "found ...; expected ...". Imports no torch.
+The description of a field, and the docstring of a model, complete the sentence "found ...; expected ...". Imports no
+torch.
 """
 
 from __future__ import annotations

@@ -235,8 +235,8 @@ class Monitor(Strict):
     )
 
 
-class Artefact(Strict, json_schema_extra={"description": "a mapping with the keys 'settings' and 'title'"}):
-    """One figure or table."""
+class Artefact(Strict):
+    """a mapping with the keys 'settings' and 'title'"""
 
     kind: str = Field("", description="the name of a registered figure or table (default: the entry's own name)")
     settings: Different[SettingName] = Field(
@@ -254,8 +254,8 @@ ASetting = Annotated[
 AModel = Annotated[ModelEntry, Field(description="a mapping with at least model, dataset, blocks and reads")]
 
 
-class Configuration(Strict, json_schema_extra={"description": "a mapping with the key 'settings', 'models' or both"}):
-    """Which networks to train and audit, and what to draw of them."""
+class Configuration(Strict):
+    """a mapping with the key 'settings', 'models' or both"""
 
     data_root: str = Field(
         "data", min_length=1, max_length=1000, description="a folder that holds, or will receive, downloaded data sets"

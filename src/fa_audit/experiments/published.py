@@ -158,8 +158,8 @@ Experiment = Annotated[
 ]
 
 
-class PublishedFile(Strict, json_schema_extra={"description": "a mapping with the keys 'settings' and 'entries'"}):
-    """The published numbers and the experiments that they belong to."""
+class PublishedFile(Strict):
+    """a mapping with the keys 'settings' and 'entries'"""
 
     settings: dict[str, Experiment] = Field(
         min_length=1,

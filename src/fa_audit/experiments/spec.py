@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -74,6 +75,7 @@ def short_number(value: float) -> str:
     return f"{digits}e{int(exponent)}"
 
 
+@lru_cache(maxsize=4096)
 def parse_run(text: str, *, where: str = "run") -> Run:
     """Read a run name; the inverse of ``str(run)``, and tolerant of other spellings of a number.
 
@@ -133,16 +135,18 @@ SHARED = ("dataset", "architecture", "architecture_options", "epochs", "batch_si
 
 PRINTABLE = r"^(?:[^\p{C}\p{Z}]| )*$"
 Text = Annotated[str, Field(pattern=PRINTABLE, description="printable text")]
-Size = Annotated[int, Field(le=LARGEST_OPTION)]
-Option = Annotated[Size | float | bool | Text, Field(description=f"a number <= {LARGEST_OPTION}, text, true or false")]
+Option = Annotated[
+    Annotated[int, Field(le=LARGEST_OPTION)] | Annotated[float, Field(le=LARGEST_OPTION)] | bool | Text,
+    Field(description=f"a number <= {LARGEST_OPTION}, text, true or false"),
+]
 Seed = Annotated[int, Field(ge=0, le=LARGEST, description=f"an integer 0..{LARGEST}")]
 Positive = Annotated[int, Field(ge=1, le=LARGEST, description=f"an integer 1..{LARGEST}")]
 NonNegative = Annotated[float, Field(ge=0, description="a finite number >= 0")]
 Flag = Annotated[bool, Field(description="true or false")]
 
 
-class SpecFile(Strict, json_schema_extra={"description": "the specification of a run"}):
-    """A run's specification as JSON holds it; see `RunSpec`."""
+class SpecFile(Strict):
+    """the specification of a run"""
 
     dataset: Text
     architecture: Text

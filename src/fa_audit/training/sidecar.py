@@ -17,15 +17,15 @@ HINT = "Delete it and make it again."
 Fraction = Annotated[float, Field(ge=0, le=1, description="a fraction 0..1")]
 
 
-class Provenance(Tolerant, json_schema_extra={"description": "where a training ran"}):
-    """Device and commit of a training."""
+class Provenance(Tolerant):
+    """where a training ran"""
 
     device: Text
     commit: Text
 
 
-class Baseline(Tolerant, json_schema_extra={"description": "what a training writes beside its checkpoint"}):
-    """What an audit needs to know of a run that another one is compared with."""
+class Baseline(Tolerant):
+    """a baseline's file, or what a training writes beside its checkpoint"""
 
     spec: SpecFile
     digest: Text
@@ -35,7 +35,7 @@ class Baseline(Tolerant, json_schema_extra={"description": "what a training writ
 
 
 class Sidecar(Baseline):
-    """What a training writes beside its checkpoint."""
+    """what a training writes beside its checkpoint"""
 
     fingerprint: Text
     seconds: float = Field(ge=0, le=1e12, description="a number of seconds")
