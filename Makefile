@@ -13,7 +13,7 @@ LOG := .venv.log
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-faults test-slurm slurm lint bench archive verify clean-env bootstrap
+.PHONY: help demo test test-all test-faults test-slurm slurm lint bench archive verify clean-env bootstrap
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
@@ -26,6 +26,10 @@ demo: bootstrap ## train, audit and plot on handwritten digits, on the CPU
 
 test: bootstrap ## run the tests
 	$(IN_VENV) .venv/bin/python -m pytest --numprocesses logical --dist loadfile --no-loadscope-reorder
+
+test-all: bootstrap ## run the tests, the whole matrix of configs/ci.yaml, the faults and Slurm
+	$(IN_VENV) .venv/bin/python -m pytest -m 'not slurm' --numprocesses logical --dist loadfile --no-loadscope-reorder
+	@$(MAKE) --no-print-directory test-slurm
 
 test-faults: bootstrap ## kill, starve and damage the work 200 times over (BREAK=resume: a mistake that must be found)
 	$(IN_VENV) .venv/bin/python -m pytest tests/faults -m faults --numprocesses logical --dist worksteal \

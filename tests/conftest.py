@@ -1,17 +1,19 @@
 """Shared fixtures: a small data set in memory and specifications that train on it within a second."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import settings
+from projects import finished_project
 
 from fa_audit.data.dataset import Dataset
 from fa_audit.experiments.spec import RunSpec
 
 CLASSES, SIDE = 3, 8
-LONGEST = ("test_matrix", "test_workflow", "test_extending")
+LONGEST = ("test_workflow", "test_extending")
 
 settings.register_profile("tests", deadline=None, derandomize=True)
 settings.load_profile("tests")
@@ -20,6 +22,12 @@ settings.load_profile("tests")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, so that processes that share the tests end together."""
     items.sort(key=lambda item: not item.path.stem.startswith(LONGEST))
+
+
+@pytest.fixture(scope="session")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which all of `projects.EVERYTHING` has been made; nobody writes into it."""
+    return finished_project(tmp_path_factory)
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,10 @@ class Outcome:
 
 
 def snakemake_calls(folder, calls):
-    """The outcome of every call, arguments and additions to the environment each, one after the other in `folder`."""
+    """The outcome of every call, one after the other: its arguments and additions to the environment.
+
+    A call whose environment has a PROJECT runs in that folder instead of `folder`.
+    """
     clean = {name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE")}
     with tempfile.TemporaryDirectory() as told:
         asked, answered = Path(told, "calls.json"), Path(told, "outcomes.json")
@@ -54,6 +57,7 @@ def _call(arguments, environment, output):
     resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
     signal.alarm(10 * SECONDS)  # one that waits for ever
     os.environ.update(environment)
+    os.chdir(os.environ.get("PROJECT", "."))
     sys.argv = ["snakemake", *arguments]
     status = 70
     try:

@@ -52,6 +52,19 @@ def assert_same(found, expected, what=""):
     assert (found - expected).norm() <= 1e-10 * expected.norm() and expected.norm() > 0, what
 
 
+def snapshot(model):
+    """Everything that an audit could leave on a model, and the global random stream, in a form that compares."""
+    modules = {
+        name: (m.training, sorted(vars(m)), [len(value) for key, value in vars(m).items() if "hooks" in key and value])
+        for name, m in model.named_modules()
+    }
+    parameters = {
+        name: (p.requires_grad, None if p.grad is None else p.grad.tolist()) for name, p in model.named_parameters()
+    }
+    tensors = {name: value.tolist() for name, value in model.state_dict().items()}
+    return tensors, parameters, modules, torch.get_rng_state().tolist()
+
+
 # --- vectors ---------------------------------------------------------------------------------------------------------
 
 

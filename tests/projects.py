@@ -10,6 +10,8 @@ from pathlib import Path
 
 import yaml
 
+from fa_audit.core.files import exclusive
+
 PLAIN = "--logger-fa-audit-plain"  # Snakemake's own messages
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = (
@@ -66,17 +68,65 @@ def make_all(folder, config):
     return done.stdout
 
 
-def planned(folder, *arguments, **options):
-    """Jobs that a dry run would do, as ``{rule: sorted wildcards}``: Snakemake's own order is not always the same."""
-    done = snakemake(folder, "-n", *arguments, **options)
-    assert done.returncode == 0, done.stdout
+EXPERIMENT = {  # of the first published number: the setting resmlp of configs/test.yaml
+    "dataset": "digits",
+    "architecture": {"name": "resmlp", "width": 8, "depth": 2},
+    "epochs": 2,
+    "batch_size": 128,
+}
+COMMON = {"setting": "resmlp", "n": 1, "seeds": [1], "source": "a paper"}
+PUBLISHED = {
+    "settings": {"resmlp": EXPERIMENT},
+    "entries": [
+        COMMON
+        | {"run": "bp", "quantity": "accuracy", "kind": "value", "value": 0.5, "deviation": None, "tolerance": 0.5},
+        COMMON | {"run": "fa", "quantity": "scale_flag", "kind": "verdict", "value": True},
+    ],
+}
+MODEL = {
+    "dataset": "digits",
+    "model": "torchvision.models:resnet18",
+    "arguments": {"num_classes": 10},
+    "image_shape": [3, 32, 32],
+    "blocks": "layer*.*",
+    "reads": "spatial mean",
+    "frozen_accuracy": 0.9,
+    "batches": 1,
+}
+EVERYTHING = yaml.safe_load((ROOT / "configs/test.yaml").read_text()) | {"models": {"resnet18": MODEL}}
+
+
+def finished_project(tmp_path_factory):
+    """A folder in which `EVERYTHING` has been made once, for all processes that share the tests."""
+    shared = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        shared = shared.parent
+    folder = shared / "everything"
+    with exclusive(shared / "everything.lock"):
+        if not (folder / "first.log").exists():
+            copy_sources(folder)
+            (folder / "reference/published.yaml").write_text(yaml.safe_dump(PUBLISHED))
+            said = make_all(folder, EVERYTHING)
+            (folder / "first.log").write_text(said)
+    return folder
+
+
+def plan_of(said):
+    """The jobs of a dry run, from what it said, as ``{rule: sorted wildcards}``: Snakemake's own order varies."""
     jobs = {}
-    for block in re.split(r"\n *(?=\[|rule |localrule )", done.stdout):
+    for block in re.split(r"\n *(?=\[|rule |localrule )", said):
         if match := re.match(r"(?:local)?rule (\w+):", block):
             wildcards = re.search(r"wildcards: (.*)", block)
             jobs.setdefault(match[1], []).append(wildcards[1] if wildcards else "")
     jobs.pop("all", None)
     return {rule: sorted(wildcards) for rule, wildcards in jobs.items()}
+
+
+def planned(folder, *arguments, **options):
+    """The jobs that a dry run would do."""
+    done = snakemake(folder, "-n", *arguments, **options)
+    assert done.returncode == 0, done.stdout
+    return plan_of(done.stdout)
 
 
 def checkpoints(folder):

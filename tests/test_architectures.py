@@ -91,20 +91,6 @@ def test_attention_has_four_heads_whatever_the_width(width):
 
 
 @every_architecture
-def test_the_gradient_by_a_vector_is_the_slope_of_the_loss_when_the_vector_moves(name):
-    network, (x, labels) = rough_network(name), batch_of()
-    truth, (_, states) = reference(network, x, labels), network(x, return_hidden=True)
-    for layer, h in enumerate(states):
-        delta = torch.zeros(len(x), network.width, dtype=torch.float64, requires_grad=True)
-        moved = network.shift(h.detach(), delta)
-        assert_same(vector(network.shift(h, delta + 2)), vector(h) + 2)
-        for above in range(layer, len(network.blocks)):
-            _, moved = block_by_hand(name, network, above, moved, training=False)
-        (slope,) = torch.autograd.grad(F.cross_entropy(head_by_hand(name, network, moved), labels), delta)
-        assert_same(truth.gradients[layer], slope, layer)
-
-
-@every_architecture
 def test_a_lifted_vector_is_read_back_and_heard_by_the_head(name):
     network, (x, _) = rough_network(name), batch_of()
     for h in network(x, return_hidden=True)[1]:
@@ -130,23 +116,6 @@ def test_a_local_trace_gives_each_residual_its_own_block_only(name, training):
         slopes = torch.autograd.grad(f.square().sum(), list(network.parameters()), allow_unused=True)
         reached = {n for (n, _), slope in zip(network.named_parameters(), slopes) if slope is not None and slope.any()}
         assert reached == {n for n, _ in network.named_parameters() if n.startswith(f"blocks.{layer}.")}
-
-
-@pytest.mark.parametrize("frozen", [0, 1])
-@every_architecture
-def test_blocks_that_learn_from_the_true_gradients_of_their_outputs_backpropagate(name, frozen):
-    learner, (x, labels) = rough_learner(name, frozen_blocks=frozen, depth=3), batch_of()
-    learner.train_mode()
-    network, parameters = learner.network, [p for p in learner.network.parameters() if p.requires_grad]
-    logits, states = by_hand(name, network, x, training=True, frozen=frozen)
-    loss = F.cross_entropy(logits, labels)
-    expected = torch.autograd.grad(loss, parameters, retain_graph=True)
-    g = torch.autograd.grad(loss, states)
-    run = trace(network, x, local=True)
-    outputs = [F.cross_entropy(run.logits, labels), run.states[0], *run.residuals[frozen:]]
-    torch.autograd.backward(outputs, [None, g[0], *g[1 + frozen :]])
-    for parameter, gradient in zip(parameters, expected, strict=True):
-        assert_same(parameter.grad, gradient)
 
 
 def hand_credits(method, name, learner, states, labels):

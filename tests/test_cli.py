@@ -9,9 +9,11 @@ from dataclasses import replace
 import pytest
 
 from fa_audit.cli import main
+from fa_audit.data import DATASETS
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
 from fa_audit.methods import METHODS
+from fa_audit.networks import ARCHITECTURES
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +30,8 @@ def audit(folder, *options):
     return main(["audit", str(folder / "dfa.safetensors"), "--data", str(folder / "digits.safetensors"), *options])
 
 
-def test_train_leaves_checkpoint_sidecar_and_trajectory(folder):
-    assert {path.name for path in folder.glob("dfa*")} == {"dfa.safetensors", "dfa.json", "dfa.csv"}
-
-
-def test_audit_without_a_baseline_is_incomplete_never_a_pass(folder, capsys):
+def test_an_audit_of_a_trained_run_without_a_baseline_is_incomplete_never_a_pass(folder, capsys):
+    assert {path.suffix for path in folder.glob("dfa.*")} == {".safetensors", ".json", ".csv"}
     assert audit(folder) == 0
     assert "INCOMPLETE(D3 not evaluated)" in capsys.readouterr().out
 
@@ -72,14 +71,11 @@ def test_a_baseline_must_be_the_method_s_own_and_of_the_cell(folder, capsys, cha
 
 
 def test_backpropagation_s_baseline_must_be_that(folder, capsys):
-    assert audit(folder, "--bp-frozen", sidecar(folder, "bp.json", method="bp", frozen_blocks=2)) == 0
+    frozen = {"method": "bp", "frozen_blocks": 2}
+    assert audit(folder, "--bp-frozen", sidecar(folder, "bp.json", **frozen), "--format", "markdown") == 0
+    assert capsys.readouterr().out.startswith("## Audit of dfa\n")
     assert audit(folder, "--bp-frozen", sidecar(folder, "dfa_frozen.json", frozen_blocks=2)) == 1
     assert "method 'dfa', not 'bp'. " in capsys.readouterr().err
-
-
-def test_markdown_is_a_section_with_tables(folder, capsys):
-    assert audit(folder, "--format", "markdown") == 0
-    assert capsys.readouterr().out.startswith("## Audit of dfa\n")
 
 
 @pytest.mark.parametrize(
@@ -95,9 +91,7 @@ def test_markdown_is_a_section_with_tables(folder, capsys):
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--architecture", "x"], "unknown architecture 'x'"),
         (["train", "dfa", "x.json", "--data", "DATA"], "expected a name that ends in .safetensors"),
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--epochs", "0"], "epochs: found 0"),
-        (["train", "dfa", "x.safetensors", "--data", "DATA", "--width", "0"], "width: found 0"),
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--width", "100000000"], "expected an integer 1..8192"),
-        (["train", "dfa", "x.safetensors", "--data", "DATA", "--seed", "-1"], "seed: found -1"),
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--seed", "9" * 23], "expected an integer 0..2147483647"),
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--device", "meta"], "expected one of cpu, cuda"),
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--device", "foo"], "'foo' is not available"),
@@ -114,7 +108,6 @@ def test_bad_input_is_one_line_and_exit_status_1(folder, capsys, arguments, word
     ("text", "words"),
     [
         ("class X(", "SyntaxError '(' was never closed"),
-        ("import sys; sys.exit(0)", "SystemExit 0"),
         ("1 / 0", "ZeroDivisionError division by zero"),
         ("", "AttributeError module 'odd_method"),
     ],
@@ -144,24 +137,18 @@ def test_a_sidecar_of_another_run_is_refused(folder, tmp_path, capsys):
     assert "dfa.json: of another run than expected: seed 7, not 42." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["methods", "architectures", "datasets"])
-def test_the_lists_name_everything_registered(kind, capsys):
-    assert main([kind]) == 0
-    expected = {"methods": "dfa", "architectures": "resmlp", "datasets": "cifar10"}[kind]
-    assert any(line.startswith(expected + " ") for line in capsys.readouterr().out.splitlines())
+def test_the_lists_have_a_line_for_everything_registered(capsys):
+    for kind, registry in {"methods": METHODS, "architectures": ARCHITECTURES, "datasets": DATASETS}.items():
+        assert main([kind]) == 0
+        lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+        assert [line.split(maxsplit=1)[0] for line in lines] == list(registry)
+        assert all(len(line.split()) > 1 for line in lines)
 
 
 def test_help_needs_no_torch():
     program = "import sys; sys.modules['torch'] = None; from fa_audit.cli import main; main(['--help'])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0 and "audit a checkpoint" in done.stdout, done.stderr
-
-
-def test_methods_are_listed_with_one_line_each(capsys):
-    assert main(["methods"]) == 0
-    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert list(lines) == list(METHODS)
-    assert "random matrix" in lines["dfa"] and "relax" in lines["ep"]
 
 
 MINE = """

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from networks import snapshot
 from torch import nn
 
 from fa_audit import diagnose
@@ -148,12 +149,6 @@ def truth(model, x, labels):
     gradients = torch.autograd.grad(F.cross_entropy(logits, labels), hidden)
     norms = [vector(model.kind, h, torch.mean).norm(dim=1).median().item() for h in hidden]
     return norms, [vector(model.kind, g, torch.sum).norm(dim=1).median().item() for g in gradients]
-
-
-def snapshot(model):
-    tensors = {name: value.tolist() for name, value in model.state_dict().items()}
-    tensors |= {f"grad of {name}": p.grad.tolist() for name, p in model.named_parameters() if p.grad is not None}
-    return tensors, {name: m.training for name, m in model.named_modules()}, torch.get_rng_state().tolist()
 
 
 @pytest.mark.parametrize("own_skip", [False, True])

@@ -56,7 +56,7 @@ class Answers(nn.Module):
 
 
 class Tokens(nn.Module):
-    """Tokens first to last through one block; the head reads them as it is told, with weights that are zero."""
+    """Tokens through one block; the head reads what `head_reads` returns, with weights that are zero."""
 
     def __init__(self, head_reads):
         super().__init__()

@@ -12,7 +12,7 @@ from fa_audit.networks.description import describe
 from fa_audit.networks.trace import Description, reference
 
 WIDTH, CLASSES, BATCH = 6, 4, 5
-HALVES = {  # ways to the first half of (B, 2, d), where torch lets nobody write in place into some of them
+HALVES = {  # ways to the first half of (B, 2, d); torch cannot write in place to all of them
     "plain": lambda self, h: h[:, 0] * 1.0,
     "view": lambda self, h: h[:, 0],
     "chunk": lambda self, h: h.flatten(1).chunk(2, dim=1)[0],

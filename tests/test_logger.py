@@ -9,6 +9,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 from snakemake_interface_logger_plugins.tests import MockOutputSettings
 
+ADVICE = "fa-audit: a job failed.\n  messages   x\n  to go on   again"
 PLUGIN = LoggerPluginRegistry().get_plugin("fa-audit")
 
 
@@ -82,9 +83,9 @@ def test_failures_end_in_ten_lines_with_run_cause_and_command(tmp_path, monkeypa
     said = [terminal.fail(job, tmp_path / f"{job}.log") for job in range(5)]
     assert said[0] == "FAILED  train network dfa seed 0 demo: bad 0\n"
     assert "exit status 1" in terminal.fail(5, tmp_path / "absent.log")
-    end = terminal.log("  messages   x", fa_audit="stopped").splitlines()
+    end = terminal.log(ADVICE, fa_audit="stopped").splitlines()
     assert len(end) <= 10 and "6 jobs failed" in end[1] and end[2] == "  train network dfa seed 0 demo: bad 0"
-    assert "  and 4 more" in end and end[-2:] == ["  to go on   make demo", "  messages   x"]
+    assert "  and 4 more" in end and end[-2:] == ["  to go on   again", "             make demo"]
     assert terminal.log("WorkflowError:\nAt least one job ...", logging.ERROR, event=LogEvent.ERROR) == ""
 
 
@@ -93,7 +94,7 @@ def test_jobs_that_the_user_stopped_did_not_fail(tmp_path):
     terminal.start(1)
     assert "stopping" in terminal.log("Terminating processes on user request, this might take some time.")
     assert terminal.fail(1, tmp_path / "absent.log") == ""
-    end = terminal.log("  messages   x", fa_audit="stopped").splitlines()
+    end = terminal.log(ADVICE, fa_audit="stopped").splitlines()
     assert len(end) <= 5 and end[1] == "fa-audit: stopped."
 
 
@@ -107,6 +108,7 @@ def test_a_failed_group_names_each_of_its_jobs(tmp_path):
 def test_a_dry_run_counts_jobs_and_reasons_and_ends_with_the_table():
     terminal = Terminal(dryrun=True)
     assert terminal.log("TABLE", fa_audit="table") == ""
+    terminal.plan(train_network=4)
     for job, reason in enumerate(
         ("Missing output files: a, b; Input files updated by another job: c", "Missing output files: d",
          "Params have changed since last execution: before; After", "Input files updated by another job: e")

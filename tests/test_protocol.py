@@ -232,26 +232,8 @@ def test_stability_needs_two_batches():
 
 def test_the_first_ten_batches_are_used():
     data = batches(12)
-    assert diagnose(network(), iter(data), None).to_dict() == diagnose(network(), data[:10], None).to_dict()
-    assert diagnose(network(), data, None).evidence.batches == 10
-
-
-def test_scale_free_product_ignores_the_scale_of_the_stream():
-    """A stream c times as large in front of a LayerNorm: ||h|| grows by c, ||g|| shrinks by c."""
-
-    def inflated(c):
-        model = network().double()
-        with torch.no_grad():
-            for parameter in model.embed.parameters():
-                parameter.mul_(1e3 * c)
-            for block in model.blocks:
-                block.outer.weight.mul_(1e5 * c)
-        return measure(model, [(x.double(), labels) for x, labels in batches()]).layers
-
-    for small, large in zip(inflated(1.0), inflated(1e4), strict=True):
-        assert large.hidden_norm == pytest.approx(1e4 * small.hidden_norm, rel=1e-4)
-        assert large.grad_norm == pytest.approx(1e-4 * small.grad_norm, rel=1e-4)
-        assert large.scale_free == pytest.approx(small.scale_free, rel=1e-4)
+    report = diagnose(network(), iter(data), None)
+    assert report.to_dict() == diagnose(network(), data[:10], None).to_dict() and report.evidence.batches == 10
 
 
 # --- doors -----------------------------------------------------------------------------------------------------------
@@ -262,11 +244,6 @@ def test_scale_free_product_ignores_the_scale_of_the_stream():
 def test_accuracies_that_are_no_fractions_are_refused(name, value):
     with pytest.raises(AuditError, match=name):
         diagnose(network(), batches(), **({"headline_acc": 0.5} | {name: value}))
-
-
-def test_bounds_are_accuracies():
-    report = diagnose(network(1), batches(1), 1, 0.0)
-    assert (report.headline_acc, report.frozen_baseline_acc, report.checks.depth.value) == (1.0, 0.0, 1.0)
 
 
 def test_empty_or_unpaired_inputs_and_layers_that_do_not_exist_are_refused():
@@ -348,10 +325,7 @@ def test_texts_hold_verdicts_and_numbers():
             "own frozen baseline", "collapsed reference", "FIRES", "a remark", "< 0.02", "> 50", "< 1e-07",
         ):  # fmt: skip
             assert part in text, part
-
-
-def test_markdown_tables_are_rectangular():
-    lines = [line for line in report_of().to_markdown().splitlines() if line.startswith("|")]
+    lines = [line for line in report.to_markdown().splitlines() if line.startswith("|")]
     assert {line.count("|") for line in lines} == {5, 7}
 
 

@@ -119,7 +119,7 @@ specs = st.builds(
     RunSpec,
     dataset=methods,
     architecture=methods,
-    architecture_options=st.dictionaries(methods, st.one_of(st.integers(), st.booleans(), st.floats(0, 1))).map(
+    architecture_options=st.dictionaries(methods, st.one_of(st.integers(-1, 8192), st.booleans(), st.floats(0, 1))).map(
         lambda options: tuple(sorted(options.items()))
     ),
     method=methods,
@@ -171,7 +171,7 @@ def test_the_defaults_are_the_papers():
         ({"lr": float("nan")}, "lr: found nan"),
         ({"dataset": []}, "dataset: found .*; expected printable text"),
         ({"method": "a\nb"}, "method: found 'a.*b'; expected printable text"),
-        ({"architecture_options": {"width": {}}}, "architecture_options.width: found {}; expected a number, text"),
+        ({"architecture_options": {"depth": 10**6}}, "architecture_options.depth: found 1000000; expected a number"),
         ({"architecture_options": []}, "architecture_options: found"),
         ({"monitor": {"D1": "x"}}, "monitor.D1: found 'x'; expected a finite number"),
     ],

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
+from networks import snapshot
 from torch import nn
 
 from fa_audit.networks.resmlp import ResMLP
@@ -51,6 +52,10 @@ def test_reference_equals_autograd_of_the_formula(residual, terminal_norm):
     torch.testing.assert_close(found.states, tuple(states), rtol=0, atol=1e-10)
     torch.testing.assert_close(found.logits, logits, rtol=0, atol=1e-10)
     assert not any(t.requires_grad for t in (*found.states, *found.gradients, found.logits))
+    for local in (True, False):  # what a local trace cuts: test_architectures.py
+        run = trace(network, x, local=local)
+        torch.testing.assert_close((run.logits, *run.states), (logits, *states))
+        torch.testing.assert_close(run.residuals, tuple(b - residual * a for a, b in pairwise(states)))
 
 
 def test_reference_leaves_gradients_alone_and_needs_none():
@@ -65,30 +70,6 @@ def test_reference_leaves_gradients_alone_and_needs_none():
         assert not torch.is_grad_enabled()
     torch.testing.assert_close(found.gradients, expected.gradients, rtol=0, atol=0)
     assert all((p.grad == 3.0).all() for p in network.parameters())
-
-
-@pytest.mark.parametrize(("residual", "terminal_norm"), OPTIONS)
-def test_both_kinds_of_trace_compute_the_network(residual, terminal_norm):
-    network, (x, _) = resmlp(residual, terminal_norm), samples()
-    logits, states = by_hand(network, x, residual, terminal_norm)
-    for local in (True, False):
-        run = trace(network, x, local=local)
-        torch.testing.assert_close((run.logits, run.head_input, *run.states), (logits, states[-1], *states))
-        if residual:
-            torch.testing.assert_close(run.residuals, tuple(b - a for a, b in pairwise(states)))
-
-
-def test_local_trace_cuts_the_graph_before_every_part():
-    network, (x, _) = resmlp(), samples()
-    run = trace(network, x, local=True)
-    for index, residual in enumerate(run.residuals):
-        network.zero_grad()
-        residual.sum().backward(retain_graph=True)
-        touched = {name for name, p in network.named_parameters() if p.grad is not None}
-        assert touched and all(name.startswith(f"blocks.{index}.") for name in touched)
-    network.zero_grad()
-    run.logits.square().sum().backward()
-    assert all((p.grad is not None) == name.startswith("head.") for name, p in network.named_parameters())
 
 
 # --- untouched -----------------------------------------------------------------------------------------------------
@@ -116,13 +97,6 @@ def unruly():
     model.train()
     model.norm.eval()
     return model
-
-
-def snapshot(model):
-    tensors = {name: value.tolist() for name, value in model.state_dict().items()}
-    grads = {name: p.grad.tolist() for name, p in model.named_parameters()}
-    modes = {name: module.training for name, module in model.named_modules()}
-    return tensors, grads, modes, torch.get_rng_state().tolist()
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -15,8 +15,10 @@ def say_start(device):
     say(
         "start",
         "",
-        f"fa-audit on {device}. Progress of a training: results/logs/train_network/",
-        *([f"{len(models)} models, {done} audited already"] if models else []),
+        "fa-audit",
+        f"  device     {device}",
+        *([f"  models     {len(models)}, {done} audited already"] if models else []),
+        "  progress   one line per epoch in results/logs/train_network/",
         *([plan_table(GRID, COSTS)] if GRID.settings else []),
         "",
     )
@@ -33,6 +35,7 @@ def say_results():
         "results",
         *verdict_lines(sorted(GRID.settings)),
         "",
+        "fa-audit: done. Results:",
         *places(made),
         "logs       results/logs/",
     )
@@ -43,11 +46,17 @@ def places(made):
     for kind, paths in made.items():
         if there := [Path(path) for path in paths if Path(path).exists()]:
             names = [path.name for path in there[:3]] + ["..."] * (len(there) > 3)
-            yield f"{kind:<10} {there[0].parent}/ ({', '.join(names)})"
+            many = f"{there[0].parent}/ ({', '.join(names)})"
+            yield f"{kind:<10} {many if there[1:] else there[0]}"
 
 
 def say_how_to_go_on(log_files):
-    say("stopped", f"  messages   {log_files[0]}")
+    say(
+        "stopped",
+        "fa-audit: a job failed or the work was interrupted.",
+        f"  messages   {log_files[0]}",
+        "  to go on   run the same command again: results are kept, training resumes at its last epoch",
+    )
 
 
 # A dry run has no start; the logger prints the table at its end.

@@ -71,7 +71,7 @@ class LogHandler(LogHandlerBase):
         if self.settings.plain:
             return [text] if (text := self.format(record)) and text != "None" else []
         if part == STOPPED:
-            return [*self.failures.lines(), record.getMessage()]
+            return self.failures.lines(record.getMessage())
         if part or (event is None and not self.running):
             return [] if record.getMessage().startswith(CHATTER) else [record.getMessage()]
         return self.lines_of_event(event, record)
@@ -81,6 +81,7 @@ class LogHandler(LogHandlerBase):
         match event:
             case LogEvent.RUN_INFO:
                 self.progress.plan(record.stats, record.created)
+                self.summary.plan(record.stats)
             case LogEvent.JOB_INFO if self.common_settings.dryrun:
                 self.summary.add(record.rule_name, record.reason)
             case LogEvent.JOB_INFO if record.output:  # a target has none

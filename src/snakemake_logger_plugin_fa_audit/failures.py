@@ -44,17 +44,21 @@ class Failures:
         self.jobs.append((" ".join(job.split()), cause, log))
         return [f"FAILED  {' '.join(job.split())}: {cause}"]
 
-    def lines(self) -> list[str]:
-        """Return the end of a run that did not succeed: what failed and why, and the command to go on."""
+    def lines(self, advice: str) -> list[str]:
+        """Return the end of a run that did not succeed: what failed and why, and the command to go on.
+
+        Args:
+            advice: what the workflow itself says, a heading first.
+        """
         self.stopped = True
         what = "stopped" if self.interrupted else f"{len(self.jobs)} jobs failed" if self.jobs[1:] else "a job failed"
         lines = ["", f"fa-audit: {what}."]
         for job, cause, log in self.jobs[:SHOWN]:
             lines += [f"  {job}: {cause}"[:400], f"      {log}"]
-        if more := len(self.jobs) - SHOWN:
-            lines += [f"  and {more} more"] if more > 0 else []
+        if self.jobs[SHOWN:]:
+            lines.append(f"  and {len(self.jobs) - SHOWN} more")
         command = os.environ.get("FA_AUDIT_COMMAND") or shlex.join(["snakemake", *sys.argv[1:]])
-        return [*lines, f"  to go on   {command}"]
+        return [*lines, *advice.splitlines()[1:], f"             {command}"]
 
 
 def last_line(path: str) -> str:

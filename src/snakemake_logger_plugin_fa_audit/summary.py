@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 # A reason as Snakemake words it, up to the files or parameters that it names.
 REASON = re.compile(r"(?:^|; )([A-Z][^:;]*)")
@@ -17,16 +18,19 @@ class Summary:
         self.jobs: Counter[str] = Counter()
         self.reasons: dict[str, Counter[str]] = defaultdict(Counter)
 
+    def plan(self, stats: Mapping[str, int]) -> None:
+        """Take note of how many jobs each rule has."""
+        self.jobs = Counter({rule: count for rule, count in stats.items() if rule != "total"})
+
     def add(self, rule: str, reason: str) -> None:
-        """Count a job; `reason` is Snakemake's, ``Missing output files: a, b; Code has changed since ...``."""
-        self.jobs[rule] += 1
+        """Count a job's reason, Snakemake's: ``Missing output files: a, b; Code has changed since ...``."""
         reasons = [text.strip().lower() for text in REASON.findall(reason)]
         self.reasons[rule].update([why for why in reasons if why != FOLLOWS] or reasons)
 
     def lines(self) -> list[str]:
         """Return a line per rule and the number of all jobs."""
         width = max(map(len, self.jobs), default=0)
-        rows = [f"  {rule:<{width}}  {count:>6}  {self.why(rule)}" for rule, count in self.jobs.items()]
+        rows = [f"  {rule:<{width}}  {count:>6}  {self.why(rule)}".rstrip() for rule, count in self.jobs.items()]
         return [f"{self.jobs.total()} jobs to do:", *rows]
 
     def why(self, rule: str) -> str:

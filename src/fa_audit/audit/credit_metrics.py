@@ -1,4 +1,4 @@
-"""What the credits of a trained run are worth: against the gradient, against the loss itself, and against chance.
+"""Measure the credits of a trained run: against the gradient, against changes of the loss, and against chance.
 
 Shapes: B batch, d width, L blocks, M directions. ``a_l`` is the credit of block l, ``g_l`` the true gradient at its
 input ``h_l``, ``CE_i`` the cross-entropy of sample i. The cosines use the credits that trained the network, in its own
@@ -44,13 +44,13 @@ class Draws(Measured):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Where 95 % of single draws lie if they are normal; None below two draws."""
+        """Return where 95 % of single draws lie if they are normal; None below two draws."""
         if self.value is None or self.std is None:
             return None
         return self.value - NORMAL_95 * self.std, self.value + NORMAL_95 * self.std
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form, with the spread of the draws."""
+        """Return JSON types, with the spread of the draws."""
         return super().to_dict() | {"std": self.std, "interval": self.interval}
 
 
@@ -70,7 +70,7 @@ class CreditReport:
 
 
 def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport:
-    """Every credit metric of a run on one batch; the learner stays as it is, and the same learner gives the same bits.
+    """Compute every credit metric of a run on one batch; the learner is left unchanged, and results are reproducible.
 
     Args:
         x: the batch, on the learner's device.
@@ -94,7 +94,7 @@ def _double(module: nn.Module) -> nn.Module:
 
 
 def credit_alignment(learner: Learner, x: Tensor, labels: Tensor) -> tuple[dict[str, Measured], ...]:
-    """Per block, how the credit ``a_l`` is aligned with backpropagation's gradient.
+    """Compare every block's credit ``a_l`` with backpropagation's gradient.
 
     ``cosine`` compares it with ``g_l`` at the block's input, which is what published numbers do, without any
     epsilon; ``clamped_cosine`` is torch's value of the same; ``cosine_at_output`` compares it with ``g_{l+1}``,
@@ -120,7 +120,7 @@ Fresh = list[tuple[Measured, ...]]  # cosine of every block, for every draw of t
 
 
 def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tuple[list[dict[str, Measured]], Fresh]:
-    """Per block, what float64 measures, and the cosines under fresh feedback.
+    """Compute per block what needs float64, and the cosines under fresh feedback.
 
     Args:
         twin: the learner in float64.
@@ -130,7 +130,7 @@ def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tu
     gradients = reference(twin.network, x, labels).gradients
     try:
         credits = block_credits(twin, x, labels)
-    except Exception as error:  # a method written elsewhere may insist on its own precision
+    except Exception as error:  # an external method may require its own precision
         reason = f"float64 recomputation failed: {type(error).__name__} {error}".splitlines()[0]
         absent = Draws(None, len(labels), 0, reason)
         return [dict.fromkeys(IN_DOUBLE, absent) for _ in network.blocks], [(absent,) * len(network.blocks)]
@@ -147,7 +147,7 @@ def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tu
 def _against_the_loss(
     twin: Learner, layer: int, h: Tensor, labels: Tensor, credit: Tensor, gradient: Tensor
 ) -> dict[str, Measured]:
-    """Correlation with true loss changes at ``h_l``, with ceiling and floor, and the effect of a nudge."""
+    """Correlate a credit with true loss changes at ``h_l``, with ceiling and floor, and nudge the state along it."""
     network, seed = twin.network, twin.spec.seed
     directions = unit_directions(credit, generator(seed, "audit", "directions", layer))
     changes = loss_changes(network, layer, h, labels, directions, EPS)
@@ -162,18 +162,18 @@ def _against_the_loss(
 
 
 def _gaussian(like: Tensor, count: int, randomness: torch.Generator) -> Tensor:
-    """`count` draws of N(0, 1), float64, shaped like `like` and on its device: ``(count, B, d)``."""
+    """Draw ``(count, B, d)`` float64 numbers from N(0, 1), for every row of `like` and on its device."""
     return torch.randn(count, *like.shape, dtype=torch.float64, generator=randomness).to(like.device)
 
 
 def unit_directions(like: Tensor, randomness: torch.Generator, count: int = DIRECTIONS) -> Tensor:
-    """`count` random unit directions for every row of `like` ``(B, d)``: ``(count, B, d)``, float64."""
+    """Draw `count` random unit directions for every row of `like` ``(B, d)``: ``(count, B, d)``, float64."""
     return F.normalize(_gaussian(like, count, randomness), dim=-1)
 
 
 @torch.no_grad()
 def loss_changes(network: Network, layer: int, h: Tensor, labels: Tensor, directions: Tensor, length: float) -> Tensor:
-    """``CE_i(h_l + length v) - CE_i(h_l)`` of every direction and sample, ``(M, B)``, through the rest of the network.
+    """Compute ``CE_i(h_l + length v) - CE_i(h_l)`` for every direction and sample: ``(M, B)``.
 
     Args:
         layer: ``l``.
@@ -188,14 +188,14 @@ def loss_changes(network: Network, layer: int, h: Tensor, labels: Tensor, direct
 
 
 def _losses_from(network: Network, layer: int, h: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy of every sample, ``(B,)``, from the state ``h_l`` on."""
+    """Compute every sample's cross-entropy ``(B,)`` from the state ``h_l`` on."""
     for block in range(layer, len(network.blocks)):
         h = network.split(block, h)[1]
     return F.cross_entropy(network.head(h), labels, reduction="none")
 
 
 def perturbation_correlation(credit: Tensor, directions: Tensor, changes: Tensor) -> Measured:
-    """``rho``: Pearson correlation, over directions and samples, of ``<a, v>`` with the true change of the loss.
+    """Compute ``rho``, the Pearson correlation over directions and samples of ``<a, v>`` with the true loss change.
 
     `n` and `n_valid` count pairs. The length of the perturbation cancels, and so does any one positive factor of all
     credits; how credits compare between samples does not.
@@ -228,7 +228,7 @@ def _constant(values: Tensor) -> bool:
 
 
 def nudging(network: Network, layer: int, h: Tensor, labels: Tensor, credit: Tensor, eta: float) -> Measured:
-    """Mean over samples of ``CE(h_l - eta r(a_l)) - CE(h_l)``: negative where the credit lowers the loss.
+    """Compute the mean over samples of ``CE(h_l - eta r(a_l)) - CE(h_l)``: negative where the credit lowers the loss.
 
     Args:
         layer, h, labels: as in `loss_changes`.
@@ -242,13 +242,13 @@ def nudging(network: Network, layer: int, h: Tensor, labels: Tensor, credit: Ten
 
 
 def _mean(values: Tensor, usable: Tensor, reason: str) -> Measured:
-    """Mean of the usable values ``(B,)``, or the reason why there is none."""
+    """Average the usable values ``(B,)``, or give the reason why there is none."""
     n, n_valid = len(values), int(usable.sum())
     return Measured(values[usable].mean().item(), n, n_valid) if n_valid else Measured(None, n, 0, reason)
 
 
 def bridge_residuals(twin: Learner, x: Tensor, labels: Tensor) -> tuple[Measured, ...]:
-    """Per block, the mean over samples of how far the method's auxiliary net is from its target."""
+    """Average over samples, per block, how far the method's auxiliary net is from its target."""
     network, randomness = twin.network, generator(twin.spec.seed, "audit", "bridge residual")
     run = trace(network, x, local=True)
     residuals = twin.method.bridge_residual(network, run, labels, twin.state, randomness)
@@ -263,7 +263,7 @@ def bridge_residuals(twin: Learner, x: Tensor, labels: Tensor) -> tuple[Measured
 def fresh_feedback_cosines(
     twin: Learner, x: Tensor, labels: Tensor, gradients: Sequence[Tensor], network: Network
 ) -> Fresh:
-    """The cosine of ``a_l`` with ``g_l`` of every block, for `DRAWS` fresh draws of the method's state.
+    """Compute every block's cosine of ``a_l`` with ``g_l`` for `DRAWS` fresh draws of the method's state.
 
     Empty for methods without random feedback.
 
@@ -282,12 +282,12 @@ def fresh_feedback_cosines(
 
 
 def _no_null(learner: Learner) -> str:
-    """Why no draw of the feedback gave a number."""
+    """Explain why no draw of the feedback has a value."""
     return "no draw has a value" if learner.method.random_feedback else "the method has no random feedback"
 
 
 def over_draws(draws: Sequence[Measured], reason: str = "no draw has a value") -> Draws:
-    """Mean and standard deviation over the draws that have a value.
+    """Compute mean and standard deviation over the draws that have a value.
 
     Args:
         reason: why there is no value if no draw has one and none says why.
@@ -300,7 +300,7 @@ def over_draws(draws: Sequence[Measured], reason: str = "no draw has a value") -
 
 
 def deep_mean(blocks: Sequence[Measured]) -> Measured:
-    """Mean over the blocks l >= 1 that have a value; `n` and `n_valid` count blocks.
+    """Average over the blocks l >= 1 that have a value; `n` and `n_valid` count blocks.
 
     Args:
         blocks: one entry per block, ``l = 0`` first.
@@ -317,7 +317,7 @@ def deep_mean(blocks: Sequence[Measured]) -> Measured:
 
 
 def feature_drift(learner: Learner) -> tuple[dict[str, Measured], tuple[Measured, ...]]:
-    """How far the network has moved since its initialisation: by parameter, and by block, all its parameters together.
+    """Measure how far the network has moved since its initialisation: by parameter, and by block as a whole.
 
     The initialisation is built again from the specification, bit by bit.
     """
@@ -333,7 +333,7 @@ def _flat(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def drift(before: Tensor, after: Tensor) -> Measured:
-    """``||W - W_0||_F / ||W_0||_F`` of two tensors of one shape, in float64; `n` and `n_valid` count their entries."""
+    """Compute ``||W - W_0||_F / ||W_0||_F`` of two tensors in float64; `n` and `n_valid` count their entries."""
     before, after = (tensor.detach().cpu().double().flatten() for tensor in (before, after))
     finite = before.isfinite() & after.isfinite()
     n, n_valid = len(finite), int(finite.sum())

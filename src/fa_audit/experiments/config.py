@@ -16,10 +16,9 @@ from pydantic_core import PydanticCustomError
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict
-from fa_audit.experiments.spec import LARGEST, Run, RunSpec, parse_run, short_number
+from fa_audit.experiments.spec import LARGEST, LARGEST_OPTION, Run, RunSpec, parse_run, short_number
 from fa_audit.networks import ARCHITECTURE_OPTIONS
 
-LARGEST_OPTION = 8192
 BUDGET = ("epochs", "batch_size", "lr", "weight_decay")
 PAPER = {field.name: field.default for field in fields(RunSpec)}
 LIMITS = DiagnosticThresholds()

@@ -126,13 +126,15 @@ def _parse_penalty(number: str, text: str, where: str) -> float:
     return value
 
 
+LARGEST_OPTION = 8192  # of an architecture: a file must not make anyone build a network without end
 LARGEST = 2**31 - 1  # an integer, of seeds too: torch takes no arbitrary ones
 SHARED = ("dataset", "architecture", "architecture_options", "epochs", "batch_size", "lr", "weight_decay", "seed")
 
 
 PRINTABLE = r"^(?:[^\p{C}\p{Z}]| )*$"
 Text = Annotated[str, Field(pattern=PRINTABLE, description="printable text")]
-Scalar = Annotated[int | float | bool | Text, Field(description="a number, text, true or false")]
+Size = Annotated[int, Field(le=LARGEST_OPTION)]
+Option = Annotated[Size | float | bool | Text, Field(description=f"a number <= {LARGEST_OPTION}, text, true or false")]
 Seed = Annotated[int, Field(ge=0, le=LARGEST, description=f"an integer 0..{LARGEST}")]
 Positive = Annotated[int, Field(ge=1, le=LARGEST, description=f"an integer 1..{LARGEST}")]
 NonNegative = Annotated[float, Field(ge=0, description="a finite number >= 0")]
@@ -144,7 +146,7 @@ class SpecFile(Strict, json_schema_extra={"description": "the specification of a
 
     dataset: Text
     architecture: Text
-    architecture_options: Annotated[dict[Text, Scalar], Field(description="a mapping of options to values")]
+    architecture_options: Annotated[dict[Text, Option], Field(description="a mapping of options to values")]
     method: Text
     penalty: NonNegative
     frozen_blocks: Seed
