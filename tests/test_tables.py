@@ -213,7 +213,8 @@ def test_missing_seeds_are_counted():
     row = cells(table)[1]
     assert row["accuracy (%)"] == "35.0 ± 7.1 (2/3)" and row["max growth"] == "2.00 (2/3)"
     assert (row["margin (points)"], row["own frozen (%)"]) == ("+10.0 (1/3)", "20.0 (1/3)")  # seed by seed
-    assert row["three-check"] == "PASS 1/3, no verdict 1/3" and "Seeds: n = 3." in table.caption
+    assert (row["three-check"], row["four-check"]) == ("PASS 1/3, no verdict 1/3", "trustworthy 2/3")
+    assert "Seeds: n = 3." in table.caption
     one = build("main_audit", run("bp", 1))
     assert cells(one)[0]["accuracy (%)"] == "50.0" and "Seeds: n = 1." in one.caption
     several = build("comparison", run("dfa", setting="vit"), run("dfa", 1, setting="cnn"), run("dfa", setting="net"))
