@@ -117,7 +117,7 @@ def step_seconds(learner: Learner, data: Dataset, device: str) -> float:
 
     def step() -> None:
         x, labels = next(batches)
-        optimiser.zero_grad(set_to_none=True)
+        optimiser.zero_grad()
         learn(learner, x, labels, randomness)
         optimiser.step()
 

@@ -144,7 +144,7 @@ MUTATIONS: dict[str, Mutation] = {
          "the cosine compares with the gradient at the block's input", "engine"),
         ("monitor-any", "training/monitor.py", "return all(", "return any(",
          "a training ends when all checks of its monitor fire", "monitor"),
-        ("resume-optimiser", "training/checkpoint.py", '{"state": moments,', '{"state": {},',
+        ("resume-optimiser", "training/checkpoint.py", "optimiser.restore(moments)", "optimiser.restore({})",
          "a resumed training has the optimiser's moments", "checkpoint"),
         ("resume-stranger", "training/checkpoint.py", 'if about["fingerprint"] != self.fingerprint:', "if False:",
          "another run's resume file is not used", "checkpoint"),

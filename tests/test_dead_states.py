@@ -29,7 +29,7 @@ def test_a_step_on_dead_states_keeps_every_parameter_finite(name, method):
     assert not states[-1].any()
     optimiser = learner.optimiser()
     for step in range(2):
-        optimiser.zero_grad(set_to_none=True)
+        optimiser.zero_grad()
         learn(learner, x, labels, generator(step, "dead"))
         optimiser.step()
     tensors = {**learner.network.state_dict(), **learner.state.state_dict()}

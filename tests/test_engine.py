@@ -239,7 +239,7 @@ def test_frozen_blocks_keep_their_bits(make_spec, dataset, method, frozen=2):
     locked = tuple(f"blocks.{index}." for index in range(frozen))
     for (name, old), new in zip(before.network.named_parameters(), after.network.parameters(), strict=True):
         assert torch.equal(old, new) == name.startswith(locked), name
-    optimised = {id(p) for group in after.optimiser().param_groups for p in group["params"]}
+    optimised = {id(p) for p in after.optimiser().parameters}
     assert all((id(p) in optimised) != n.startswith(locked) for n, p in after.network.named_parameters())
 
 

@@ -25,7 +25,6 @@ PRELOADED = ("training.run_files", "audit.run_audit", "methods.dfa", "networks.r
 def main():
     for name in PRELOADED:
         import_module(f"fa_audit.{name}")
-    import_module("torch._dynamo")  # which an optimiser imports
     pipes = {}
     for line in sys.stdin:
         order = json.loads(line)

@@ -8,8 +8,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fa_audit.core.randomness import generator
 from fa_audit.methods import METHODS
 from fa_audit.networks.trace import trace
@@ -18,6 +16,7 @@ from fa_audit.testing.subject import CLASSES, DEPTH, HELD_OUT, Subject, credits_
 from fa_audit.training.checkpoint import Resume, learner_tensors, load_checkpoint, load_learner_tensors, save_checkpoint
 from fa_audit.training.learner import Learner, residual_energy
 from fa_audit.training.loop import train
+from fa_audit.training.optimiser import AdamW
 
 WELL_ABOVE_CHANCE = 0.6  # chance is 1/6
 
@@ -141,6 +140,6 @@ class Interrupted(Exception):
 class Interrupting(Resume):
     """Interrupt a training as soon as its first epoch is saved."""
 
-    def save(self, learner: Learner, optimiser: torch.optim.Optimizer, progress: dict[str, Any]) -> None:
+    def save(self, learner: Learner, optimiser: AdamW, progress: dict[str, Any]) -> None:
         super().save(learner, optimiser, progress)
         raise Interrupted

@@ -26,6 +26,7 @@ from fa_audit.methods import METHODS
 from fa_audit.methods.method import Method
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.training.learner import Learner, build, load_method
+from fa_audit.training.optimiser import AdamW
 
 log = logging.getLogger(__name__)
 FORMAT = "fa-audit checkpoint 1"
@@ -143,11 +144,11 @@ class Resume:
     path: Path
     fingerprint: str
 
-    def save(self, learner: Learner, optimiser: torch.optim.Optimizer, progress: dict[str, Any]) -> None:
+    def save(self, learner: Learner, optimiser: AdamW, progress: dict[str, Any]) -> None:
         """Replace the file by the present state; `progress` must be JSON types."""
         moments = {
             f"optimiser.{index}.{name}": value
-            for index, entry in optimiser.state_dict()["state"].items()
+            for index, entry in optimiser.moments.items()
             for name, value in entry.items()
         }
         # The history grows with the epochs and a safetensors header is bounded: the progress goes in as a tensor.
@@ -155,7 +156,7 @@ class Resume:
         tensors = learner_tensors(learner) | moments | {"progress": written}
         write_tensor_file(self.path, RESUME_FORMAT, tensors, {"fingerprint": self.fingerprint})
 
-    def load(self, learner: Learner, optimiser: torch.optim.Optimizer) -> dict[str, Any] | None:
+    def load(self, learner: Learner, optimiser: AdamW) -> dict[str, Any] | None:
         """Restore the state and return `progress`; None without a usable file."""
         if not self.path.exists():
             return None
@@ -175,7 +176,7 @@ class Resume:
         for name, value in _under("optimiser", tensors).items():
             index, key = name.split(".")
             moments.setdefault(int(index), {})[key] = value
-        optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
+        optimiser.restore(moments)
         return json.loads(tensors["progress"].numpy().tobytes())
 
     def clear(self) -> None:

@@ -17,6 +17,7 @@ from fa_audit.methods.method import Method
 from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace, keeping_statistics, trace
+from fa_audit.training.optimiser import AdamW
 
 RMS_FLOOR = 1e-6
 
@@ -51,15 +52,12 @@ class Learner:
         for block in self.network.blocks[: self.spec.frozen_blocks]:
             block.eval()
 
-    def optimiser(self) -> torch.optim.AdamW:
+    def optimiser(self) -> AdamW:
         """Return AdamW over everything that learns; frozen parameters are left out because it would decay them."""
         decays = {self.network: self.spec.weight_decay}
         decays[self.state] = self.spec.weight_decay if self.method.decays_state else 0.0
-        groups = [
-            {"params": [p for p in module.parameters() if p.requires_grad], "weight_decay": decay}
-            for module, decay in decays.items()
-        ]
-        return torch.optim.AdamW([g for g in groups if g["params"]], lr=self.spec.lr, fused=True)
+        learning = [([p for p in module.parameters() if p.requires_grad], decay) for module, decay in decays.items()]
+        return AdamW(learning, self.spec.lr)
 
 
 def load_method(name: str) -> Method:

@@ -25,6 +25,7 @@ from fa_audit.networks.trace import accuracy_of, reference, trace, untouched
 from fa_audit.training.checkpoint import Resume
 from fa_audit.training.learner import Learner, build, learn
 from fa_audit.training.monitor import should_stop
+from fa_audit.training.optimiser import AdamW
 
 log = logging.getLogger(__name__)
 TRAJECTORY_COLUMNS = (
@@ -95,13 +96,10 @@ def train(
     return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"], stopped_after)
 
 
-def _run_epoch(
-    learner: Learner, optimiser: torch.optim.Optimizer, dataset: Dataset, padded: Tensor, epoch: int
-) -> float:
+def _run_epoch(learner: Learner, optimiser: AdamW, dataset: Dataset, padded: Tensor, epoch: int) -> float:
     """Train for one epoch at the cosine schedule's learning rate; return the mean cross-entropy."""
     spec = learner.spec
-    for group in optimiser.param_groups:
-        group["lr"] = spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs))
+    optimiser.lr = spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs))
     learner.train_mode()
     learner.method.begin_epoch(learner.state, epoch / spec.epochs)
     randomness, noise = (generator(spec.seed, purpose, epoch) for purpose in ("epoch", "method"))
@@ -110,7 +108,7 @@ def _run_epoch(
         batches = _with_random_targets(batches, dataset.classes, generator(spec.seed, "targets", epoch))
     total = torch.zeros((), device=padded.device)
     for x, labels in batches:
-        optimiser.zero_grad(set_to_none=True)
+        optimiser.zero_grad()
         total += learn(learner, x, labels, noise) * len(labels)
         optimiser.step()
     return total.item() / len(dataset.train_labels)
