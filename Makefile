@@ -13,7 +13,7 @@ LOG := .venv.log
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-faults test-slurm slurm lint bench archive verify clean-env bootstrap
+.PHONY: help demo test test-all test-faults test-mutations test-slurm slurm lint bench archive verify clean-env bootstrap
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
@@ -34,6 +34,9 @@ test-all: bootstrap ## run the tests, the whole matrix of configs/ci.yaml, the f
 test-faults: bootstrap ## kill, starve and damage the work (BREAK=resume: with a mistake that must be found)
 	$(IN_VENV) .venv/bin/python -m pytest tests/faults -m faults --numprocesses logical --dist worksteal \
 		$(if $(BREAK),--break $(BREAK))
+
+test-mutations: bootstrap ## break the product in over a hundred places, each of which the tests must notice
+	$(IN_VENV) .venv/bin/python tests/mutations.py --jobs 2
 
 test-slurm: bootstrap ## send a small grid through a Slurm of its own (root installs Debian's packages)
 	@.venv/bin/python tools/slurm_packages.py || { test $$? = 77; exit; }; \
