@@ -7,7 +7,7 @@ from dataclasses import replace
 import matplotlib
 import numpy as np
 import pytest
-from drawing import TITLE, assert_readable, everything, legend_of, lines, shades, words
+from drawing import DEFAULTS, TITLE, assert_readable, everything, legend_of, lines, shades, words
 from made_up_runs import EXPLODED, LONG, SEEDS, backwards, network, several, tidy_of
 from matplotlib.figure import Figure
 
@@ -35,7 +35,7 @@ def settings_of(kind, runs, count=3, **options):
 
 
 def figure_of(kind, tidy, **options):
-    return load("figure", FIGURES, kind)(tidy, **{"title": TITLE, "labels": {}} | options)
+    return load("figure", FIGURES, kind)(tidy, **DEFAULTS | options)
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ from typing import Any
 import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.textpath import TextPath
@@ -80,6 +79,11 @@ class RunStyle:
     marker: str
     line: Any
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the arguments of `Axes.plot` for a line with markers."""
+        return {"color": self.colour, "marker": self.marker, "linestyle": self.line}
+
 
 def run_styles(runs: Iterable[str]) -> dict[str, RunStyle]:
     """Return a style per run; 77 runs differ in colour or marker.
@@ -118,21 +122,12 @@ def check_texts(texts: Iterable[str]) -> None:
             ) from error
 
 
-def log_scale(ax: Axes) -> None:
-    """Set a logarithmic y axis with labels at powers of ten only."""
-    ax.set_yscale("log")
-    _powers_of_ten_only(ax.yaxis)
-
-
-def log_scale_x(ax: Axes) -> None:
-    """Set a logarithmic x axis with labels at powers of ten only."""
-    ax.set_xscale("log")
-    _powers_of_ten_only(ax.xaxis)
-
-
-def _powers_of_ten_only(axis: Axis) -> None:
-    axis.set_minor_locator(NullLocator())
-    axis.set_minor_formatter(NullFormatter())
+def log_scale(ax: Axes, axis: str = "y") -> None:
+    """Set a logarithmic axis, ``"x"`` or ``"y"``, with labels at powers of ten only."""
+    ax.set(**{f"{axis}scale": "log"})
+    chosen = {"x": ax.xaxis, "y": ax.yaxis}[axis]
+    chosen.set_minor_locator(NullLocator())
+    chosen.set_minor_formatter(NullFormatter())
 
 
 def percent_scale(ax: Axes) -> None:

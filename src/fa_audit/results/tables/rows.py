@@ -70,26 +70,9 @@ class Verdict:
         return ",\n".join(f"{verdict} {count}/{seeds}" for verdict, count in counts.most_common())
 
 
-ACCURACY = Column("accuracy (%)", "accuracy", spread=("accuracy", "deviation"), scale=100, decimals=1)
-OWN_FROZEN = Column("own frozen (%)", "own_frozen_acc", scale=100, decimals=1)
-DEEP_COSINE = Column("deep cosine", "deep_cosine", spread=("deep_cosine", "deviation"), decimals=3)
-GROWTH = Column("max growth", "max_growth", "max")
-GRADIENT = Column("median ||g_L||", "grad_norm_last", "median")
-FIRST_SCALE, FIRST_REFERENCE = (
-    Column(f"{check} from epoch", quantity, spread=(quantity, "deviation"), decimals=1, absent="never")
-    for check, quantity in (("D1", "first_scale_flag"), ("D2", "first_reference_flag"))
-)
-FIRST_FLAGS_NOTE = (
-    "first epoch at which D1 and D2 fire: mean ± sample standard deviation over the seeds in which they do (how many, "
-    "if not all)."
-)
-THREE_CHECK, FOUR_CHECK = Verdict("three-check", "three_check"), Verdict("four-check", "four_check")
-
-
 def by_setting(tidy: Tidy) -> list[tuple[str, str]]:
     """Return every (setting, run): settings in their order, in each the runs by mean accuracy, best first."""
-    runs = {setting: tidy.runs[tidy.runs["setting"] == setting] for setting in tidy.settings}
-    return [(setting, run) for setting, part in runs.items() for run in rank_runs(part)]
+    return [(setting, run) for setting in tidy.settings for run in rank_runs(tidy.of(setting).runs)]
 
 
 def run_table(
