@@ -21,17 +21,11 @@ LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<name>\S.*)")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a figure or a table comes from.
+    """Where a figure or a table comes from."""
 
-    Attributes:
-        commit: `git describe` of the code that made it.
-        spec: SHA-256 of what was asked for: its entry in the configuration, and the specifications of its runs.
-        inputs: SHA-256 of every file that it was made from, by path.
-    """
-
-    commit: str
-    spec: str
-    inputs: Mapping[str, str]
+    commit: str  # `git describe` of the code that made it
+    spec: str  # SHA-256 of its entry in the configuration and of its runs' specifications
+    inputs: Mapping[str, str]  # SHA-256 of every file that it was made from, by path
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON types."""

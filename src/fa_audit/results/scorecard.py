@@ -36,21 +36,15 @@ Measured = Mapping[str, Mapping[int, Any]]  # run -> seed -> what its audit says
 class Judgement:
     """The comparison of one published number with our audits.
 
-    Attributes:
-        verdict: reproduced, not reproduced or not run.
-        rule: what was asked, with its numbers, and the answer.
-        reproduced: the mean over seeds, the verdict of the seeds, or the runs in our order; None without any.
-        summary: of a mean.
-        distance: of the mean from the published value: in units of the margin that is allowed (kind value), or the
-            logarithm of their ratio to the base of the factor that is allowed (kind magnitude); beyond -1..1 it is
-            not reproduced. None where there is no such distance.
-        remark: what to know about it.
+    The distance of a mean from the published value is in units of the margin that is allowed (kind value), or the
+    logarithm of their ratio to the base of the factor that is allowed (kind magnitude): beyond -1..1 it is not
+    reproduced. Other kinds have none.
     """
 
-    verdict: str
-    rule: str
-    reproduced: float | str | None = None
-    summary: Summary | None = None
+    verdict: str  # reproduced, not reproduced or not run
+    rule: str  # what was asked, with its numbers, and the answer
+    reproduced: float | str | None = None  # the mean over seeds, the verdict of the seeds, or the runs in our order
+    summary: Summary | None = None  # of a mean
     distance: float | None = None
     remark: str = ""
 
@@ -228,7 +222,7 @@ def _not_finite(numbers: Mapping[str, Mapping[int, float]]) -> str:
     )
 
 
-# --- the whole -----------------------------------------------------------------------------------------------------
+# --- its texts -----------------------------------------------------------------------------------------------------
 
 
 def summary_line(rows: pd.DataFrame) -> str:
@@ -248,9 +242,6 @@ def made_by(audits: Iterable[Mapping[str, Any]]) -> str:
     return f"Audits of networks: {'; '.join(parts) or 'none'}."
 
 
-# --- its texts -----------------------------------------------------------------------------------------------------
-
-
 def write_scorecard(rows: pd.DataFrame, remark: str, paths: Iterable[str | Path]) -> None:
     """Write the scorecard to paths that end in .csv, .md and .html."""
     texts = {".csv": rows.to_csv(index=False), ".md": to_markdown(rows, remark), ".html": to_html(rows, remark)}
@@ -259,11 +250,7 @@ def write_scorecard(rows: pd.DataFrame, remark: str, paths: Iterable[str | Path]
 
 
 def to_markdown(rows: pd.DataFrame, remark: str) -> str:
-    """Return the summary, a remark, and a table for every setting.
-
-    Args:
-        rows: as `scorecard` makes them.
-    """
+    """Return the summary of a scorecard's rows, a remark, and a table for every setting."""
     parts = [
         formats.to_markdown(Table(f"{setting}: {summary_line(group)}", HEADINGS, _text_rows(group), group))
         for setting, group in rows.groupby("setting", sort=False)

@@ -16,14 +16,7 @@ from fa_audit.experiments.spec import parse_run, short_number
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and spread of one quantity over seeds.
-
-    Attributes:
-        n: number of values.
-        mean: arithmetic mean.
-        deviation: sample standard deviation, divisor ``n - 1``; None for one value.
-        interval: two-sided 95 % Student-t interval of the mean; None for one value.
-    """
+    """Mean, sample deviation (divisor ``n - 1``) and 95 % t-interval of `n` values; the last two None for one value."""
 
     n: int
     mean: float

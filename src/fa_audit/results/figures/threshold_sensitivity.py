@@ -52,15 +52,10 @@ PANELS = {
 
 @dataclass(frozen=True)
 class Calibration:
-    """The two values that a threshold would have to separate.
+    """The two values that a threshold would have to separate; None where a group is empty."""
 
-    Attributes:
-        trusted: the value nearest to firing among the networks that must not; None without one.
-        failing: the value farthest from firing among the failing networks; None without one.
-    """
-
-    trusted: float | None
-    failing: float | None
+    trusted: float | None  # nearest to firing among the networks that must not
+    failing: float | None  # farthest from firing among the failing networks
 
     def gap(self, check: str) -> tuple[float, float] | None:
         """Return the thresholds that separate both groups, from and to; None if there are none."""
@@ -76,9 +71,9 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     order, values, why = rank_runs(runs), deciding_values(runs), reasons(runs).fillna(False)
     counts = runs["run"].value_counts()
     rows = [text_grid.wrap(f"{labels.get(run, run)} ({counts[run]})", text_grid.LABEL_WIDTH) for run in order]
-    row = max(ROW, text_grid.LINE * (1 + max(label.count("\n") for label in rows)))
+    row_height = max(ROW, text_grid.LINE * (1 + max(label.count("\n") for label in rows)))
     with style.context():
-        figure = style.new_figure(title, height=2 * (row * len(rows) + PANEL) + SURROUNDINGS)
+        figure = style.new_figure(title, height=2 * (row_height * len(rows) + PANEL) + SURROUNDINGS)
         axes = figure.subplots(2, 2, sharey=True).flat
         for ax, check in zip(axes, PANELS, strict=True):
             limit = getattr(thresholds, check)

@@ -22,33 +22,19 @@ INCOMPLETE = "A number that not all seeds have says how many do, as (2/3)."
 
 @dataclass(frozen=True)
 class Column:
-    """A column of numbers.
-
-    Attributes:
-        heading: as it is printed.
-        quantity: a column of the runs table.
-        statistic: which of `STATISTICS` over the seeds is printed.
-        spread: quantity and statistic of what is printed behind ±; nothing if empty.
-        scale: factor of what is printed; `Table.values` are not scaled.
-        decimals, signed, absent: as in `Number`.
-    """
+    """A column of numbers; `decimals`, `signed` and `absent` as in `Number`."""
 
     heading: str
-    quantity: str
-    statistic: str = "mean"
-    spread: tuple[str, str] | tuple[()] = ()
-    scale: float = 1
+    quantity: str  # a column of the runs table
+    statistic: str = "mean"  # of `STATISTICS`, over the seeds
+    spread: tuple[str, str] | tuple[()] = ()  # quantity and statistic of what is printed behind ±, if anything
+    scale: float = 1  # of what is printed; `Table.values` are not scaled
     decimals: int | None = None
     signed: bool = False
     absent: str = ""
 
     def cell(self, group: pd.DataFrame, seeds: int) -> Number:
-        """Return the printed number of one row.
-
-        Args:
-            group: the row's seeds.
-            seeds: how many of them its setting has.
-        """
+        """Return the printed number of one row: of the seeds in `group`, where its setting has so many `seeds`."""
         summary = summary_of(group[self.quantity])
         deviation = summary_of(group[self.spread[0]])[self.spread[1]] if self.spread else None
         value, deviation = (None if x is None else self.scale * x for x in (summary[self.statistic], deviation))
