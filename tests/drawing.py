@@ -6,13 +6,15 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Annotation, Text
 
+from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import style
 
 TITLE = "Residual MLP (d = 256, L = 4) on CIFAR-10"
+DEFAULTS = {"title": TITLE, "labels": {}, "thresholds": DiagnosticThresholds()}
 
 
 def drawn(module, tidy, **options):
-    return module.draw(tidy, **{"title": TITLE, "labels": {}} | options)
+    return module.draw(tidy, **DEFAULTS | options)
 
 
 def lines(ax, label):

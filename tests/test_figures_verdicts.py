@@ -251,7 +251,7 @@ def test_lines_go_from_place_to_place_and_texts_stand_there():
     assert printed[2, 0] == "1. \N{MINUS SIGN}0.3" and printed[3, 0] == "1. 1.5"
     assert [label.get_text() for label in ax.get_yticklabels()] == ["A", "b", "c"]
     assert [label.get_text() for label in ax.child_axes[0].get_yticklabels()] == ["b", "A", "c"]
-    assert [label.get_text() for label in ax.get_xticklabels()] == [measure.heading for measure in MEASURES.values()]
+    assert [label.get_text() for label in ax.get_xticklabels()] == list(MEASURES.values())
     for text in ax.texts:
         box = text.get_window_extent().transformed(ax.transData.inverted())
         x = text.get_position()[0]

@@ -17,9 +17,8 @@ from fa_audit.cli import main
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.published import Entry, read_published
 from fa_audit.results.figures.scorecard_figure import REACH, draw
-from fa_audit.results.scorecard import COLUMNS, judge, made_by, margin, scorecard, summary_line
+from fa_audit.results.scorecard import COLUMNS, judge, made_by, margin, scorecard, summary_line, to_html, to_markdown
 from fa_audit.results.statistics import summarise
-from fa_audit.results.tables.scorecard_text import to_html, to_markdown
 
 HIT, MISS, ABSENT = "reproduced", "not reproduced", "not run"
 

@@ -9,8 +9,7 @@ from _workflow import logged
 from fa_audit.core.files import write_json
 from fa_audit.experiments.published import read_published
 from fa_audit.results.origin import origin_of
-from fa_audit.results.scorecard import made_by, scorecard
-from fa_audit.results.tables.scorecard_text import write_scorecard
+from fa_audit.results.scorecard import made_by, scorecard, write_scorecard
 from fa_audit.results.tidy import read_audits
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from _workflow import logged
 
 from fa_audit.core.files import write_json, write_text
 from fa_audit.core.registry import load
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.origin import origin_of
 from fa_audit.results.tables import TABLES
 from fa_audit.results.tables.formats import to_csv, to_html, to_latex, to_markdown
@@ -20,8 +19,7 @@ with logged(snakemake):
     tidy = read_tidy(snakemake.input.tidy)
     origin = origin_of(entry, tidy.runs["digest"], snakemake.input.tidy)
     build = load("table", TABLES, entry["kind"])
-    limits = DiagnosticThresholds(**entry["thresholds"])
-    table = build(tidy, title=entry["title"], labels=entry["labels"], thresholds=limits)
+    table = build(tidy, title=entry["title"], labels=entry["labels"])
     write_text(snakemake.output.csv, to_csv(table))
     write_text(snakemake.output.markdown, to_markdown(table))
     write_text(snakemake.output.latex, to_latex(table, str(origin)))

@@ -262,7 +262,7 @@ def _plan(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from fa_audit.results.verification import mismatches, recorded
+    from fa_audit.results.origin import mismatches, recorded
 
     digests = recorded()
     problems = list(mismatches(digests))
@@ -274,8 +274,7 @@ def _scorecard(options: argparse.Namespace) -> int:
     from fa_audit.experiments.config_file import load_config
     from fa_audit.experiments.paths import SCORECARD_ENDINGS
     from fa_audit.experiments.published import read_published
-    from fa_audit.results.scorecard import audits_in, made_by, scorecard, summary_line
-    from fa_audit.results.tables.scorecard_text import to_markdown, write_scorecard
+    from fa_audit.results.scorecard import audits_in, made_by, scorecard, summary_line, to_markdown, write_scorecard
 
     if options.output and options.output.resolve() == options.results.resolve():
         raise AuditError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,35 +57,35 @@ def report(cell: SeedGroup) -> Report:
     name = audit.get("run") or audit["method"]
     where = f" in {audit['setting']}" if "setting" in audit else ""
     sections = (
-        Section("Identification", tuple(_identification(cell))),
+        Section("Identification", _entries(_identification(cell))),
         Section("Headline", tables=(_summary_table(cell), _seed_table(cell), _verdict_table(cell))),
         Section("Checks", tables=(_check_table(cell),)),
         Section("Layers", tables=(_state_table(cell), *_credit_tables(cell))),
-        Section("Disclosures", disclosures(cell)),
+        Section("Disclosures", _entries(disclosures(cell))),
     )
-    return Report(f"Audit report: {name}{where}", sections)
+    return Report(_printable(f"Audit report: {name}{where}"), sections)
 
 
 def to_markdown(document: Report) -> str:
     """Format the report as a markdown section."""
-    lines = [f"## {_in_markdown(document.title)}", ""]
+    lines = [f"## {formats.escape_markdown(document.title)}", ""]
     for section in document.sections:
         lines += [f"### {section.heading}", ""]
         if section.entries:
-            lines += [*(f"- **{term}:** {_in_markdown(text)}" for term, text in section.entries), ""]
+            lines += [*(f"- **{term}:** {formats.escape_markdown(text)}" for term, text in section.entries), ""]
         lines += [formats.to_markdown(table) for table in section.tables]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def to_latex(document: Report) -> str:
     r"""Format the report as a ``\subsection*`` to ``\input``; the document needs ``\usepackage{booktabs,graphicx}``."""
-    lines = [rf"\subsection*{{{_in_latex(document.title)}}}"]
+    lines = [rf"\subsection*{{{formats.escape_latex(document.title)}}}"]
     for section in document.sections:
         lines.append(rf"\subsubsection*{{{section.heading}}}")
         if section.entries:
-            items = [rf"\item \textbf{{{term}:}} {_in_latex(text)}" for term, text in section.entries]
+            items = [rf"\item \textbf{{{term}:}} {formats.escape_latex(text)}" for term, text in section.entries]
             lines += [r"\begin{itemize}", *items, r"\end{itemize}"]
-        lines += [formats.to_latex(table, _printable(document.title)) for table in section.tables]
+        lines += [formats.to_latex(table, document.title) for table in section.tables]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -94,12 +94,8 @@ def _printable(text: str) -> str:
     return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
-def _in_markdown(text: str) -> str:
-    return formats.escape_markdown(_printable(text))
-
-
-def _in_latex(text: str) -> str:
-    return formats.escape_latex(_printable(text))
+def _entries(entries: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((term, _printable(text)) for term, text in entries)
 
 
 def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str | Number]]) -> Table:

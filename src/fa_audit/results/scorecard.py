@@ -1,4 +1,4 @@
-"""Compare every published number with the mean of our audits, by the rule of its kind. Imports no torch."""
+"""Compare every published number with the mean of our audits, by the rule of its kind; as text. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from typing import Any
 
 import pandas as pd
 
+from fa_audit.core.files import write_text
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.published import Entry, Published, quantity_of
 from fa_audit.results.outcomes import four_check
 from fa_audit.results.statistics import Summary, summarise
+from fa_audit.results.tables import formats
+from fa_audit.results.tables.formats import Table
 from fa_audit.results.tidy import KEY, read_audits
 
 FACTOR = 10  # of a magnitude
@@ -25,6 +28,7 @@ COLUMNS = (
     "setting", "quantity", "run", "layer", "kind", "published", "published_deviation", "published_n", "reproduced",
     "deviation", "n", "interval_low", "interval_high", "distance", "rule", "verdict", "source", "note",
 )  # fmt: skip
+HEADINGS = ("quantity", "run", "published", "reproduced", "95 % interval", "rule", "verdict", "note")
 Measured = Mapping[str, Mapping[int, Any]]  # run -> seed -> what its audit says
 
 
@@ -32,21 +36,15 @@ Measured = Mapping[str, Mapping[int, Any]]  # run -> seed -> what its audit says
 class Judgement:
     """The comparison of one published number with our audits.
 
-    Attributes:
-        verdict: reproduced, not reproduced or not run.
-        rule: what was asked, with its numbers, and the answer.
-        reproduced: the mean over seeds, the verdict of the seeds, or the runs in our order; None without any.
-        summary: of a mean.
-        distance: of the mean from the published value: in units of the margin that is allowed (kind value), or the
-            logarithm of their ratio to the base of the factor that is allowed (kind magnitude); beyond -1..1 it is
-            not reproduced. None where there is no such distance.
-        remark: what to know about it.
+    The distance of a mean from the published value is in units of the margin that is allowed (kind value), or the
+    logarithm of their ratio to the base of the factor that is allowed (kind magnitude): beyond -1..1 it is not
+    reproduced. Other kinds have none.
     """
 
-    verdict: str
-    rule: str
-    reproduced: float | str | None = None
-    summary: Summary | None = None
+    verdict: str  # reproduced, not reproduced or not run
+    rule: str  # what was asked, with its numbers, and the answer
+    reproduced: float | str | None = None  # the mean over seeds, the verdict of the seeds, or the runs in our order
+    summary: Summary | None = None  # of a mean
     distance: float | None = None
     remark: str = ""
 
@@ -224,7 +222,7 @@ def _not_finite(numbers: Mapping[str, Mapping[int, float]]) -> str:
     )
 
 
-# --- the whole -----------------------------------------------------------------------------------------------------
+# --- its texts -----------------------------------------------------------------------------------------------------
 
 
 def summary_line(rows: pd.DataFrame) -> str:
@@ -242,3 +240,50 @@ def made_by(audits: Iterable[Mapping[str, Any]]) -> str:
     counts = Counter((audit.get("commit", "unknown"), audit.get("device", "unknown device")) for audit in audits)
     parts = [f"{count} trained by commit {commit} on {device}" for (commit, device), count in sorted(counts.items())]
     return f"Audits of networks: {'; '.join(parts) or 'none'}."
+
+
+def write_scorecard(rows: pd.DataFrame, remark: str, paths: Iterable[str | Path]) -> None:
+    """Write the scorecard to paths that end in .csv, .md and .html."""
+    texts = {".csv": rows.to_csv(index=False), ".md": to_markdown(rows, remark), ".html": to_html(rows, remark)}
+    for path in paths:
+        write_text(path, texts[Path(path).suffix])
+
+
+def to_markdown(rows: pd.DataFrame, remark: str) -> str:
+    """Return the summary of a scorecard's rows, a remark, and a table for every setting."""
+    parts = [
+        formats.to_markdown(Table(f"{setting}: {summary_line(group)}", HEADINGS, _text_rows(group), group))
+        for setting, group in rows.groupby("setting", sort=False)
+    ]
+    head = f"{summary_line(rows)}.\n\n{formats.escape_markdown(remark)}\n"
+    return "\n".join([head, *(f"## {part}" for part in parts)])
+
+
+def to_html(rows: pd.DataFrame, remark: str) -> str:
+    """Return a page with one table of everything, for the report."""
+    cells = tuple((setting, *row) for setting, row in zip(rows["setting"], _text_rows(rows)))
+    return formats.to_html(Table(f"{summary_line(rows)}. {remark}", ("setting", *HEADINGS), cells, rows))
+
+
+def _text_rows(rows: pd.DataFrame) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(_text_row(row)) for row in rows.to_dict("records"))
+
+
+def _text_row(row: dict[str, Any]) -> list[str]:
+    layer = "" if pd.isna(row["layer"]) else f" (layer {row['layer']})"
+    interval = "" if pd.isna(row["interval_low"]) else f"{row['interval_low']:.4g} to {row['interval_high']:.4g}"
+    return [
+        row["quantity"] + layer,
+        row["run"],
+        _mean_text(row["published"], row["published_deviation"], row["published_n"]),
+        _mean_text(row["reproduced"], row["deviation"], row["n"]),
+        *(interval, row["rule"], row["verdict"], row["note"]),
+    ]
+
+
+def _mean_text(value: Any, deviation: float | None, n: int) -> str:
+    """Return a mean or a verdict with its n; nothing without a value."""
+    if pd.isna(value):
+        return ""
+    spread = "" if pd.isna(deviation) else f" ± {deviation:.2g}"
+    return f"{value if isinstance(value, str) else f'{value:.4g}'}{spread} (n = {n})"

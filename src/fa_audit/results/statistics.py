@@ -1,28 +1,22 @@
-"""Summarise a few seeds: mean, sample deviation, t-interval and n; and rank runs for display."""
+"""Summarise a few seeds: mean, sample deviation, t-interval and n; rank and group runs for display."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from fa_audit.core.errors import AuditError
+from fa_audit.experiments.spec import parse_run, short_number
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and spread of one quantity over seeds.
-
-    Attributes:
-        n: number of values.
-        mean: arithmetic mean.
-        deviation: sample standard deviation, divisor ``n - 1``; None for one value.
-        interval: two-sided Student-t confidence interval of the mean; None for one value.
-    """
+    """Mean, sample deviation (divisor ``n - 1``) and 95 % t-interval of `n` values; the last two None for one value."""
 
     n: int
     mean: float
@@ -30,8 +24,8 @@ class Summary:
     interval: tuple[float, float] | None
 
 
-def summarise(values: Iterable[float], *, confidence: float = 0.95) -> Summary:
-    """Return mean, sample deviation and t-interval of independent values.
+def summarise(values: Iterable[float]) -> Summary:
+    """Return mean, sample deviation and 95 % t-interval of independent values.
 
     >>> summary = summarise([0.50, 0.52, 0.54])
     >>> summary.n, round(summary.mean, 3), round(summary.deviation, 3)
@@ -49,7 +43,7 @@ def summarise(values: Iterable[float], *, confidence: float = 0.95) -> Summary:
     if n == 1:
         return Summary(1, mean, None, None)
     deviation = float(array.std(ddof=1))
-    half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * deviation / math.sqrt(n)
+    half = float(stats.t.ppf(0.975, n - 1)) * deviation / math.sqrt(n)
     return Summary(n, mean, deviation, (mean - half, mean + half))
 
 
@@ -57,3 +51,18 @@ def rank_runs(runs: pd.DataFrame) -> list[str]:
     """Return the run names by mean accuracy, best first; equal ones by name, runs without any accuracy last."""
     means = runs.groupby("run")["accuracy"].mean()  # groupby sorts by name, and the stable sort keeps that order
     return means.sort_values(ascending=False, kind="stable", na_position="last").index.tolist()
+
+
+def by_run(table: pd.DataFrame, order: Sequence[str], *keys: str) -> dict[str, pd.DataFrame]:
+    """Return the rows of every run, in the given order of runs, each run's sorted by columns."""
+    return {run: table[table["run"] == run].sort_values(list(keys)) for run in order}
+
+
+def without_penalty(run: str) -> str:
+    """Return the name of a run with penalty 0: what the runs of a penalty sweep share."""
+    return str(replace(parse_run(run), penalty=0.0))
+
+
+def penalty_text(penalty: float) -> str:
+    """Return how a penalty is printed: ``0``, ``1e-2``."""
+    return short_number(penalty) if penalty else "0"

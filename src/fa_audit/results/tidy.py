@@ -25,14 +25,10 @@ OF_A_RUN = (*KEY, "spec", "digest", "baseline_runs", "stopped_after", "seconds",
 
 @dataclass(frozen=True)
 class Tidy:
-    """What a figure or a table is made from: the tidy tables of its settings.
+    """What a figure or a table is made from: its settings in the order in which they are shown, and their tables.
 
-    Attributes:
-        settings: their names, in the order in which they are shown.
-        runs: one row per setting, run and seed, as `runs_table` makes it.
-        layers: one row per setting, run, seed and state, as `layers_table` makes it.
-        trajectories: one row per setting, run, seed, epoch and state, as `trajectories_table` makes it.
-        work: one row per setting, run and seed, as `work_table` makes it; empty for kinds that do not read it.
+    `runs_table`, `layers_table`, `trajectories_table` and `work_table` make them; ``work`` is empty for kinds that do
+    not read it.
     """
 
     settings: tuple[str, ...]
@@ -180,10 +176,7 @@ def _flat(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def trajectories_table(paths: Sequence[str | Path]) -> pd.DataFrame:
     """Return one row per run, seed, epoch and layer of the trajectory files ``.../{setting}/{run}/seed{seed}.csv``."""
-    frames = []
-    for key, path in sorted((RunKey.of(path), path) for path in paths):
-        frame = pd.read_csv(path)
-        for position, (name, value) in enumerate(key._asdict().items()):
-            frame.insert(position, name, value)
-        frames.append(frame)
-    return pd.concat(frames, ignore_index=True)
+    keys = sorted((RunKey.of(path), path) for path in paths)
+    frames = [pd.read_csv(path).assign(**key._asdict()) for key, path in keys]
+    table = pd.concat(frames, ignore_index=True)
+    return table[[*KEY, *table.columns.drop(list(KEY))]]

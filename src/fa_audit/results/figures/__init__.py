@@ -3,7 +3,7 @@
 tidy: the tidy tables of one or more settings, of one where the kind is in `FIGURES_OF_ONE`.
 title: stands above the panels.
 labels: how to print runs and settings; their names where they are not listed.
-thresholds: limits of the checks, default the paper's; unused by kinds that show none (part of the common signature).
+thresholds: limits of the checks; unused by kinds that show none (part of the common signature).
 
 One new file and one line here add a figure. This file holds names only and imports nothing.
 """

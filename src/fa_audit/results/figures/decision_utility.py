@@ -45,9 +45,7 @@ DARKEST, WHITE_INK = 0.85, 0.8  # of the colour map at a fraction of 1; the frac
 MISSING, MISSING_HATCH = "#F4F4F4", "\\\\\\\\"
 
 
-def draw(
-    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
-) -> Figure:
+def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw the fraction of each run's seeds that each strategy withdraws, over all settings together.
 
     A square has the number withdrawn and the number for which the strategy has what it needs; ``n/a`` where that is
@@ -96,8 +94,7 @@ def _colour(fraction: float) -> str:
 
 
 def _legend() -> list[Patch]:
-    edge = {"edgecolor": text_grid.HATCH, "linewidth": 0.5}
     parts = {0.0: "none", 0.5: "half", 1.0: "all"}
-    shades = [Patch(facecolor=_colour(part), label=label, **edge) for part, label in parts.items()]
-    missing = Patch(facecolor=MISSING, hatch=MISSING_HATCH, label="n/a: not measured", **edge)
+    shades = [text_grid.patch(label, colour=_colour(part)) for part, label in parts.items()]
+    missing = text_grid.patch("n/a: not measured", colour=MISSING, hatch=MISSING_HATCH)
     return [Patch(alpha=0, label="withdrawn:"), *shades, missing]

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import DiagnosticThresholds, depth_margin
 from fa_audit.results.figures import lines, style
-from fa_audit.results.statistics import rank_runs
+from fa_audit.results.statistics import by_run, rank_runs
 from fa_audit.results.tidy import Tidy
 
 HEIGHT = 4.4  # inches without the legend
@@ -25,35 +24,32 @@ PANELS = {
 }
 
 
-def draw(
-    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
-) -> Figure:
+def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw four quantities against the number of blocks; a marker per run and seed, a line through a run's means.
 
     Raises:
         AuditError: two settings have the same depth.
     """
-    limits, runs, order = thresholds or DiagnosticThresholds(), _with_margins(tidy), rank_runs(tidy.runs)
-    groups = {run: runs[runs["run"] == run].sort_values(["depth", "seed"]) for run in order}
-    names = {
-        run: lines.with_counts(labels.get(run, run), group[list(PANELS)], group["depth"])
-        for run, group in groups.items()
-    }
-    handles = [*lines.run_handles(names), *lines.mark_handles()]
+    groups = by_run(_with_margins(tidy), rank_runs(tidy.runs), "depth", "seed")
+    depths = np.unique(tidy.runs["depth"])
+    spread = SPREAD * np.diff(depths).min(initial=depths[-1])
+    handles = [*lines.counted_handles(groups, labels, columns=PANELS, at="depth"), *lines.mark_handles()]
     with style.context():
         figure = style.new_figure(title, height=HEIGHT + lines.legend_height(handles))
         axes = dict(zip(PANELS, figure.subplots(2, 2, sharex=True).flat))
         style.log_scale(axes["max_growth"])
         style.log_scale(axes["grad_norm_last"])
         for column, ax in axes.items():
-            _panel(ax, groups, column)
-        style.limit_line(axes["max_growth"], limits.growth, fires="above")
-        style.limit_line(axes["grad_norm_last"], limits.reference, fires="below")
-        style.limit_line(axes["margin"], 100 * limits.depth_margin, fires="below")
+            lines.seeds_and_means(ax, groups, "depth", column, spread=spread)
+            title, ylabel = PANELS[column]
+            ax.set(title=title, ylabel=ylabel)
+        style.limit_line(axes["max_growth"], thresholds.growth, fires="above")
+        style.limit_line(axes["grad_norm_last"], thresholds.reference, fires="below")
+        style.limit_line(axes["margin"], 100 * thresholds.depth_margin, fires="below")
         style.percent_scale(axes["accuracy"])
         for ax in (axes["grad_norm_last"], axes["margin"]):
             ax.set_xlabel("number of blocks $L$")
-            ax.set_xticks(sorted(set(runs["depth"])))
+            ax.set_xticks(depths)
         lines.legend_below(figure, handles)
         return style.freeze_layout(figure)
 
@@ -66,14 +62,3 @@ def _with_margins(tidy: Tidy) -> pd.DataFrame:
             found = f"{', '.join(settings)} all have depth {depth}"
             raise AuditError(f"depth_sweep: {found}; expected settings that differ in depth.")
     return tidy.runs.assign(margin=100 * depth_margin(tidy.runs["accuracy"], tidy.runs["own_frozen_acc"]))
-
-
-def _panel(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str) -> None:
-    looks = style.run_styles(groups)
-    depths = np.unique(np.concatenate([group["depth"] for group in groups.values()]))
-    shifts = lines.dodge(list(groups), SPREAD * np.diff(depths).min(initial=depths[-1]))
-    for run in reversed(groups):  # the best run on top
-        depth, values = groups[run]["depth"].to_numpy(float), groups[run][column].to_numpy(float)
-        lines.seeds_and_mean(ax, depth, values, looks[run], label=run, shift=shifts[run])
-    title, ylabel = PANELS[column]
-    ax.set(title=title, ylabel=ylabel)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -22,33 +22,33 @@ NOUGHT = {"color": "0.7", "linewidth": 0.6, "zorder": 0}  # the line at 0
 MEAN = {"marker": "_", "markersize": 7, "linewidth": 0.9}  # the dash shows a mean that has no neighbours
 
 
-def curve(ax: Axes, epochs: np.ndarray, values: np.ndarray, look: style.RunStyle, *, label: str, phase: float) -> None:
-    """Draw one seed over training, with an arrow where a stretch begins that the axis cannot show.
+# --- over training -------------------------------------------------------------------------------------------------
 
-    Args:
-        phase: 0..1, shifts the markers so that those of equal runs do not cover each other.
+
+def last_states(trajectories: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of every run's last state ``h_L``; networks may differ in depth."""
+    return trajectories[trajectories["layer"] == trajectories.groupby("run")["layer"].transform("max")]
+
+
+def histories(table: pd.DataFrame, order: Sequence[str]) -> Iterator[tuple[str, int, float, pd.DataFrame]]:
+    """Yield run, seed, phase and epochs of every network in a table of last states, the best run last, so on top.
+
+    The phase, 0..1, is the run's own: it shifts the markers of `curve`, so that those of equal runs do not cover each
+    other.
     """
-    shown = style.on_scale(ax, values)
+    for rank, run in reversed(list(enumerate(order))):
+        for seed, epochs in table[table["run"] == run].sort_values("epoch").groupby("seed"):
+            yield run, seed, rank / len(order), epochs
+
+
+def curve(ax: Axes, epochs: np.ndarray, values: np.ndarray, look: style.RunStyle, *, label: str, phase: float) -> None:
+    """Draw one seed over training, with an arrow where a stretch begins that the axis cannot show."""
     step = max(1, len(epochs) // MARKERS_PER_CURVE)
-    ax.plot(
-        epochs,
-        shown,
-        color=look.colour,
-        linestyle=look.line,
-        linewidth=0.7,
-        marker=look.marker,
-        markersize=2.5,
-        markevery=(int(phase * step), step),
-        label=label,
-    )
+    marks = {"markersize": 2.5, "markevery": (int(phase * step), step)}
+    ax.plot(epochs, style.on_scale(ax, values), **look.options, **marks, linewidth=0.7, label=label)
     hidden = off_scale(ax, values)
     leaves = hidden & ~np.concatenate([[False], hidden[:-1]])
     style.mark_off_scale(ax, epochs[leaves], values[leaves], colour=look.colour)
-
-
-def whole_numbers(ax: Axes, most: int) -> None:
-    """Label at most `most` places of the x axis, at whole numbers; one epoch or one layer gets its label, too."""
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=most, min_n_ticks=1))
 
 
 def off_scale(ax: Axes, values: np.ndarray) -> np.ndarray:
@@ -56,9 +56,12 @@ def off_scale(ax: Axes, values: np.ndarray) -> np.ndarray:
     return np.isnan(style.on_scale(ax, values)) & ~np.isnan(values)
 
 
-def last_states(trajectories: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of every run's last state ``h_L``; networks may differ in depth."""
-    return trajectories[trajectories["layer"] == trajectories.groupby("run")["layer"].transform("max")]
+def whole_numbers(ax: Axes, most: int) -> None:
+    """Label at most `most` places of the x axis, at whole numbers; one epoch or one layer gets its label, too."""
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=most, min_n_ticks=1))
+
+
+# --- seeds and their mean ------------------------------------------------------------------------------------------
 
 
 def points(
@@ -72,31 +75,31 @@ def points(
     hollow = np.zeros(len(values), bool) if hollow is None else hollow
     for chosen, face in ((~hollow, look.colour), (hollow, "white")):
         if chosen.any():
-            shown = style.on_scale(ax, values[chosen])
-            ax.plot(x[chosen], shown, **SEED | {"color": look.colour, "marker": look.marker, "label": label},
-                    markerfacecolor=face)  # fmt: skip
+            own = {"color": look.colour, "marker": look.marker, "markerfacecolor": face, "label": label}
+            ax.plot(x[chosen], style.on_scale(ax, values[chosen]), **SEED | own)
     style.mark_off_scale(ax, x, values, colour=look.colour)
 
 
-def seeds_and_mean(
-    ax: Axes,
-    x: np.ndarray,
-    values: np.ndarray,
-    look: style.RunStyle,
-    *,
-    label: str,
-    shift: float,
-    hollow: np.ndarray | None = None,
+def seeds_and_means(
+    ax: Axes, groups: Mapping[str, pd.DataFrame], x: str, y: str, *, spread: float, hollow: str = ""
 ) -> None:
-    """Draw seeds of one run as `points` over a line through the means of values at equal `x`, moved by `shift`.
+    """Draw one column against another for every run: its seeds as `points` over a line through their means.
 
-    The line is interrupted where a value is infinite or none was measured.
+    The runs stand side by side within `spread`, the best on top. A line is interrupted where a value is infinite or
+    none was measured.
+
+    Args:
+        hollow: a boolean column: which markers are not filled.
     """
-    places = np.unique(x)
-    means = np.array([mean(values[x == place]) for place in places])
-    shown = style.on_scale(ax, means)
-    ax.plot(places + shift, shown, color=look.colour, linestyle=look.line, label="mean over seeds", **MEAN)
-    points(ax, x + shift, values, look, label=label, hollow=hollow)
+    looks, shifts = style.run_styles(groups), dodge(list(groups), spread)
+    for run in reversed(groups):
+        group, look = groups[run], looks[run]
+        at, values = group[x].to_numpy(float), group[y].to_numpy(float)
+        places = np.unique(at)
+        means = style.on_scale(ax, np.array([mean(values[at == place]) for place in places]))
+        ax.plot(places + shifts[run], means, **look.options | MEAN, label="mean over seeds")
+        open_marks = group[hollow].to_numpy() if hollow else None
+        points(ax, at + shifts[run], values, look, label=run, hollow=open_marks)
 
 
 def mean(values: np.ndarray) -> float:
@@ -112,25 +115,28 @@ def dodge(names: Sequence[str], width: float) -> dict[str, float]:
     return dict(zip(names, np.linspace(-width / 2, width / 2, len(names)).tolist()))
 
 
-def with_counts(label: str, values: pd.DataFrame, places: pd.Series) -> str:
-    """Return a label with the number of seeds behind every mean, or the smallest and the largest number.
-
-    Args:
-        values: the quantities that are drawn, one row per seed and place.
-        places: where on the x axis each row stands.
-    """
-    counts = values.groupby(places).count().to_numpy().ravel()
-    numbers = sorted(set(counts[counts > 0].tolist())) or [0]
-    return f"{label} (n = {numbers[0]})" if len(numbers) == 1 else f"{label} (n = {numbers[0]} to {numbers[-1]})"
+# --- the legend ----------------------------------------------------------------------------------------------------
 
 
-def run_handles(names: Mapping[str, str]) -> list[Line2D]:
-    """Return a legend entry for every run: names as keys, labels as values."""
-    looks = style.run_styles(names)
-    return [
-        Line2D([], [], color=look.colour, linestyle=look.line, marker=look.marker, linewidth=0.9, label=names[run])
-        for run, look in ((run, looks[run]) for run in names)
-    ]
+def run_handles(runs: Sequence[str], labels: Mapping[str, str]) -> list[Line2D]:
+    """Return a legend entry for every run, in their order."""
+    looks = style.run_styles(runs)
+    return [Line2D([], [], **looks[run].options, linewidth=0.9, label=labels.get(run, run)) for run in runs]
+
+
+def counted_handles(
+    groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], *, columns: Sequence[str], at: str
+) -> list[Line2D]:
+    """Return entries for runs with the number of seeds behind each mean of `columns` at each value of `at`."""
+    counts = {run: _counts(group.groupby(at)[list(columns)].count().to_numpy()) for run, group in groups.items()}
+    return run_handles(list(groups), {run: f"{labels.get(run, run)} (n = {count})" for run, count in counts.items()})
+
+
+def _counts(counts: np.ndarray) -> str:
+    """Return the smallest and the largest number of seeds that a mean has, once where they are the same."""
+    found = counts[counts > 0]
+    ends = (found.min(), found.max()) if found.size else (0,)
+    return " to ".join(dict.fromkeys(map(str, ends)))
 
 
 def mark_handles() -> list[Line2D]:

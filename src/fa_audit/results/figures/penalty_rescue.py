@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,9 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.experiments.spec import parse_run, short_number
 from fa_audit.results.figures import lines, style
-from fa_audit.results.statistics import rank_runs
+from fa_audit.results.statistics import by_run, penalty_text, rank_runs, without_penalty
 from fa_audit.results.tidy import Tidy
 
 ROW_HEIGHT, SURROUNDINGS = 1.75, 1.0  # inches: one row of panels; titles and axis labels
@@ -29,23 +27,17 @@ FROZEN = {"color": style.GREY, "linewidth": 1.6, "label": "own frozen baseline"}
 PENALTY = "residual penalty $\\lambda$"
 
 
-def draw(
-    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
-) -> Figure:
+def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw last states over training at every penalty; deep credit against the penalty; accuracy and frozen baselines.
 
     A method's runs at several penalties have one colour and marker. The penalties, 0 among them, stand at equal
     distances. Labels are those of methods, i.e. of runs without their penalty.
     """
-    runs = tidy.runs.assign(run=tidy.runs["run"].map(_without_penalty))
+    runs = tidy.runs.assign(run=tidy.runs["run"].map(without_penalty))
     order, penalties = rank_runs(runs), sorted(set(runs["penalty"]))
-    runs = runs.assign(place=runs["penalty"].map(penalties.index))
-    groups = {method: runs[runs["run"] == method].sort_values(["place", "seed"]) for method in order}
-    names = {
-        method: lines.with_counts(labels.get(method, method), group[[*METRICS, "accuracy"]], group["place"])
-        for method, group in groups.items()
-    }
-    handles = [*lines.run_handles(names), *lines.mark_handles(), Line2D([], [], **FROZEN)]
+    groups = by_run(runs.assign(place=runs["penalty"].map(penalties.index)), order, "place", "seed")
+    methods = lines.counted_handles(groups, labels, columns=[*METRICS, "accuracy"], at="place")
+    handles = [*methods, *lines.mark_handles(), Line2D([], [], **FROZEN)]
     rows = -(-len(penalties) // PANELS_PER_ROW)
     with style.context():
         height = SURROUNDINGS + ROW_HEIGHT * (rows + 2) + lines.legend_height(handles)
@@ -57,40 +49,31 @@ def draw(
         accuracy = grid[2].subgridspec(1, 1).subplots()
         _over_time(over_time.flat, tidy, order, penalties)
         _name_axes(over_time, len(penalties))
-        for ax, column in zip(metrics, METRICS):
-            _against_penalty(ax, groups, column)
+        for ax, (column, (name, ylabel)) in zip(metrics, METRICS.items()):
+            lines.seeds_and_means(ax, groups, "place", column, spread=SPREAD)
+            ax.axhline(0, **lines.NOUGHT)
+            ax.set(title=name, ylabel=ylabel)
         _bars(accuracy, groups)
         for ax in (*metrics, accuracy):
-            ax.set_xticks(range(len(penalties)), [_penalty_text(penalty) for penalty in penalties])
+            ax.set_xticks(range(len(penalties)), [*map(penalty_text, penalties)])
             ax.set_xlabel(PENALTY)
             ax.set_xlim(-0.5, len(penalties) - 0.5)
         lines.legend_below(figure, handles)
         return style.freeze_layout(figure)
 
 
-def _without_penalty(run: str) -> str:
-    """Return the name of a run with penalty 0."""
-    return str(replace(parse_run(run), penalty=0.0))
-
-
-def _penalty_text(penalty: float) -> str:
-    return short_number(penalty) if penalty else "0"
-
-
 def _over_time(panels: Iterable[Axes], tidy: Tidy, order: Sequence[str], penalties: Sequence[float]) -> None:
     """Draw the norm of the last state: a panel per penalty, a line per run and seed."""
     penalty_of = tidy.runs.set_index("run")["penalty"].to_dict()
     last = lines.last_states(tidy.trajectories)
-    last = last.assign(penalty=last["run"].map(penalty_of), run=last["run"].map(_without_penalty))
+    last = last.assign(penalty=last["run"].map(penalty_of), run=last["run"].map(without_penalty))
     looks = style.run_styles(order)
     for ax, penalty in zip(panels, penalties):
         style.log_scale(ax)
-        for rank, method in reversed(list(enumerate(order))):  # the best method on top
-            group = last[(last["penalty"] == penalty) & (last["run"] == method)].sort_values("epoch")
-            for _, line in group.groupby("seed"):
-                epochs, values = line["epoch"].to_numpy(), line["hidden_norm"].to_numpy(float)
-                lines.curve(ax, epochs, values, looks[method], label=method, phase=rank / len(order))
-        ax.set_title(f"(a) $\\lambda$ = {_penalty_text(penalty)}")
+        for method, _, phase, line in lines.histories(last[last["penalty"] == penalty], order):
+            epochs, values = line["epoch"].to_numpy(), line["hidden_norm"].to_numpy(float)
+            lines.curve(ax, epochs, values, looks[method], label=method, phase=phase)
+        ax.set_title(f"(a) $\\lambda$ = {penalty_text(penalty)}")
         lines.whole_numbers(ax, 4)
 
 
@@ -103,17 +86,6 @@ def _name_axes(panels: np.ndarray, used: int) -> None:
         ax.set_ylabel("median $\\|h_L\\|$")
     for ax in panels.flat[used:]:
         ax.set_visible(False)
-
-
-def _against_penalty(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str) -> None:
-    """Draw a marker per method, penalty and seed, and a line through the means of every method."""
-    looks, shifts = style.run_styles(groups), lines.dodge(list(groups), SPREAD)
-    for method in reversed(groups):  # the best method on top
-        place, values = groups[method]["place"].to_numpy(float), groups[method][column].to_numpy(float)
-        lines.seeds_and_mean(ax, place, values, looks[method], label=method, shift=shifts[method])
-    title, ylabel = METRICS[column]
-    ax.axhline(0, **lines.NOUGHT)
-    ax.set(title=title, ylabel=ylabel)
 
 
 def _bars(ax: Axes, groups: Mapping[str, pd.DataFrame]) -> None:

@@ -88,22 +88,13 @@ def _label(line: pd.DataFrame) -> str:
 
 def _line(ax: Axes, top: float, line: pd.DataFrame) -> None:
     """Draw the marks of one line, those of several layers below each other, and its outcome in words."""
-    height = _line_height(line)
     ys = top + 0.5 * (np.arange(len(line)) + 1)
     for y, verdict, distance in zip(ys, line["verdict"], line["distance"].astype(float)):
         if verdict != NOT_RUN:
             _mark(ax, y, verdict, distance)
-    ax.annotate(
-        _outcome(line),
-        xy=(BESIDE, top + height / 2),
-        xycoords=("axes fraction", "data"),
-        xytext=(5, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=TINY,
-        color=style.GREY,
-        fontweight="bold" if (line["verdict"] == NOT_REPRODUCED).any() else "normal",
-    )
+    weight = "bold" if (line["verdict"] == NOT_REPRODUCED).any() else "normal"
+    place = (BESIDE, top + _line_height(line) / 2)
+    style.margin_note(ax, _outcome(line), place, gap=5, fontsize=TINY, fontweight=weight)
 
 
 def _mark(ax: Axes, y: float, verdict: str, distance: float) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.textpath import TextPath
@@ -80,6 +79,11 @@ class RunStyle:
     marker: str
     line: Any
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the arguments of `Axes.plot` for a line with markers."""
+        return {"color": self.colour, "marker": self.marker, "linestyle": self.line}
+
 
 def run_styles(runs: Iterable[str]) -> dict[str, RunStyle]:
     """Return a style per run; 77 runs differ in colour or marker.
@@ -118,21 +122,12 @@ def check_texts(texts: Iterable[str]) -> None:
             ) from error
 
 
-def log_scale(ax: Axes) -> None:
-    """Set a logarithmic y axis with labels at powers of ten only."""
-    ax.set_yscale("log")
-    _powers_of_ten_only(ax.yaxis)
-
-
-def log_scale_x(ax: Axes) -> None:
-    """Set a logarithmic x axis with labels at powers of ten only."""
-    ax.set_xscale("log")
-    _powers_of_ten_only(ax.xaxis)
-
-
-def _powers_of_ten_only(axis: Axis) -> None:
-    axis.set_minor_locator(NullLocator())
-    axis.set_minor_formatter(NullFormatter())
+def log_scale(ax: Axes, axis: str = "y") -> None:
+    """Set a logarithmic axis, ``"x"`` or ``"y"``, with labels at powers of ten only."""
+    ax.set(**{f"{axis}scale": "log"})
+    chosen = {"x": ax.xaxis, "y": ax.yaxis}[axis]
+    chosen.set_minor_locator(NullLocator())
+    chosen.set_minor_formatter(NullFormatter())
 
 
 def percent_scale(ax: Axes) -> None:
@@ -151,16 +146,13 @@ def limit_line(ax: Axes, limit: float, *, fires: str) -> None:
     low, high = ax.get_ylim()
     ax.axhspan(limit, high if fires == "above" else low, color=SHADE, linewidth=0, zorder=0)
     ax.set_ylim(low, high)
-    ax.annotate(
-        f"fires\n{fires}\n{number(limit)}",
-        xy=(1, limit),
-        xycoords=("axes fraction", "data"),
-        xytext=(3, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=SMALL,
-        color=GREY,
-    )
+    margin_note(ax, f"fires\n{fires}\n{number(limit)}", (1, limit), gap=3, fontsize=SMALL)
+
+
+def margin_note(ax: Axes, text: str, place: tuple[float, float], *, gap: float, **options: Any) -> None:
+    """Write beside a panel: `gap` points to the right of a place, whose x is a fraction of the axis."""
+    beside = {"xytext": (gap, 0), "textcoords": "offset points", "va": "center", "color": GREY}
+    ax.annotate(text, xy=place, xycoords=("axes fraction", "data"), **beside, **options)
 
 
 def number(value: float, *, digits: int = 3) -> str:
@@ -211,14 +203,10 @@ def save(figure: Figure, path: str | Path, origin: str) -> None:
     """Write a figure as PDF or PNG, whole or not at all; the same figure and origin give the same bytes.
 
     Args:
+        path: a name that ends in .pdf or .png.
         origin: what it was made from, for the file's metadata.
-
-    Raises:
-        AuditError: the suffix is neither .pdf nor .png.
     """
     suffix = Path(path).suffix
-    if suffix not in METADATA:
-        raise AuditError(f"save: found '{path}'; expected a name that ends in {' or '.join(METADATA)}.")
     metadata = METADATA[suffix] | {ORIGIN[suffix]: origin}
     with context():
         write_atomically(path, lambda part: figure.savefig(part, format=suffix[1:], metadata=metadata))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch, Rectangle
 
 from fa_audit.results.figures import style
 
@@ -52,3 +52,8 @@ def square(ax: Axes, row: int, column: int, text: str, *, colour: str, hatch: st
     ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=WHITE, linewidth=1.5))
     around = {"facecolor": colour, "edgecolor": "none", "boxstyle": "square,pad=0.15"}
     ax.text(column, row, text, ha="center", va="center", fontsize=style.SMALL, color=ink, bbox=around)
+
+
+def patch(label: str, *, colour: str, hatch: str = "") -> Patch:
+    """Return the legend entry of squares that look like this."""
+    return Patch(facecolor=colour, hatch=hatch, edgecolor=HATCH, linewidth=0.5, label=label)

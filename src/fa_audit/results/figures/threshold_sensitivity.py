@@ -52,15 +52,10 @@ PANELS = {
 
 @dataclass(frozen=True)
 class Calibration:
-    """The two values that a threshold would have to separate.
+    """The two values that a threshold would have to separate; None where a group is empty."""
 
-    Attributes:
-        trusted: the value nearest to firing among the networks that must not; None without one.
-        failing: the value farthest from firing among the failing networks; None without one.
-    """
-
-    trusted: float | None
-    failing: float | None
+    trusted: float | None  # nearest to firing among the networks that must not
+    failing: float | None  # farthest from firing among the failing networks
 
     def gap(self, check: str) -> tuple[float, float] | None:
         """Return the thresholds that separate both groups, from and to; None if there are none."""
@@ -70,25 +65,23 @@ class Calibration:
         return low, high
 
 
-def draw(
-    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
-) -> Figure:
+def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw for each check and run the fractions of its seeds in all settings that fire and are walked back."""
-    limits, runs = thresholds or DiagnosticThresholds(), tidy.runs
+    runs = tidy.runs
     order, values, why = rank_runs(runs), deciding_values(runs), reasons(runs).fillna(False)
     counts = runs["run"].value_counts()
     rows = [text_grid.wrap(f"{labels.get(run, run)} ({counts[run]})", text_grid.LABEL_WIDTH) for run in order]
-    row = max(ROW, text_grid.LINE * (1 + max(label.count("\n") for label in rows)))
+    row_height = max(ROW, text_grid.LINE * (1 + max(label.count("\n") for label in rows)))
     with style.context():
-        figure = style.new_figure(title, height=2 * (row * len(rows) + PANEL) + SURROUNDINGS)
+        figure = style.new_figure(title, height=2 * (row_height * len(rows) + PANEL) + SURROUNDINGS)
         axes = figure.subplots(2, 2, sharey=True).flat
         for ax, check in zip(axes, PANELS, strict=True):
-            limit = getattr(limits, check)
+            limit = getattr(thresholds, check)
             at = sweep(check, values[check], limit)
             elsewhere = why.drop(columns=LETTERS[check]).any(axis=1)
-            parts = {run: runs["run"] == run for run in order}
-            groups = {run: swept(check, values.loc[part, check], elsewhere[part], at) for run, part in parts.items()}
-            _curves(ax, check, groups, at)
+            for row, run in enumerate(order):
+                part = runs["run"] == run
+                _curves(ax, row, run, swept(check, values.loc[part, check], elsewhere[part], at), check=check, at=at)
             _frame(ax, check, limit, calibrate(check, runs, values[check]))
         axes[0].set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.4, -0.6))
         figure.legend(handles=_legend(), loc="outside lower center", ncols=2)
@@ -140,21 +133,11 @@ def sweep(check: str, values: pd.Series, limit: float) -> np.ndarray:
     return np.array([inner[0] - beyond, *inner, inner[-1] + beyond])
 
 
-@dataclass(frozen=True)
-class Swept:
-    """What becomes of a run's networks at each threshold of one check.
+def swept(check: str, values: pd.Series, elsewhere: pd.Series, thresholds: np.ndarray) -> dict[str, np.ndarray]:
+    """Return two fractions of one run's networks at every threshold of a check.
 
-    Attributes:
-        fire: the fraction of those for which the check was evaluated that it fires on; None without any.
-        walked_back: the fraction of all that the four-check verdict walks back.
-    """
-
-    fire: np.ndarray | None
-    walked_back: np.ndarray
-
-
-def swept(check: str, values: pd.Series, elsewhere: pd.Series, thresholds: np.ndarray) -> Swept:
-    """Return one run's networks at `thresholds` of `check`.
+    ``fires``: of those for which the check was evaluated, on how many it fires; left out without any. ``walked back``:
+    of all, how many the four-check verdict walks back.
 
     Args:
         values: of each network the number that the check decides on; NaN where it was not evaluated.
@@ -163,30 +146,29 @@ def swept(check: str, values: pd.Series, elsewhere: pd.Series, thresholds: np.nd
     """
     own = fires(check, values.to_numpy(), thresholds[:, None])
     known = values.notna().to_numpy()
-    fire = own[:, known].mean(axis=1) if known.any() else None
-    return Swept(fire, (own | elsewhere.to_numpy(bool)).mean(axis=1))
+    found = {"fires": own[:, known].mean(axis=1)} if known.any() else {}
+    return found | {"walked back": (own | elsewhere.to_numpy(bool)).mean(axis=1)}
 
 
-def _curves(ax: Axes, check: str, groups: Mapping[str, Swept], thresholds: np.ndarray) -> None:
-    """Draw a row per run: an area as high as the fraction that fires, a line at the fraction walked back."""
+def _curves(ax: Axes, row: int, run: str, found: Mapping[str, np.ndarray], *, check: str, at: np.ndarray) -> None:
+    """Draw one run's row: an area as high as the fraction that fires, a line at the fraction walked back."""
     # A value is not beyond a threshold that equals it: a step belongs to the side where the check fires no more.
     step = "post" if FIRES_WHEN[check] == "above" else "pre"
-    for row, (run, found) in enumerate(groups.items()):
-        bottom = row + FULL / 2
-        if found.fire is None:
-            ax.text(0.5, row, "n/a", transform=ax.get_yaxis_transform(), ha="center", va="center", fontsize=style.SMALL)
-        else:
-            top = bottom - FULL * found.fire
-            ax.fill_between(thresholds, bottom, top, step=step, color=FILL, linewidth=0)
-            ax.plot(thresholds, top, drawstyle=f"steps-{step}", color=EDGE, linewidth=0.8, label=run)
-        line = bottom - FULL * found.walked_back
-        ax.plot(thresholds, line, drawstyle=f"steps-{step}", color="black", linewidth=1.1, label=f"{run}: walked back")
+    bottom = row + FULL / 2
+    heights = {name: bottom - FULL * fraction for name, fraction in found.items()}
+    if "fires" in heights:
+        ax.fill_between(at, bottom, heights["fires"], step=step, color=FILL, linewidth=0)
+        ax.plot(at, heights["fires"], drawstyle=f"steps-{step}", color=EDGE, linewidth=0.8, label=run)
+    else:
+        ax.text(0.5, row, "n/a", transform=ax.get_yaxis_transform(), ha="center", va="center", fontsize=style.SMALL)
+    line = {"drawstyle": f"steps-{step}", "color": "black", "linewidth": 1.1, "label": f"{run}: walked back"}
+    ax.plot(at, heights["walked back"], **line)
 
 
 def _frame(ax: Axes, check: str, limit: float, calibration: Calibration) -> None:
     """Set scale and titles of one panel; draw the protocol's threshold and the calibration gap."""
     if check in LOGARITHMIC:
-        style.log_scale_x(ax)
+        style.log_scale(ax, "x")
     if check == "depth_margin":
         ax.xaxis.set_major_formatter(lambda fraction, _: style.number(100 * fraction))
     title, xlabel = PANELS[check]

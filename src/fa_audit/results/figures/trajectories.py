@@ -27,16 +27,14 @@ PANELS = {
 FIRST_FLAGS = {"hidden_norm": "first_scale_flag", "grad_norm": "first_reference_flag"}  # panel -> column of the runs
 
 
-def draw(
-    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
-) -> Figure:
+def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw norms at the last state and test accuracy of every epoch: a row per setting, a line per run and seed.
 
     Norms have one scale in all rows, and a run looks the same everywhere.
     """
-    limits, order = thresholds or DiagnosticThresholds(), rank_runs(tidy.runs)
+    order = rank_runs(tidy.runs)
     fired = tidy.runs[list(FIRST_FLAGS.values())].notna().to_numpy().any()
-    handles = lines.run_handles({run: labels.get(run, run) for run in order})
+    handles = lines.run_handles(order, labels)
     handles += [Line2D([], [], color=style.GREY, **RING, label=FIRST)] if fired else []
     with style.context():
         height = SURROUNDINGS + ROW_HEIGHT * len(tidy.settings) + lines.legend_height(handles)
@@ -49,7 +47,7 @@ def draw(
                 _panel(ax, tidy.of(setting), column, order)
         _name_panels(panels, [labels.get(setting, setting) for setting in tidy.settings])
         for _, gradient, accuracy in panels:
-            style.limit_line(gradient, limits.reference, fires="below")
+            style.limit_line(gradient, thresholds.reference, fires="below")
             style.percent_scale(accuracy)
         lines.legend_below(figure, handles)
         return style.freeze_layout(figure)
@@ -67,13 +65,12 @@ def _panel(ax: Axes, tidy: Tidy, column: str, order: Sequence[str]) -> None:
     looks, last = style.run_styles(order), lines.last_states(tidy.trajectories)
     flag = FIRST_FLAGS.get(column)
     first = {} if flag is None else tidy.runs.set_index(["run", "seed"])[flag].to_dict()
-    for rank, run in reversed(list(enumerate(order))):  # the best run on top
-        for seed, line in last[last["run"] == run].sort_values("epoch").groupby("seed"):
-            epochs, values = line["epoch"].to_numpy(), line[column].to_numpy(float)
-            lines.curve(ax, epochs, values, looks[run], label=run, phase=rank / len(order))
-            at = epochs == first.get((run, seed))
-            if at.any():
-                _ring(ax, epochs[at], values[at], colour=looks[run].colour)
+    for run, seed, phase, line in lines.histories(last, order):
+        epochs, values = line["epoch"].to_numpy(), line[column].to_numpy(float)
+        lines.curve(ax, epochs, values, looks[run], label=run, phase=phase)
+        at = epochs == first.get((run, seed))
+        if at.any():
+            _ring(ax, epochs[at], values[at], colour=looks[run].colour)
     lines.whole_numbers(ax, 5)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -20,30 +19,16 @@ LABEL_WIDTH = 16  # characters of a run's label in one line
 SIDE, MARGIN = 0.37, 0.44  # of the distance between two measures: room for a rank and its value; at both edges
 
 
-@dataclass(frozen=True)
-class Measure:
-    """A way to say what a run's credit is worth.
-
-    Attributes:
-        heading: as it is printed, with the unit and the better end.
-        best: ``"high"`` or ``"low"``.
-    """
-
-    heading: str
-    best: str
-
-
-MEASURES = {
-    "deep_cosine": Measure("cosine\n(high is better)", "high"),
-    "deep_rho": Measure("rho\n(high is better)", "high"),
-    "deep_nudging": Measure("nudging, nats\n(low is better)", "low"),
-    "loss_decrease": Measure("loss decrease, nats\n(high is better)", "high"),
+MEASURES = {  # what a run's credit is worth -> as it is printed, with the unit
+    "deep_cosine": "cosine\n(high is better)",
+    "deep_rho": "rho\n(high is better)",
+    "deep_nudging": "nudging, nats\n(low is better)",
+    "loss_decrease": "loss decrease, nats\n(high is better)",
 }
+LOW_IS_BETTER = ("deep_nudging",)
 
 
-def draw(
-    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
-) -> Figure:
+def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw the rank of every run under each measure, with the mean over seeds that it follows from.
 
     A run without a value has no rank there: it stands below the ranked ones, marked n/a, and its line is interrupted.
@@ -86,17 +71,17 @@ def rank(values: pd.DataFrame) -> pd.DataFrame:
     drawn, from 0: those without a rank last, equal ones as under the measure before, or by name.
     """
     columns, places = [], {run: place for place, run in enumerate(sorted(set(values["run"])))}
-    for name, measure in MEASURES.items():
-        columns.append(_ranked(values, name, measure, places))
+    for measure in MEASURES:
+        columns.append(_ranked(values, measure, places))
         places = dict(columns[-1][["run", "place"]].itertuples(index=False))
     return pd.concat(columns, ignore_index=True)
 
 
-def _ranked(values: pd.DataFrame, name: str, measure: Measure, before: Mapping[str, int]) -> pd.DataFrame:
+def _ranked(values: pd.DataFrame, measure: str, before: Mapping[str, int]) -> pd.DataFrame:
     """Return the runs under one measure; ties are broken by their places `before`."""
-    found = values.groupby("run")[name].agg(mean="mean", measured="count", of="size").reset_index()
-    ranks = found["mean"].rank(method="min", ascending=measure.best == "low")
-    found = found.assign(measure=name, rank=ranks, tied=ranks.duplicated(keep=False) & ranks.notna())
+    found = values.groupby("run")[measure].agg(mean="mean", measured="count", of="size").reset_index()
+    ranks = found["mean"].rank(method="min", ascending=measure in LOW_IS_BETTER)
+    found = found.assign(measure=measure, rank=ranks, tied=ranks.duplicated(keep=False) & ranks.notna())
     found = found.assign(before=found["run"].map(before)).sort_values(["rank", "before"])
     return found.drop(columns="before").assign(place=range(len(found)))
 
@@ -104,7 +89,7 @@ def _ranked(values: pd.DataFrame, name: str, measure: Measure, before: Mapping[s
 def _frame(ax: Axes, ranking: pd.DataFrame, names: Mapping[str, str]) -> None:
     """Name measures above, runs on both sides in the order of the first and of the last measure."""
     ax.set(xlim=(-MARGIN, len(MEASURES) - 1 + MARGIN), ylim=(len(names) - 0.5, -0.5))
-    ax.set_xticks(range(len(MEASURES)), [measure.heading for measure in MEASURES.values()])
+    ax.set_xticks(range(len(MEASURES)), list(MEASURES.values()))
     ax.tick_params(length=0, top=False, bottom=False, labeltop=True, labelbottom=False)
     ax.spines[:].set_visible(False)
     right = ax.secondary_yaxis("right")
@@ -119,11 +104,10 @@ def _frame(ax: Axes, ranking: pd.DataFrame, names: Mapping[str, str]) -> None:
 def _line(ax: Axes, ranked: pd.DataFrame, look: style.RunStyle, *, label: str) -> None:
     """Draw one run from measure to measure; `ranked` has a row per measure, in their order."""
     places = ranked["place"].where(ranked["rank"].notna()).to_numpy(float)
-    common = {"color": look.colour, "linestyle": look.line, "marker": look.marker, "markersize": 4, "linewidth": 1.1}
     ends = [places[0], *places, places[-1]]  # a mark of its own beside each name
     for x in range(-1, len(places)):
         left, right = max(x + SIDE, -SIDE), min(x + 1 - SIDE, len(places) - 1 + SIDE)
-        ax.plot([left, right], ends[x + 1 : x + 3], label=label, **common)
+        ax.plot([left, right], ends[x + 1 : x + 3], label=label, markersize=4, linewidth=1.1, **look.options)
     for x, entry in enumerate(ranked.itertuples()):
         ax.text(x, entry.place, _text(entry), ha="center", va="center", fontsize=style.SMALL)
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -36,9 +35,7 @@ INCOMPLETE = State("not everything evaluated", "#EDEDED", "\\\\\\\\")
 PASS = State("passes both in all seeds", "#CFE5F3", "")
 
 
-def draw(
-    tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds | None = None
-) -> Figure:
+def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw a square for every run (rows, best mean accuracy over all settings first) and setting (columns).
 
     Its first line has what the four-check verdicts name: a letter for a check that fires in all seeds, (a letter) for
@@ -60,17 +57,12 @@ def draw(
         for row, run in enumerate(order):
             for column, setting in enumerate(tidy.settings):
                 if (setting, run) in groups:
-                    _square(ax, row, column, groups[setting, run])
+                    state, text = _state(groups[setting, run]), _text(groups[setting, run])
+                    text_grid.square(ax, row, column, text, colour=state.colour, hatch=state.hatch)
                 else:
                     text_grid.square(ax, row, column, "not run", colour=text_grid.WHITE, ink=style.GREY)
         figure.legend(handles=_legend(), loc="outside lower center", ncols=2, title=_key(), title_fontsize=style.SMALL)
         return style.freeze_layout(figure)
-
-
-def _square(ax: Axes, row: int, column: int, group: pd.DataFrame) -> None:
-    state = _state(group)
-    text = f"{_reasons(group)}\n{_result(group)}"
-    text_grid.square(ax, row, column, text, colour=state.colour, hatch=state.hatch)
 
 
 def _state(group: pd.DataFrame) -> State:
@@ -81,6 +73,14 @@ def _state(group: pd.DataFrame) -> State:
     if withdrawn.any():
         return WALK_BACK
     return INCOMPLETE if failed.isna().any() or withdrawn.isna().any() else PASS
+
+
+def _text(group: pd.DataFrame) -> str:
+    """Return what the four-check verdicts name; the worst three-check outcome over the seeds, and how many have it."""
+    failed = fails(group)
+    counts = {"FAIL": failed.sum(), "incomplete": failed.isna().sum(), "pass": (~failed).sum()}
+    worst = next(outcome for outcome, count in counts.items() if count)
+    return f"{_reasons(group)}\n{worst} {counts[worst]}/{len(group)}"
 
 
 def _reasons(group: pd.DataFrame) -> str:
@@ -95,14 +95,6 @@ def _reasons(group: pd.DataFrame) -> str:
     )
 
 
-def _result(group: pd.DataFrame) -> str:
-    """Return the worst three-check outcome over the seeds, and how many have it."""
-    failed = fails(group)
-    counts = {"FAIL": failed.sum(), "incomplete": failed.isna().sum(), "pass": (~failed).sum()}
-    worst = next(outcome for outcome, count in counts.items() if count)
-    return f"{worst} {counts[worst]}/{len(group)}"
-
-
 def _key() -> str:
     return (
         "first line: four-check verdict (a growth, b reference, c stability, d depth utility, \N{INFINITY} non-finite;"
@@ -111,7 +103,5 @@ def _key() -> str:
 
 
 def _legend() -> list[Patch]:
-    return [
-        Patch(facecolor=state.colour, hatch=state.hatch, edgecolor=text_grid.HATCH, linewidth=0.5, label=state.meaning)
-        for state in (FAIL, WALK_BACK, INCOMPLETE, PASS)
-    ]
+    states = (FAIL, WALK_BACK, INCOMPLETE, PASS)
+    return [text_grid.patch(state.meaning, colour=state.colour, hatch=state.hatch) for state in states]

@@ -1,21 +1,20 @@
-"""Registry of tables: kind -> ``build(tidy, *, title, labels, thresholds) -> Table``.
+"""Registry of tables: kind -> ``build(tidy, *, title, labels) -> Table``.
 
 tidy: the tidy tables of one or more settings, of one where the kind is in `TABLES_OF_ONE`.
 title: the beginning of the caption.
 labels: how to print runs and settings; their names where they are not listed.
-thresholds: unused, verdicts are those of the audits (part of the common signature).
 
 `Table.values` of all kinds but the inventory are as `fa_audit.results.tables.rows.run_table` describes them. One new
 file and one line here add a table. This file holds names only and imports nothing.
 """
 
 TABLES: dict[str, str] = {
-    "main_audit": "fa_audit.results.tables.main_audit:build",
-    "comparison": "fa_audit.results.tables.comparison:build",
-    "variation": "fa_audit.results.tables.variation:build",
-    "penalty": "fa_audit.results.tables.penalty:build",
-    "null_calibration": "fa_audit.results.tables.null_calibration:build",
-    "inventory": "fa_audit.results.tables.inventory:build",
+    "main_audit": "fa_audit.results.tables.audits:main_audit",
+    "comparison": "fa_audit.results.tables.audits:comparison",
+    "variation": "fa_audit.results.tables.audits:variation",
+    "penalty": "fa_audit.results.tables.audits:penalty",
+    "null_calibration": "fa_audit.results.tables.audits:null_calibration",
+    "inventory": "fa_audit.results.tables.inventory:inventory",
 }
 TABLES_OF_ONE = frozenset({"main_audit", "penalty"})  # kinds that show one setting
 TABLES_OF_WORK = frozenset({"inventory"})  # kinds that show what the trainings took

@@ -33,40 +33,29 @@ NORM = re.compile(r"\|\|(\w+)\|\|")  # ||g_L||
 class Number:
     """A number as a cell.
 
-    Attributes:
-        value: None where nothing was measured.
-        decimals: digits after the point; None means three significant digits, or two and a power of ten
-            from 1000 and below 0.01.
-        deviation: printed behind ± with the same decimals.
-        signed: print a plus sign, too.
-        measured, of: how many of the seeds stand behind the value; printed where some are missing.
-        absent: what is printed where there is no value; a dash if empty.
+    Without `decimals` it has three significant digits, or two and a power of ten from 1000 and below 0.01.
     """
 
-    value: float | None
-    decimals: int | None = None
-    deviation: float | None = None
-    signed: bool = False
-    measured: int = 1
-    of: int = 1
-    absent: str = ""
+    value: float | None  # None where nothing was measured
+    decimals: int | None = None  # digits after the point
+    deviation: float | None = None  # printed behind ± with the same decimals
+    signed: bool = False  # print a plus sign, too
+    measured: int = 1  # seeds that stand behind the value,
+    of: int = 1  # of so many; both printed where some are missing
+    absent: str = ""  # what is printed where there is no value; a dash if empty
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
+    """A table: cells as they are printed, and the numbers behind them in full precision for the CSV.
 
-    Attributes:
-        caption: what it shows and how its numbers were formed.
-        columns: headings; ``||g_L||`` becomes a norm in LaTeX.
-        rows: cells as they are printed; a line break in a text is a line break in LaTeX and a space elsewhere.
-        values: the numbers behind the cells in full precision, for the CSV; see the module that builds the table.
+    In LaTeX ``||g_L||`` becomes a norm, and a line break in a text, a space elsewhere, a line break.
     """
 
-    caption: str
+    caption: str  # what it shows and how its numbers were formed
     columns: tuple[str, ...]
     rows: tuple[tuple[str | Number, ...], ...]
-    values: pd.DataFrame
+    values: pd.DataFrame  # see the module that builds the table
 
 
 def to_csv(table: Table) -> str:

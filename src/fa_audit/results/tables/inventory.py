@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.tables.formats import Number, Table
 from fa_audit.results.tables.rows import label_of
 from fa_audit.results.tidy import KEY, Tidy
@@ -22,27 +21,25 @@ NOTE = (
 )
 SIZES = ("width", "depth", "epochs")
 FACTS = ("dataset", "architecture", "device", "commit")
+VALUES = ["setting", "label", "run", "quantity", "statistic", "seed", "n", "value", "text"]
 
 
-def build(
-    tidy: Tidy, *, labels: Mapping[str, str], title: str, thresholds: DiagnosticThresholds | None = None
-) -> Table:
+def inventory(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return one row per setting, in the order in which they are listed; in the caption what they share counts once.
 
-    ``values`` is tidy: ``setting, label, run, quantity, statistic, seed, n, value, text``. Statistic ``seed`` is one
-    network's own: its ``hours``, and as text `FACTS`. Of the setting there are the ``sum`` of the hours, over the `n`
-    networks whose time is known, the ``count`` of ``runs``, ``seeds`` and ``networks``, and the ``value`` of `SIZES`.
+    ``values`` is tidy, with columns `VALUES`. Statistic ``seed`` is one network's own: its ``hours``, and as text
+    `FACTS`. Of the setting there are the ``sum`` of the hours, over the `n` networks whose time is known, the ``count``
+    of ``runs``, ``seeds`` and ``networks``, and the ``value`` of `SIZES`.
     """
     runs = tidy.runs.merge(tidy.work, on=list(KEY), how="left", validate="one_to_one")
     runs["hours"] = runs["seconds"].astype(float) / 3600
     groups = {name: runs[runs["setting"] == name].sort_values(["run", "seed"]) for name in tidy.settings}
     values = [row for name, group in groups.items() for row in _values(group, label_of(name, group, labels))]
-    columns = ["setting", "label", "run", "quantity", "statistic", "seed", "n", "value", "text"]
     return Table(
         caption=f"{title}. {NOTE} {_in_all(runs)}",
         columns=COLUMNS,
         rows=tuple(_row(group, label_of(name, group, labels)) for name, group in groups.items()),
-        values=pd.DataFrame(values, columns=columns).astype({"seed": "Int64", "value": float}),
+        values=pd.DataFrame(values, columns=VALUES).astype({"seed": "Int64", "value": float}),
     )
 
 

@@ -22,33 +22,19 @@ INCOMPLETE = "A number that not all seeds have says how many do, as (2/3)."
 
 @dataclass(frozen=True)
 class Column:
-    """A column of numbers.
-
-    Attributes:
-        heading: as it is printed.
-        quantity: a column of the runs table.
-        statistic: which of `STATISTICS` over the seeds is printed.
-        spread: quantity and statistic of what is printed behind ±; nothing if empty.
-        scale: factor of what is printed; `Table.values` are not scaled.
-        decimals, signed, absent: as in `Number`.
-    """
+    """A column of numbers; `decimals`, `signed` and `absent` as in `Number`."""
 
     heading: str
-    quantity: str
-    statistic: str = "mean"
-    spread: tuple[str, str] | tuple[()] = ()
-    scale: float = 1
+    quantity: str  # a column of the runs table
+    statistic: str = "mean"  # of `STATISTICS`, over the seeds
+    spread: tuple[str, str] | tuple[()] = ()  # quantity and statistic of what is printed behind ±, if anything
+    scale: float = 1  # of what is printed; `Table.values` are not scaled
     decimals: int | None = None
     signed: bool = False
     absent: str = ""
 
     def cell(self, group: pd.DataFrame, seeds: int) -> Number:
-        """Return the printed number of one row.
-
-        Args:
-            group: the row's seeds.
-            seeds: how many of them its setting has.
-        """
+        """Return the printed number of one row: of the seeds in `group`, where its setting has so many `seeds`."""
         summary = summary_of(group[self.quantity])
         deviation = summary_of(group[self.spread[0]])[self.spread[1]] if self.spread else None
         value, deviation = (None if x is None else self.scale * x for x in (summary[self.statistic], deviation))
@@ -70,26 +56,9 @@ class Verdict:
         return ",\n".join(f"{verdict} {count}/{seeds}" for verdict, count in counts.most_common())
 
 
-ACCURACY = Column("accuracy (%)", "accuracy", spread=("accuracy", "deviation"), scale=100, decimals=1)
-OWN_FROZEN = Column("own frozen (%)", "own_frozen_acc", scale=100, decimals=1)
-DEEP_COSINE = Column("deep cosine", "deep_cosine", spread=("deep_cosine", "deviation"), decimals=3)
-GROWTH = Column("max growth", "max_growth", "max")
-GRADIENT = Column("median ||g_L||", "grad_norm_last", "median")
-FIRST_SCALE, FIRST_REFERENCE = (
-    Column(f"{check} from epoch", quantity, spread=(quantity, "deviation"), decimals=1, absent="never")
-    for check, quantity in (("D1", "first_scale_flag"), ("D2", "first_reference_flag"))
-)
-FIRST_FLAGS_NOTE = (
-    "first epoch at which D1 and D2 fire: mean ± sample standard deviation over the seeds in which they do (how many, "
-    "if not all)."
-)
-THREE_CHECK, FOUR_CHECK = Verdict("three-check", "three_check"), Verdict("four-check", "four_check")
-
-
 def by_setting(tidy: Tidy) -> list[tuple[str, str]]:
     """Return every (setting, run): settings in their order, in each the runs by mean accuracy, best first."""
-    runs = {setting: tidy.runs[tidy.runs["setting"] == setting] for setting in tidy.settings}
-    return [(setting, run) for setting, part in runs.items() for run in rank_runs(part)]
+    return [(setting, run) for setting in tidy.settings for run in rank_runs(tidy.of(setting).runs)]
 
 
 def run_table(

@@ -1,0 +1,163 @@
+"""Tables with a row per run: the main audit, settings side by side, variations, the penalty sweep, fresh feedback."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pandas as pd
+
+from fa_audit.core.thresholds import depth_margin
+from fa_audit.results.statistics import penalty_text, rank_runs, without_penalty
+from fa_audit.results.tables.formats import Table
+from fa_audit.results.tables.rows import Column, Verdict, by_setting, run_table
+from fa_audit.results.tidy import Tidy
+
+ACCURACY = Column("accuracy (%)", "accuracy", spread=("accuracy", "deviation"), scale=100, decimals=1)
+OWN_FROZEN = Column("own frozen (%)", "own_frozen_acc", scale=100, decimals=1)
+DEEP_COSINE = Column("deep cosine", "deep_cosine", spread=("deep_cosine", "deviation"), decimals=3)
+GROWTH = Column("max growth", "max_growth", "max")
+GRADIENT = Column("median ||g_L||", "grad_norm_last", "median")
+FIRST_FLAGS = tuple(
+    Column(f"{check} from epoch", quantity, spread=(quantity, "deviation"), decimals=1, absent="never")
+    for check, quantity in (("D1", "first_scale_flag"), ("D2", "first_reference_flag"))
+)
+FIRST_FLAGS_NOTE = (
+    "first epoch at which D1 and D2 fire: mean ± sample standard deviation over the seeds in which they do (how many, "
+    "if not all)."
+)
+THREE_CHECK, FOUR_CHECK = Verdict("three-check", "three_check"), Verdict("four-check", "four_check")
+
+
+# --- the main audit ------------------------------------------------------------------------------------------------
+
+MAIN_AUDIT = (
+    ACCURACY,
+    OWN_FROZEN,
+    Column("margin (points)", "margin", scale=100, decimals=1, signed=True),
+    Column("bp+frozen (%)", "bp_frozen_acc", scale=100, decimals=1),
+    *(GROWTH, GRADIENT, THREE_CHECK, FOUR_CHECK),
+)
+MAIN_AUDIT_NOTE = (
+    "Accuracy: mean ± sample standard deviation over seeds; frozen baselines: means over seeds; margin: accuracy "
+    "minus own frozen baseline, seed by seed; growth: largest over seeds; ||g_L||: median over seeds."
+)
+
+
+def main_audit(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
+    """Return accuracy, frozen baselines, scale, reference and verdicts of one setting, best mean accuracy first."""
+    runs = tidy.runs.astype({"accuracy": float, "own_frozen_acc": float})
+    audited = replace(tidy, runs=runs.assign(margin=depth_margin(runs["accuracy"], runs["own_frozen_acc"])))
+    return run_table(audited, MAIN_AUDIT, rows=by_setting(tidy), caption=f"{title}. {MAIN_AUDIT_NOTE}", labels=labels)
+
+
+# --- settings side by side -----------------------------------------------------------------------------------------
+
+COMPARISON = (ACCURACY, OWN_FROZEN, GROWTH, GRADIENT, *FIRST_FLAGS, THREE_CHECK, FOUR_CHECK)
+COMPARISON_NOTE = (
+    "Accuracy: mean ± sample standard deviation over seeds; own frozen baseline of the same setting: mean over seeds; "
+    f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_NOTE}"
+)
+
+
+def comparison(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
+    """Return settings (architectures, data sets, controls) in their order, in each the best mean accuracy first."""
+    return run_table(tidy, COMPARISON, rows=by_setting(tidy), caption=f"{title}. {COMPARISON_NOTE}", labels=labels)
+
+
+# --- a setting at several depths, widths or numbers of epochs ------------------------------------------------------
+
+SIZES = ["width", "depth", "epochs"]
+VARIATION = (ACCURACY, OWN_FROZEN, DEEP_COSINE, GROWTH, GRADIENT, *FIRST_FLAGS, THREE_CHECK)
+VARIATION_NOTE = (
+    "Accuracy and deep cosine (credit with gradient at the block's input, mean over samples and over blocks l >= 1): "
+    "mean ± sample standard deviation over seeds; own frozen baseline of the same network and budget: mean over seeds; "
+    f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_NOTE}"
+)
+
+
+def variation(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
+    """Return runs by mean accuracy over all settings, in each the settings by what varies, rising.
+
+    Settings differ in width, depth or epochs; others are led by their labels.
+    """
+    sizes = tidy.runs.drop_duplicates("setting").set_index("setting")[SIZES]
+    varied = [name for name in SIZES if sizes[name].nunique() > 1]
+    if varied and sizes.duplicated(varied).any():  # they do not tell every two settings apart
+        varied = []
+    order = rank_runs(tidy.runs)
+    rows = sorted(by_setting(tidy), key=lambda row: (order.index(row[1]), *sizes.loc[row[0], varied]))
+    caption = f"{title}. {VARIATION_NOTE}"
+    return run_table(tidy, VARIATION, rows=rows, caption=caption, labels=labels, varied=varied)
+
+
+# --- the penalty sweep ---------------------------------------------------------------------------------------------
+
+PENALTY = (
+    ACCURACY,
+    DEEP_COSINE,
+    Column("fresh-B null", "fresh_b_mean", spread=("fresh_b_std", "mean"), decimals=3),
+    Column("deep rho", "deep_rho", spread=("deep_rho", "deviation"), decimals=3),
+    Column("nudging (nats)", "deep_nudging"),
+    GROWTH,
+    Column("median ||h_L||", "hidden_norm_last", "median"),
+    *(GRADIENT, THREE_CHECK),
+)
+PENALTY_NOTE = (
+    "Accuracy, deep cosine (credit with gradient) and deep rho (perturbation correlation): mean ± sample standard "
+    "deviation over seeds; fresh-B null (the deep cosine with 20 feedback draws that the network has never seen): mean "
+    "± standard deviation of the draws, both averaged over seeds; nudging (change of the loss by a step along the "
+    "credit, negative where it helps): mean over seeds; growth: largest over seeds; ||h_L||, ||g_L||: median over "
+    "seeds. Deep: mean over the blocks l >= 1."
+)
+
+
+def penalty(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
+    """Return one row per method and penalty: methods by mean accuracy over all penalties, the penalty rising.
+
+    Labels are those of methods, i.e. of runs without their penalty.
+    """
+    penalties = tidy.runs.set_index("run")["penalty"].to_dict()
+    methods = {run: without_penalty(run) for run in penalties}
+    order = rank_runs(tidy.runs.assign(run=tidy.runs["run"].map(methods)))
+    runs = sorted(penalties, key=lambda run: (order.index(methods[run]), penalties[run]))
+    named = {run: f"{labels.get(methods[run], methods[run])}, {penalty_text(penalties[run])}" for run in runs}
+    rows = [(tidy.settings[0], run) for run in runs]
+    table = run_table(tidy, PENALTY, rows=rows, caption=f"{title}. {PENALTY_NOTE}", labels=named)
+    return replace(table, columns=("method, penalty", *table.columns[1:]))
+
+
+# --- fresh feedback ------------------------------------------------------------------------------------------------
+
+# The cosine with the training feedback is that of float32 credits: draws that differ by less do not differ.
+RESOLUTION = 1e-6
+NULL_CALIBRATION = (
+    ACCURACY,
+    DEEP_COSINE,
+    Column("null mean", "fresh_b_mean", spread=("fresh_b_mean", "deviation"), decimals=3),
+    Column("null deviation", "fresh_b_std", decimals=3),
+    Column("z", "z", spread=("z", "deviation"), decimals=1, signed=True),
+    Column("clamped cosine", "deep_clamped_cosine", spread=("deep_clamped_cosine", "deviation"), decimals=3),
+    GRADIENT,
+)
+NULL_CALIBRATION_NOTE = (
+    "Deep cosine: credit of the training feedback with the gradient, without epsilon, mean over the blocks l >= 1; "
+    "null: mean and sample standard deviation of the same over 20 feedback draws that the network has never seen; z: "
+    "deep cosine minus null mean, in null deviations, seed by seed (of 20 fresh draws 19 lie within ±1.96); clamped "
+    "cosine: the deep cosine with norms clamped at 1e-8. All are means over seeds, ± their sample standard deviation; "
+    "||g_L||: median over seeds. Methods without random feedback have no null, and draws that all give the same cosine "
+    "no z."
+)
+
+
+def null_calibration(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
+    """Return deep cosines beside those of other feedback: settings in their order, best mean accuracy first."""
+    calibrated = replace(tidy, runs=tidy.runs.assign(z=_z(tidy.runs)))
+    caption = f"{title}. {NULL_CALIBRATION_NOTE}"
+    return run_table(calibrated, NULL_CALIBRATION, rows=by_setting(tidy), caption=caption, labels=labels)
+
+
+def _z(runs: pd.DataFrame) -> pd.Series:
+    """Return the distance of every deep cosine from its null, in deviations of the null; NaN where that has none."""
+    cosine, mean, deviation = (runs[name].astype(float) for name in ("deep_cosine", "fresh_b_mean", "fresh_b_std"))
+    return (cosine - mean) / deviation.where(deviation > RESOLUTION)
