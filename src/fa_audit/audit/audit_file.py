@@ -12,7 +12,7 @@ from pydantic import Field
 from fa_audit.core.errors import AuditError, listed, printable, shortened
 from fa_audit.core.files import read_json
 from fa_audit.core.thresholds import CHECK_LABELS
-from fa_audit.core.validation import Tolerant, first_problems, problems_of
+from fa_audit.core.validation import Tolerant, problems_of
 from fa_audit.experiments.spec import SpecFile
 
 AUDIT = (
@@ -226,7 +226,7 @@ def read_audit(path: str | Path) -> dict[str, Any]:
         audit = read_json(path, AUDIT)
     except OSError as error:
         raise AuditError(f"{path}: {error.strerror}; expected {AUDIT}.") from error
-    for problem in first_problems(problems_of(AuditFile, audit)):
+    for problem in problems_of(AuditFile, audit):
         raise AuditError(f"{path}: {printable(problem.removeprefix('top level: '))}")
     return audit
 

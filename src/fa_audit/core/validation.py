@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -17,7 +16,6 @@ from pydantic_core import PydanticCustomError
 from fa_audit.core.errors import AuditError, printable, shortened, unknown
 
 MOST_PROBLEMS = 5  # in one message
-LOOKED_FOR = 100  # problems
 KEY = "[key]"  # ends pydantic's place of a mapping's key
 OF_UNIONS = ("anyOf", "oneOf", "allOf")
 Schema = Mapping[str, Any]
@@ -68,11 +66,6 @@ def problems_of(model: type[BaseModel], value: Any) -> Iterator[str]:
         yield from _lines(model.model_json_schema(), value, [(one["type"], one["loc"]) for one in found])
 
 
-def first_problems(problems: Iterable[str]) -> list[str]:
-    """Return as many problems as are worth looking for."""
-    return list(islice(problems, LOOKED_FOR))
-
-
 def no_line(place: str) -> str:
     """Return the line of a place where none is known."""
     return ""
@@ -85,9 +78,8 @@ def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], s
         where: the file or value that has them.
         line_of: the file and line of a place such as ``settings.demo.epochs``; empty where they are not known.
     """
-    found = list(dict.fromkeys(map(printable, first_problems(problems))))
-    least = "at least " if len(found) == LOOKED_FOR else ""
-    more = f"\n  ... and {least}{len(found) - MOST_PROBLEMS} more" if len(found) > MOST_PROBLEMS else ""
+    found = list(dict.fromkeys(map(printable, problems)))
+    more = f"\n  ... and {len(found) - MOST_PROBLEMS} more" if len(found) > MOST_PROBLEMS else ""
     lines = [line_of(text.partition(": ")[0].partition(" ")[0]) for text in found[:MOST_PROBLEMS]]
     places = [line or where for line in lines[:1]] + lines[1:]
     return AuditError("\n  ".join(": ".join(filter(None, pair)) for pair in zip(places, found)) + more)

@@ -40,11 +40,8 @@ class Costs:
     def training_hours(self, spec: RunSpec, device: str) -> float | None:
         """Estimate for a training, None where its network was not measured; frozen blocks count like others."""
         found = self._entry(spec, device)
-        return (
-            None
-            if found is None
-            else found["seconds_per_epoch"] * spec.epochs * declared(spec.method, "relative_time") / 3600
-        )
+        time = declared(spec.method, "relative_time")
+        return None if found is None else found["seconds_per_epoch"] * spec.epochs * time / 3600
 
     def audit_hours(self, spec: RunSpec, device: str) -> float | None:
         """Estimate for the audit of a run; None where its network was not measured."""
@@ -92,14 +89,8 @@ def declared(method: str, name: str) -> Any:
     Args:
         name: ``relative_time`` (of a step, backpropagation's being 1) or ``memory_mb`` (beyond backpropagation's).
     """
-    return (class_literals("fa_audit.methods.method:Method") | class_literals(entry_of("method", METHODS, method)))[
-        name
-    ]
-
-
-def relative_time(method: str) -> float:
-    """Return the time of a method's step divided by backpropagation's, as its class declares it."""
-    return declared(method, "relative_time")
+    own = class_literals(entry_of("method", METHODS, method))
+    return (class_literals("fa_audit.methods.method:Method") | own)[name]
 
 
 def read_costs(path: str | Path) -> Costs:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fa_audit.core.errors import unknown
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.core.validation import config_error, first_problems, problems_of
+from fa_audit.core.validation import config_error, problems_of
 from fa_audit.experiments.config import BUDGET, Configuration, SettingEntry
 from fa_audit.experiments.config_file import LineOf
 from fa_audit.experiments.grid_checks import ArtefactKinds, configuration_problems
@@ -141,10 +141,10 @@ def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = N
         AuditError: one message that lists the problems (the first five), each with its place, what was found
             and what is valid.
     """
-    if problems := first_problems(problems_of(Configuration, config)):
+    if problems := list(problems_of(Configuration, config)):
         raise config_error("config", problems, where.within(config))
     asked = Configuration.model_validate(config)
-    if problems := first_problems(configuration_problems(asked, kinds)):
+    if problems := configuration_problems(asked, kinds):
         raise config_error("config", problems, where.within(config))
     monitor = _monitor(asked)
     return Grid({name: _setting(name, block, entry, monitor) for name, block, entry in asked.expanded()})

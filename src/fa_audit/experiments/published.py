@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.core.validation import Different, Strict, config_error, first_problems, validated
+from fa_audit.core.validation import Different, Strict, config_error, validated
 from fa_audit.experiments.grid import Grid, read_grid
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec, parse_run
@@ -232,7 +232,7 @@ def read_published(raw: Any) -> Published:
             and what is valid.
     """
     read = validated(PublishedFile, raw, FILE)
-    if problems := first_problems(_problems(read)):
+    if problems := list(_problems(read)):
         raise config_error(FILE, problems)
     try:
         return Published(tuple(read.entries), read_grid(_configuration(read)))

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fa_audit.core.errors import AuditError, shortened
 from fa_audit.core.files import read_json, sha256_of
-from fa_audit.core.validation import Tolerant, first_problems, problems_of
+from fa_audit.core.validation import Tolerant, problems_of
 from fa_audit.experiments.spec import RunSpec, SpecFile, Text, parse_run
 
 HINT = "Delete it and make it again."
@@ -64,7 +64,7 @@ def read_baseline(path: str | Path) -> dict[str, Any]:
 
 def _read(path: str | Path, model: type[Baseline]) -> dict[str, Any]:
     facts = read_json(path, "the JSON beside a checkpoint, or a baseline's")
-    for problem in first_problems(problems_of(model, facts)):
+    for problem in problems_of(model, facts):
         found = problem.removeprefix("top level: ").rstrip(".")
         raise AuditError(f"{path}: {found}. If it should be that, delete it and run the training again.")
     return facts
