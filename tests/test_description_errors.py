@@ -7,7 +7,7 @@ from torchvision import models as zoo
 
 from fa_audit import diagnose
 from fa_audit.core.errors import AuditError
-from fa_audit.networks.description import FITS, READS, describe
+from fa_audit.networks.description import describe
 from fa_audit.networks.trace import Description
 
 CLASSES = 4
@@ -185,7 +185,3 @@ def test_a_pattern_takes_a_shared_module_once_and_whole_names_between_dots():
         describe(model, Description("other.*", "all features"), torch.rand(2, 3, 4, 4))
     described = Description(("o*e", "t*o"), "all features")
     assert describe(model, described, torch.rand(2, 3, 4, 4)).names == ("one", "two")
-
-
-def test_every_vector_of_a_state_says_which_shapes_it_fits():
-    assert set(READS) == set(FITS)

@@ -43,10 +43,7 @@ Different = Annotated[list[T], AfterValidator(_different), Field(json_schema_ext
 
 
 def validated(model: type[M], value: Any, where: str) -> M:
-    """Return a parsed file as a model.
-
-    Args:
-        where: the file, as the error names it.
+    """Return a parsed file as a model; `where` is how the error names it.
 
     Raises:
         AuditError: the value does not fit the model; lists the first five problems.

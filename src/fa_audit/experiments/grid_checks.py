@@ -201,17 +201,27 @@ def _runs_problems(where: str, entry: SettingEntry, depth: int) -> Iterator[str]
 def _run_problems(where: str, names: list[str], depth: int) -> Iterator[str]:
     """Yield what is wrong with a list of run names."""
     seen: dict[str, str] = {}
-    for text in names:
-        if problem := _run_problem(text, where, depth, seen):
-            yield problem
+    yield from filter(None, (_list_problem(text, where, depth, seen) for text in names))
 
 
-def _run_problem(text: str, where: str, depth: int, seen: dict[str, str]) -> str:
+def run_problem(text: str, where: str) -> str:
+    """Return what is wrong with the options of a run name, or its method, for any network; empty if nothing is."""
     try:
         run = parse_run(text, where=where)
-        _check_method(run.method, where)
     except AuditError as error:
         return str(error)
+    try:  # a method is in the registry, or a class in a file that can be found
+        class_literals(entry_of("method", METHODS, run.method))
+    except AuditError as error:
+        return f"{where}: {error}"
+    return ""
+
+
+def _list_problem(text: str, where: str, depth: int, seen: dict[str, str]) -> str:
+    """Return what is wrong with a run name in a list of them, after the names in `seen`."""
+    if problem := run_problem(text, where):
+        return problem
+    run = parse_run(text)
     if run.frozen > depth:
         return f"{where}: '{text}' freezes {run.frozen} blocks; the network has {depth}."
     if where.endswith("baselines") and not run.is_baseline:
@@ -220,14 +230,6 @@ def _run_problem(text: str, where: str, depth: int, seen: dict[str, str]) -> str
         return f"{where}: '{text}' and '{seen[str(run)]}' are the same run; keep one."
     seen[str(run)] = text
     return ""
-
-
-def _check_method(name: str, where: str) -> None:
-    """Check that a method is in the registry, or a class in a file that can be found."""
-    try:
-        class_literals(entry_of("method", METHODS, name))
-    except AuditError as error:
-        raise AuditError(f"{where}: {error}") from None
 
 
 def _baseline_problems(where: str, audited: list[str], baselines: list[str]) -> Iterator[str]:

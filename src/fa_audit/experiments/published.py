@@ -16,9 +16,9 @@ from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, config_error, validated
 from fa_audit.experiments.grid import Grid, read_grid
+from fa_audit.experiments.grid_checks import run_problem
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec, parse_run
-from fa_audit.methods import METHODS
 
 FILE = "reference/published.yaml"
 SEEDS = (42, 123, 456)
@@ -272,7 +272,10 @@ def _entry_problems(where: str, entry: Entry, settings: Mapping[str, Any]) -> It
     if entry.setting not in settings:
         yield str(unknown("setting", entry.setting, settings, where=where))
     for run in entry.runs:
-        yield from _run_problems(where, run)
+        if problem := run_problem(run, where):
+            yield problem
+        elif (usual := str(parse_run(run))) != run:
+            yield f"{where}: found run '{run}'; expected its usual spelling, {usual}."
     if quantity not in QUANTITIES:
         yield str(unknown("quantity", quantity, QUANTITIES, where=where))
         return
@@ -280,15 +283,3 @@ def _entry_problems(where: str, entry: Entry, settings: Mapping[str, Any]) -> It
         yield f"{where}: {quantity} {'needs a' if LAYER in QUANTITIES[quantity] else 'has no'} layer."
     if (quantity in VERDICTS) != (entry.kind == "verdict"):
         yield f"{where}: {quantity} {'is a' if quantity in VERDICTS else 'is no'} verdict; found kind {entry.kind}."
-
-
-def _run_problems(where: str, text: str) -> Iterator[str]:
-    try:
-        run = parse_run(text, where=where)
-    except AuditError as error:
-        yield str(error)
-        return
-    if run.method not in METHODS:
-        yield str(unknown("method", run.method, METHODS, where=where))
-    if str(run) != text:
-        yield f"{where}: found run '{text}'; expected its usual spelling, {run}."

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from fa_audit.core.files import read_json, sha256_of
-from fa_audit.core.provenance import commit, packages, python
+from fa_audit.core.provenance import commit, packages
 from fa_audit.experiments.paths import ORIGIN
 
 
@@ -62,4 +63,4 @@ def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:
         origin = read_json(path)
         for artefact in sorted(set(path.parent.glob(f"{name}.*")) - {path}):
             entries[str(artefact)] = {"sha256": sha256_of(artefact)} | origin
-    return {"versions": {"python": python()} | packages(), "artefacts": entries}
+    return {"versions": {"python": platform.python_version()} | packages(), "artefacts": entries}
