@@ -37,7 +37,10 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        part.touch()
+        mode = part.stat().st_mode
         write(part)
+        part.chmod(mode)  # safetensors makes files that only their owner reads
         _flush(part)
         part.replace(path)
         _flush(path.parent)
