@@ -63,12 +63,7 @@ def problems_of(model: type[BaseModel], value: Any) -> Iterator[str]:
         yield from _lines(model.model_json_schema(), value, [(one["type"], one["loc"]) for one in found])
 
 
-def no_line(place: str) -> str:
-    """Return the line of a place where none is known."""
-    return ""
-
-
-def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], str] = no_line) -> AuditError:
+def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], str] = lambda place: "") -> AuditError:
     """Return one error that lists the first five problems.
 
     Args:
@@ -83,21 +78,21 @@ def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], s
 
 
 def _lines(schema: Schema, value: Any, errors: list[tuple[str, tuple[Any, ...]]]) -> Iterator[str]:
-    places = [_found(value, loc)[0] for _, loc in errors]
+    there = [_found(value, loc) for _, loc in errors]
     missing = defaultdict(list)
-    for (kind, loc), place in zip(errors, places):
+    for (kind, loc), (place, _) in zip(errors, there):
         if kind == "missing":
             missing[place].append(str(loc[-1]))
-    inside = {place[:length] for place in places for length in range(len(place))}
-    for (kind, loc), place in zip(errors, places):
+    inside = {place[:length] for place, _ in there for length in range(len(place))}
+    for (kind, loc), (place, found) in zip(errors, there):
         if loc and loc[-1] == KEY:
             yield _key_line(schema, value, _found(value, loc[:-2])[0], loc[-2])
         elif kind == "extra_forbidden":
             known = _node(schema, value, place[:-1]).get("properties", {})
             yield str(unknown("key", loc[-1], known, where=_dotted(place[:-1])))
         elif not (kind.endswith("_type") and place in inside):  # of another member of a union
-            found = f"missing {', '.join(missing[place])}" if kind == "missing" else f"found {_short(value, loc)}"
-            yield f"{_dotted(place)}: {found}; expected {_expected(schema, value, place)}."
+            text = f"missing {', '.join(missing[place])}" if kind == "missing" else f"found {shortened(found)}"
+            yield f"{_dotted(place)}: {text}; expected {_expected(schema, value, place)}."
 
 
 def _key_line(schema: Schema, value: Any, parent: tuple[Any, ...], key: Any) -> str:
@@ -114,10 +109,6 @@ def _expected(schema: Schema, value: Any, place: tuple[Any, ...]) -> str:
 
 def _dotted(place: tuple[Any, ...]) -> str:
     return ".".join(map(str, place)) or "top level"
-
-
-def _short(value: Any, loc: Iterable[Any]) -> str:
-    return shortened(_found(value, loc)[1])
 
 
 def _found(value: Any, loc: Iterable[Any]) -> tuple[tuple[Any, ...], Any]:

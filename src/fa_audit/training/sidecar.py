@@ -18,7 +18,7 @@ Fraction = Annotated[float, Field(ge=0, le=1, description="a fraction 0..1")]
 
 
 class Provenance(Tolerant):
-    """where a training ran"""
+    """where it was computed"""
 
     device: Text
     commit: Text
