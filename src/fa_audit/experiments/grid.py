@@ -93,6 +93,10 @@ class Grid:
             raise unknown("setting", name, self.settings, where="config")
         return self.settings[name]
 
+    def spec(self, key: RunKey) -> RunSpec:
+        """Return the full specification of a run; an unknown setting, run or seed is an error."""
+        return self.setting(key.setting).spec(key.run, key.seed)
+
     def named(self, names: Iterable[str]) -> list[str]:
         """Return settings by their own name or their block's, in the order of the names."""
         found = [
@@ -116,7 +120,7 @@ class Grid:
         first: dict[RunSpec, RunKey] = {}
         found = {}
         for key in self.all_cells():
-            original = first.setdefault(self.settings[key.setting].spec(key.run, key.seed), key)
+            original = first.setdefault(self.spec(key), key)
             if original != key:
                 found[key] = original
         return found

@@ -204,7 +204,7 @@ class Published:
 
 def _spec(grid: Grid, cell: RunKey) -> RunSpec:
     """Return a run's specification; a monitor changes nothing unless it ends the training, which is noticed there."""
-    return replace(grid.setting(cell.setting).spec(cell.run, cell.seed), monitor=())
+    return replace(grid.spec(cell), monitor=())
 
 
 def quantity_of(audit: Mapping[str, Any], quantity: str, layer: int | None = None) -> Any:
