@@ -125,7 +125,7 @@ def test_data_of_another_name_are_refused(folder, tmp_path, capsys):
     save_dataset(replace(digits(None), name="others"), tmp_path / "others.safetensors")
     assert main(["audit", str(folder / "dfa.safetensors"), "--data", str(tmp_path / "others.safetensors")]) == 1
     said = capsys.readouterr().err
-    assert "others.safetensors: holds 'others'; the network was trained on 'digits'. Give the data set" in said
+    assert "data set: found 'others' with images" in said and "the network was trained on 'digits' with images" in said
 
 
 def test_a_sidecar_of_another_run_is_refused(folder, tmp_path, capsys):

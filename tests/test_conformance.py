@@ -210,7 +210,7 @@ BROKEN = {
     "counts its steps": (after_step(Buffered, grow), "resume"),
     "pushes": (Pushing, "auxiliary"),
     "vector of losses": (Vectorial, "auxiliary"),
-    "two lines": (type("TwoLines", (FA,), {"summary": "two\nlines"}), "declarations"),
+    "gains time": (type("Negative", (FA,), {"relative_time": -1.0}), "declarations"),
     "forgets its constant": (Forgetful, "declarations"),
     "nothing": (Exact, ""),
 }
@@ -253,17 +253,6 @@ def test_a_method_that_overrules_the_engine_is_found(check, function, words):
         CHECKS[check](Subject(after_step(FA, function)(), "mine"))
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("equation", 3), ("relative_time", 0.0), ("relative_time", float("nan")), ("memory_mb", -1), ("memory_mb", 0.5),
-     ("random_feedback", "yes")],
-)  # fmt: skip
-def test_odd_declarations_are_named(name, value):
-    subject = Subject(type("Odd", (FA,), {name: value})(), "odd")
-    with pytest.raises(Finding, match=f"{name}={value!r}"):
-        CHECKS["declarations"](subject)
-
-
 # --- the architectures of the registry -------------------------------------------------------------------------------
 
 
@@ -277,7 +266,7 @@ def test_architectures_added_to_the_registry_are_trained_and_small(monkeypatch):
     large = registry.ARCHITECTURE_OPTIONS["resmlp"] | {"width": 512, "depth": 12}
     monkeypatch.setitem(registry.ARCHITECTURES, "large", registry.ARCHITECTURES["resmlp"])
     monkeypatch.setitem(registry.ARCHITECTURE_OPTIONS, "large", large)
-    monkeypatch.setattr("fa_audit.testing.registry.train", train_and_tell)
+    monkeypatch.setattr("fa_audit.testing.training.train", train_and_tell)
     CHECKS["architectures"](Subject(load_method("dfa"), "dfa"))
     assert sorted(seen) == [(kind, 16, 2) for kind in sorted(registry.ARCHITECTURES)]
 

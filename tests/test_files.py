@@ -21,7 +21,7 @@ def python(program, **options):
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "table.csv"
-    write_text(path, "old")
+    write(path, lambda part: (part.write_text("old"), part.chmod(0o600)))
     (tmp_path / "plain").write_text("x")
     assert len({stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in ("plain", "table.csv")}) == 1
     (tmp_path / "plain").unlink()

@@ -167,7 +167,7 @@ def test_the_defaults_are_the_papers():
         ({"seed": True}, "seed: found True"),
         ({"epochs": 0}, "epochs: found 0; expected an integer 1.."),
         ({"epochs": 2.0}, "epochs: found 2.0"),
-        ({"lr": 10**400}, "lr: found an integer of 1329 bits; expected a finite number >= 0"),
+        ({"lr": 10**400}, "lr: found 1000.*0; expected a finite number >= 0"),
         ({"lr": float("nan")}, "lr: found nan"),
         ({"dataset": []}, "dataset: found .*; expected printable text"),
         ({"method": "a\nb"}, "method: found 'a.*b'; expected printable text"),

@@ -1,7 +1,7 @@
 # Figures, tables, the scorecard and external models: what a configuration says of them, and what they are made from.
 
 from fa_audit.experiments import paths
-from fa_audit.experiments.models import model_entry
+from fa_audit.experiments.config import model_entry
 from fa_audit.experiments.published import FILE, read_published
 from fa_audit.results.figures import FIGURES
 from fa_audit.results.tables import TABLES, TABLES_OF_WORK

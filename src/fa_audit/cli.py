@@ -11,19 +11,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fa_audit import __version__
-from fa_audit.core.errors import AuditError, printable, shortened, unknown
+from fa_audit.core.errors import AuditError, printable, unknown
 from fa_audit.core.registry import entry_of, load
 from fa_audit.data import DATASETS
 from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
-
-if TYPE_CHECKING:
-    from fa_audit.data.dataset import Dataset
 
 PUBLISHED = "reference/published.yaml"
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
@@ -115,7 +112,6 @@ def _audit(options: argparse.Namespace) -> int:
 
     set_numerics(threads=1)
     learner = load_checkpoint(options.checkpoint, method=load_method(options.method) if options.method else None)
-    data = options.data or Path(data_file(learner.spec.dataset))
     sidecar, history = (options.checkpoint.with_suffix(suffix) for suffix in (".json", ".csv"))
     facts = read_sidecar(sidecar) if sidecar.exists() else {}
     there = {"trajectory": history} if history.exists() else {}
@@ -126,7 +122,7 @@ def _audit(options: argparse.Namespace) -> int:
     bp = _baseline(options.bp_frozen, "bp+frozen", learner.spec)
     report = audit(
         learner,
-        _same_data(load_dataset(data), learner.spec, data),
+        load_dataset(options.data or data_file(learner.spec.dataset)),
         facts.get("accuracy"),
         own_frozen=own,
         bp_frozen_acc=bp[1] if bp else None,
@@ -140,20 +136,6 @@ def _audit(options: argparse.Namespace) -> int:
     }
     print(forms[options.format](report))
     return 0
-
-
-def _same_data(dataset: Dataset, spec: RunSpec, path: Path) -> Dataset:
-    """Return the data set if it is the one that the network was trained on.
-
-    Raises:
-        AuditError: it has another name.
-    """
-    if dataset.name != spec.dataset:
-        raise AuditError(
-            f"{path}: holds {shortened(dataset.name)}; the network was trained on {shortened(spec.dataset)}. Give the"
-            " data set that it was trained on."
-        )
-    return dataset
 
 
 def _about(spec: RunSpec, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from pydantic import Field
 from fa_audit.core.errors import AuditError, listed, printable, shortened
 from fa_audit.core.files import read_json
 from fa_audit.core.thresholds import CHECK_LABELS
-from fa_audit.core.validation import Tolerant, first_problems, problems_of
+from fa_audit.core.validation import Tolerant, problems_of
 from fa_audit.experiments.spec import SpecFile
+from fa_audit.training.sidecar import Provenance
 
 AUDIT = (
     "an audit's JSON: results/audits/SETTING/RUN/seed*.json, results/models/NAME.json, or what"
@@ -162,13 +163,6 @@ class Limits(Tolerant):
     saturation: Finite
 
 
-class AuditProvenance(Tolerant):
-    """where an audit was made"""
-
-    device: Text
-    commit: Text
-
-
 class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     """Everything in an audit that reports, tables and figures read; what has a default may be absent."""
 
@@ -201,7 +195,7 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     seconds: Number = None
     stopped_after: Epoch = None
     baseline_runs: dict[str, BaselineRun] = Field({}, description="a mapping")
-    provenance: AuditProvenance = None
+    provenance: Provenance = None
 
 
 PRECISION = ("float32_error", "float32_cosine")  # of a state; measured values, which can be absent with a reason
@@ -226,7 +220,7 @@ def read_audit(path: str | Path) -> dict[str, Any]:
         audit = read_json(path, AUDIT)
     except OSError as error:
         raise AuditError(f"{path}: {error.strerror}; expected {AUDIT}.") from error
-    for problem in first_problems(problems_of(AuditFile, audit)):
+    for problem in problems_of(AuditFile, audit):
         raise AuditError(f"{path}: {printable(problem.removeprefix('top level: '))}")
     return audit
 

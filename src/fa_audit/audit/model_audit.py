@@ -1,4 +1,4 @@
-"""Audit an external model from its entry in a configuration (see `fa_audit.experiments.models`)."""
+"""Audit an external model from its entry in a configuration (see `fa_audit.experiments.config.ModelEntry`)."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def audit(
             are left out, so that depth utility is not evaluated.
 
     Raises:
-        AuditError: the data set has other images or classes than the network was trained on.
+        AuditError: the network was trained on another data set, or on one of other images or classes.
     """
     _check_data(learner, dataset)
     batches = evaluation_batches(dataset, BATCH_SIZE, BATCHES)
@@ -64,9 +64,11 @@ def audit(
 
 
 def _check_data(learner: Learner, dataset: Dataset) -> None:
-    ours, theirs = (learner.image_shape, learner.network.classes), (dataset.image_shape, dataset.classes)
+    ours = (learner.spec.dataset, learner.image_shape, learner.network.classes)
+    theirs = (dataset.name, dataset.image_shape, dataset.classes)
     if ours != theirs:
+        data = "{!r} with images {} of {} classes"
         raise AuditError(
-            f"data set '{dataset.name}': found images {theirs[0]} of {theirs[1]} classes; the network is one for"
-            f" images {ours[0]} of {ours[1]} classes. Give the data set that it was trained on."
+            f"data set: found {data.format(*theirs)}; the network was trained on {data.format(*ours)}. Give the data"
+            " set that it was trained on."
         )

@@ -9,9 +9,8 @@ import os
 from functools import cache
 from pathlib import Path
 
-from fa_audit.core.errors import AuditError
 from fa_audit.core.files import sha256_of
-from fa_audit.core.registry import find_module
+from fa_audit.core.registry import find_module, parsed
 
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = (ROOT / "workflow_scripts", ROOT / "src")
@@ -68,19 +67,12 @@ def _shown(path: Path) -> str:
 def _imports(path: Path) -> tuple[str, ...]:
     """List the modules that a file imports anywhere; names imported from a package may be modules too."""
     names: list[str] = []
-    for node in ast.walk(_parsed(path)):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
     return tuple(names)
-
-
-def _parsed(path: Path) -> ast.Module:
-    try:
-        return ast.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, ValueError) as error:
-        raise AuditError(f"{path} is no Python source ({error}).") from error
 
 
 @cache

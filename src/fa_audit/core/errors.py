@@ -6,17 +6,7 @@ import difflib
 import reprlib
 from collections.abc import Iterable
 
-LOOKED_AT = 1000  # names that are searched for the nearest: more take seconds
-MOST_BITS = 1000  # of an integer: Python refuses to write those of more than 4300 digits
-
-
-class _Short(reprlib.Repr):
-    def repr_int(self, value: int, level: int) -> str:
-        bits = value.bit_length()
-        return super().repr_int(value, level) if bits <= MOST_BITS else f"an integer of {bits} bits"
-
-
-_short = _Short()
+_short = reprlib.Repr()
 _short.maxstring = _short.maxlong = _short.maxother = 60
 
 
@@ -34,7 +24,7 @@ def unknown(kind: str, found: object, known: Iterable[str], *, where: str = "") 
         where: the place of the mistake, e.g. ``"settings.demo.runs"``.
     """
     names = sorted(known)
-    near = difflib.get_close_matches(str(found), names[:LOOKED_AT], n=1)
+    near = difflib.get_close_matches(str(found), names, n=1)
     place = f"{where}: " if where else ""
     hint = f" Did you mean '{near[0]}'?" if near else ""
     return AuditError(f"{place}unknown {kind} {shortened(str(found))}; known: {listed(names)}.{hint}")

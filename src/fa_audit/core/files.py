@@ -9,9 +9,9 @@ import hashlib
 import json
 import logging
 import os
+import secrets
 import shutil
 import socket
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,16 +34,21 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
         AuditError: the disk is full, read-only or broken; `path` is as it was before.
     """
     path = Path(path)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part{path.suffix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _part_of(path) as part:
-            write(part)
-            _flush(part)
-            part.chmod(0o666 & ~_umask())
-            part.replace(path)
-            _flush(path.parent)
+        part.touch()
+        mode = part.stat().st_mode
+        write(part)
+        part.chmod(mode)  # safetensors makes files that only their owner reads
+        _flush(part)
+        part.replace(path)
+        _flush(path.parent)
     except OSError as error:
         raise not_written(path, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
 
 
 def not_written(path: Path, error: OSError) -> AuditError:
@@ -54,17 +59,6 @@ def not_written(path: Path, error: OSError) -> AuditError:
         f"{path}: not written ({error.strerror or error}; {free:.1f} MB are free on its disk). Free some space, or make"
         f" '{folder}' writable, and run the same command again: what was written before is whole and kept."
     )
-
-
-@contextlib.contextmanager
-def _part_of(path: Path) -> Iterator[Path]:
-    """Create an empty file beside `path`; remove it at the end, unless it was renamed."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=f".part{path.suffix}")
-    os.close(handle)
-    try:
-        yield Path(name)
-    finally:
-        Path(name).unlink(missing_ok=True)
 
 
 def remove_leftovers(*paths: str | Path) -> None:
@@ -80,12 +74,6 @@ def _flush(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:
@@ -108,10 +96,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_json(path: str | Path, expected: str = "JSON") -> Any:
-    """Read JSON, as `write_json` writes it.
-
-    Args:
-        expected: what the file should hold; used in the error.
+    """Read JSON, as `write_json` writes it; `expected` is what the error says that it should hold.
 
     Raises:
         AuditError: the file is empty, truncated or no JSON.

@@ -19,16 +19,12 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def provenance(device: torch.device | str) -> dict[str, Any]:
-    """Return facts about this process as JSON types; equal for the same code on the same machine.
-
-    Args:
-        device: what the result was computed on.
-    """
+    """Return facts about this process and its device as JSON types; equal for the same code on the same machine."""
     from fa_audit.core.numerics import describe_numerics
 
     return {
         "commit": commit(),
-        "python": python(),
+        "python": platform.python_version(),
         "packages": packages(),
         "platform": platform.platform(),
         "device": device_name(device),
@@ -77,11 +73,6 @@ def commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return done.stdout.strip()
-
-
-def python() -> str:
-    """Return the version of Python."""
-    return platform.python_version()
 
 
 def packages() -> dict[str, str | None]:

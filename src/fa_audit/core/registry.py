@@ -67,7 +67,10 @@ def class_literals(entry: str) -> dict[str, Any]:
         AuditError: there is no such file or no such class in it.
     """
     module, _, name = entry.partition(":")
-    tree = _source_of(entry, module)
+    path = find_module(module, [Path(__file__).resolve().parents[1], *sys.path])
+    if path is None:
+        raise AuditError(f"'{entry}': no file of the module '{module}'. {WHERE}")
+    tree = parsed(path)
     classes = {statement.name: statement for statement in tree.body if isinstance(statement, ast.ClassDef)}
     if name not in classes:
         raise AuditError(
@@ -82,18 +85,12 @@ def class_literals(entry: str) -> dict[str, Any]:
     return inherited | dict(_literals(classes[name].body))
 
 
-def _folders() -> list[str | Path]:
-    return [Path(__file__).resolve().parents[1], *sys.path]
-
-
-def _source_of(entry: str, module: str) -> ast.Module:
-    path = find_module(module, _folders())
-    if path is None:
-        raise AuditError(f"'{entry}': no file of the module '{module}'. {WHERE}")
+def parsed(path: Path) -> ast.Module:
+    """Return the syntax tree of a file of Python source; other contents are an error."""
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError) as error:
-        raise AuditError(f"'{entry}': {path} is no Python source ({error}).") from error
+        raise AuditError(f"{path} is no Python source ({error}).") from error
 
 
 def _imported(tree: ast.Module) -> dict[str, str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -17,7 +16,6 @@ from pydantic_core import PydanticCustomError
 from fa_audit.core.errors import AuditError, printable, shortened, unknown
 
 MOST_PROBLEMS = 5  # in one message
-LOOKED_FOR = 100  # problems
 KEY = "[key]"  # ends pydantic's place of a mapping's key
 OF_UNIONS = ("anyOf", "oneOf", "allOf")
 Schema = Mapping[str, Any]
@@ -45,10 +43,7 @@ Different = Annotated[list[T], AfterValidator(_different), Field(json_schema_ext
 
 
 def validated(model: type[M], value: Any, where: str) -> M:
-    """Return a parsed file as a model.
-
-    Args:
-        where: the file, as the error names it.
+    """Return a parsed file as a model; `where` is how the error names it.
 
     Raises:
         AuditError: the value does not fit the model; lists the first five problems.
@@ -68,47 +63,36 @@ def problems_of(model: type[BaseModel], value: Any) -> Iterator[str]:
         yield from _lines(model.model_json_schema(), value, [(one["type"], one["loc"]) for one in found])
 
 
-def first_problems(problems: Iterable[str]) -> list[str]:
-    """Return as many problems as are worth looking for."""
-    return list(islice(problems, LOOKED_FOR))
-
-
-def no_line(place: str) -> str:
-    """Return the line of a place where none is known."""
-    return ""
-
-
-def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], str] = no_line) -> AuditError:
+def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], str] = lambda place: "") -> AuditError:
     """Return one error that lists the first five problems.
 
     Args:
         where: the file or value that has them.
         line_of: the file and line of a place such as ``settings.demo.epochs``; empty where they are not known.
     """
-    found = list(dict.fromkeys(map(printable, first_problems(problems))))
-    least = "at least " if len(found) == LOOKED_FOR else ""
-    more = f"\n  ... and {least}{len(found) - MOST_PROBLEMS} more" if len(found) > MOST_PROBLEMS else ""
+    found = list(dict.fromkeys(map(printable, problems)))
+    more = f"\n  ... and {len(found) - MOST_PROBLEMS} more" if len(found) > MOST_PROBLEMS else ""
     lines = [line_of(text.partition(": ")[0].partition(" ")[0]) for text in found[:MOST_PROBLEMS]]
     places = [line or where for line in lines[:1]] + lines[1:]
     return AuditError("\n  ".join(": ".join(filter(None, pair)) for pair in zip(places, found)) + more)
 
 
 def _lines(schema: Schema, value: Any, errors: list[tuple[str, tuple[Any, ...]]]) -> Iterator[str]:
-    places = [_found(value, loc)[0] for _, loc in errors]
+    there = [_found(value, loc) for _, loc in errors]
     missing = defaultdict(list)
-    for (kind, loc), place in zip(errors, places):
+    for (kind, loc), (place, _) in zip(errors, there):
         if kind == "missing":
             missing[place].append(str(loc[-1]))
-    inside = {place[:length] for place in places for length in range(len(place))}
-    for (kind, loc), place in zip(errors, places):
+    inside = {place[:length] for place, _ in there for length in range(len(place))}
+    for (kind, loc), (place, found) in zip(errors, there):
         if loc and loc[-1] == KEY:
             yield _key_line(schema, value, _found(value, loc[:-2])[0], loc[-2])
         elif kind == "extra_forbidden":
             known = _node(schema, value, place[:-1]).get("properties", {})
             yield str(unknown("key", loc[-1], known, where=_dotted(place[:-1])))
         elif not (kind.endswith("_type") and place in inside):  # of another member of a union
-            found = f"missing {', '.join(missing[place])}" if kind == "missing" else f"found {_short(value, loc)}"
-            yield f"{_dotted(place)}: {found}; expected {_expected(schema, value, place)}."
+            text = f"missing {', '.join(missing[place])}" if kind == "missing" else f"found {shortened(found)}"
+            yield f"{_dotted(place)}: {text}; expected {_expected(schema, value, place)}."
 
 
 def _key_line(schema: Schema, value: Any, parent: tuple[Any, ...], key: Any) -> str:
@@ -125,10 +109,6 @@ def _expected(schema: Schema, value: Any, place: tuple[Any, ...]) -> str:
 
 def _dotted(place: tuple[Any, ...]) -> str:
     return ".".join(map(str, place)) or "top level"
-
-
-def _short(value: Any, loc: Iterable[Any]) -> str:
-    return shortened(_found(value, loc)[1])
 
 
 def _found(value: Any, loc: Iterable[Any]) -> tuple[tuple[Any, ...], Any]:

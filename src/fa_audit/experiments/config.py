@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.core.validation import Different, Strict
+from fa_audit.core.validation import Different, Strict, validated
 from fa_audit.experiments.spec import LARGEST, LARGEST_OPTION, Run, RunSpec, parse_run, short_number
 from fa_audit.networks import ARCHITECTURE_OPTIONS
 
@@ -211,6 +211,17 @@ class ModelEntry(Strict):
     bp_frozen_accuracy: Fraction | None = Field(
         None, description="a fraction 0..1: the same, the rest trained by backpropagation"
     )
+
+
+def model_entry(models: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """Return one external model's entry with every key, defaults filled in.
+
+    Raises:
+        AuditError: there is no such model, or its entry is wrong.
+    """
+    if name not in models:
+        raise unknown("model", name, models, where="config") if models else AuditError("config: it has no models.")
+    return validated(ModelEntry, models[name], f"models.{name}").model_dump()
 
 
 class Thresholds(Strict):

@@ -1,4 +1,4 @@
-"""What a run costs, from stored benchmarks: seconds per epoch of backpropagation times what the method declares.
+"""Estimate costs from stored benchmarks: seconds per epoch of backpropagation times what the method declares.
 
 `benchmarks/costs.json` holds what `benchmarks/costs.py` measured, by device and network. What was never measured has no
 estimate. Imports no torch.
@@ -34,27 +34,22 @@ class Costs:
     networks: Mapping[str, list[dict[str, Any]]]
 
     def machines(self, device: str) -> list[str]:
-        """What was used for the measurements on a device; nothing where there are none."""
+        """Return what was used for the measurements on a device; nothing where there are none."""
         return sorted({entry["machine"] for entry in self.networks[device]})
 
     def training_hours(self, spec: RunSpec, device: str) -> float | None:
-        """Estimate for a training, None where its network was not measured; frozen blocks count like others."""
-        found = self._entry(spec, device)
-        return (
-            None
-            if found is None
-            else found["seconds_per_epoch"] * spec.epochs * declared(spec.method, "relative_time") / 3600
-        )
+        """Return a training's hours, None where its network was not measured; frozen blocks count like others."""
+        seconds = self._entry(spec, device).get("seconds_per_epoch")
+        return None if seconds is None else seconds * spec.epochs * declared(spec.method, "relative_time") / 3600
 
     def audit_hours(self, spec: RunSpec, device: str) -> float | None:
-        """Estimate for the audit of a run; None where its network was not measured."""
-        found = self._entry(spec, device)
-        return None if found is None else found["seconds_per_audit"] / 3600
+        """Return the hours of a run's audit; None where its network was not measured."""
+        seconds = self._entry(spec, device).get("seconds_per_audit")
+        return None if seconds is None else seconds / 3600
 
     def memory_mb(self, spec: RunSpec, device: str) -> int | None:
-        """Peak of main memory of a training or an audit by backpropagation; None where it was not measured."""
-        found = self._entry(spec, device)
-        return None if found is None else found["memory_mb"]
+        """Return the peak memory of a training or an audit by backpropagation; None where it was not measured."""
+        return self._entry(spec, device).get("memory_mb")
 
     def training_minutes(self, spec: RunSpec, device: str) -> int:
         """Return the minutes to ask for a training."""
@@ -75,13 +70,13 @@ class Costs:
         """Return the main memory to ask for an audit."""
         return self.training_memory_mb(spec, device) + 1000
 
-    def _entry(self, spec: RunSpec, device: str) -> dict[str, Any] | None:
+    def _entry(self, spec: RunSpec, device: str) -> dict[str, Any]:
         wanted = network_of(spec)
-        return next((entry for entry in self.networks[device] if wanted.items() <= entry.items()), None)
+        return next((entry for entry in self.networks[device] if wanted.items() <= entry.items()), {})
 
 
 def network_of(spec: RunSpec) -> dict[str, Any]:
-    """The fields of a specification that decide the cost of a step."""
+    """Return the fields of a specification that decide the cost of a step."""
     values = spec.to_dict()
     return {name: values[name] for name in NETWORK}
 
@@ -92,17 +87,11 @@ def declared(method: str, name: str) -> Any:
     Args:
         name: ``relative_time`` (of a step, backpropagation's being 1) or ``memory_mb`` (beyond backpropagation's).
     """
-    return (class_literals("fa_audit.methods.method:Method") | class_literals(entry_of("method", METHODS, method)))[
-        name
-    ]
-
-
-def relative_time(method: str) -> float:
-    """Return the time of a method's step divided by backpropagation's, as its class declares it."""
-    return declared(method, "relative_time")
+    own = class_literals(entry_of("method", METHODS, method))
+    return (class_literals("fa_audit.methods.method:Method") | own)[name]
 
 
 def read_costs(path: str | Path) -> Costs:
-    """The stored benchmarks; none where there is no such file."""
+    """Read the stored benchmarks; none where there is no such file."""
     stored = read_json(path) if Path(path).exists() else {}
     return Costs({device: stored.get(device, []) for device in DEVICES})

@@ -9,7 +9,7 @@ from typing import Any
 
 from fa_audit.core.errors import unknown
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.core.validation import config_error, first_problems, problems_of
+from fa_audit.core.validation import config_error, problems_of
 from fa_audit.experiments.config import BUDGET, Configuration, SettingEntry
 from fa_audit.experiments.config_file import LineOf
 from fa_audit.experiments.grid_checks import ArtefactKinds, configuration_problems
@@ -93,6 +93,10 @@ class Grid:
             raise unknown("setting", name, self.settings, where="config")
         return self.settings[name]
 
+    def spec(self, key: RunKey) -> RunSpec:
+        """Return the full specification of a run; an unknown setting, run or seed is an error."""
+        return self.setting(key.setting).spec(key.run, key.seed)
+
     def named(self, names: Iterable[str]) -> list[str]:
         """Return settings by their own name or their block's, in the order of the names."""
         found = [
@@ -116,7 +120,7 @@ class Grid:
         first: dict[RunSpec, RunKey] = {}
         found = {}
         for key in self.all_cells():
-            original = first.setdefault(self.settings[key.setting].spec(key.run, key.seed), key)
+            original = first.setdefault(self.spec(key), key)
             if original != key:
                 found[key] = original
         return found
@@ -141,10 +145,10 @@ def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = N
         AuditError: one message that lists the problems (the first five), each with its place, what was found
             and what is valid.
     """
-    if problems := first_problems(problems_of(Configuration, config)):
+    if problems := list(problems_of(Configuration, config)):
         raise config_error("config", problems, where.within(config))
     asked = Configuration.model_validate(config)
-    if problems := first_problems(configuration_problems(asked, kinds)):
+    if problems := configuration_problems(asked, kinds):
         raise config_error("config", problems, where.within(config))
     monitor = _monitor(asked)
     return Grid({name: _setting(name, block, entry, monitor) for name, block, entry in asked.expanded()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,11 +11,10 @@ from math import prod
 from typing import Any
 
 from fa_audit.core.errors import AuditError, listed, unknown
-from fa_audit.core.registry import class_literals, entry_of
-from fa_audit.core.validation import first_problems, problems_of
+from fa_audit.core.registry import ELSEWHERE, class_literals, entry_of, find_module
+from fa_audit.core.validation import problems_of
 from fa_audit.data import DATASETS
-from fa_audit.experiments.config import BUDGET, LARGEST_OPTION, Artefact, Configuration, SettingEntry
-from fa_audit.experiments.models import model_problems
+from fa_audit.experiments.config import BUDGET, LARGEST_OPTION, Artefact, Configuration, ModelEntry, SettingEntry
 from fa_audit.experiments.spec import parse_run
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
@@ -39,9 +38,9 @@ class ArtefactKinds:
 def configuration_problems(config: Configuration, kinds: ArtefactKinds | None) -> list[str]:
     """Return what is wrong with a configuration whose types are right; each stage presumes the ones before."""
     return (
-        first_problems(_grid_size_problems(config.settings))
-        or first_problems(_variation_problems(config.settings))
-        or first_problems(_name_problems(config, kinds))
+        list(_grid_size_problems(config.settings))
+        or list(_variation_problems(config.settings))
+        or list(_name_problems(config, kinds))
     )
 
 
@@ -103,21 +102,19 @@ def _budget_problems(where: str, entry: SettingEntry, option: str, value: Any) -
 
 def _name_problems(config: Configuration, kinds: ArtefactKinds | None) -> Iterator[str]:
     """Yield names that nothing answers to, and missing baselines."""
-    if config.data_root.startswith("~") and os.path.expanduser(config.data_root) == config.data_root:
-        yield f"data_root: found '{config.data_root}', a user without a home folder here; write the whole path."
     settings = {name: (block, entry) for name, block, entry in config.expanded()}
     for block, entry in settings.values():
         yield from _setting_problems(f"settings.{block}", entry)
-    yield from model_problems(config.models)
+    for name, model in config.models.items():
+        yield from _model_problems(f"models.{name}", model)
     labelled = {*settings, *chain.from_iterable(_run_names(entry) for _, entry in settings.values())}
     for name in sorted(config.labels.keys() - labelled):
         yield str(unknown("run or setting", name, labelled, where="labels"))
     if kinds is not None:
         answering = _answering({name: block for name, (block, _) in settings.items()})
-        for name, figure in config.figures.items():
-            yield from _artefact_problems(f"figures.{name}", name, figure, kinds.figures, kinds, answering)
-        for name, table in config.tables.items():
-            yield from _artefact_problems(f"tables.{name}", name, table, kinds.tables, kinds, answering)
+        for section in ("figures", "tables"):
+            for name, artefact in getattr(config, section).items():
+                yield from _artefact_problems(section, name, artefact, kinds, answering)
 
 
 def _answering(blocks: Mapping[str, str]) -> dict[str, list[str]]:
@@ -130,16 +127,12 @@ def _answering(blocks: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _artefact_problems(
-    where: str,
-    name: str,
-    artefact: Artefact,
-    known: Collection[str],
-    kinds: ArtefactKinds,
-    answering: Mapping[str, list[str]],
+    section: str, name: str, artefact: Artefact, kinds: ArtefactKinds, answering: Mapping[str, list[str]]
 ) -> Iterator[str]:
     """Yield what is wrong with a figure or a table: its kind, or the settings that it reads."""
+    where, known = f"{section}.{name}", getattr(kinds, section)
     if (kind := artefact.kind or name) not in known:
-        yield str(unknown(where.partition("s.")[0], kind, known, where=where))
+        yield str(unknown(section.removesuffix("s"), kind, known, where=where))
         return
     for setting in sorted(set(artefact.settings) - answering.keys()):
         yield str(unknown("setting", setting, answering, where=f"{where}.settings"))
@@ -152,6 +145,20 @@ def _run_names(entry: SettingEntry) -> Iterator[str]:
     """Yield every run name of a setting; none if its architecture is unknown, which is reported on its own."""
     if type(depth := entry.architecture.depth) is int:
         yield from chain.from_iterable(entry.run_names(min(depth, LARGEST_OPTION)).values())
+
+
+def _model_problems(where: str, entry: ModelEntry) -> Iterator[str]:
+    """Yield an unknown data set, and a callable that is not written as one or whose module is not found."""
+    if entry.dataset not in DATASETS:
+        yield str(unknown("dataset", entry.dataset, DATASETS, where=f"{where}.dataset"))
+    module = entry.model.partition(":")[0]
+    if not ELSEWHERE.fullmatch(entry.model):
+        yield (
+            f"{where}.model: found {entry.model!r}; expected package.module:name of what makes the model, such as"
+            " torchvision.models:resnet18."
+        )
+    elif find_module(module, sys.path) is None:
+        yield f"{where}.model: no file of the module '{module}' in the working folder or in PYTHONPATH."
 
 
 # --- one setting -----------------------------------------------------------------------------------------------------
@@ -194,17 +201,27 @@ def _runs_problems(where: str, entry: SettingEntry, depth: int) -> Iterator[str]
 def _run_problems(where: str, names: list[str], depth: int) -> Iterator[str]:
     """Yield what is wrong with a list of run names."""
     seen: dict[str, str] = {}
-    for text in names:
-        if problem := _run_problem(text, where, depth, seen):
-            yield problem
+    yield from filter(None, (_list_problem(text, where, depth, seen) for text in names))
 
 
-def _run_problem(text: str, where: str, depth: int, seen: dict[str, str]) -> str:
+def run_problem(text: str, where: str) -> str:
+    """Return what is wrong with the options of a run name, or its method, for any network; empty if nothing is."""
     try:
         run = parse_run(text, where=where)
-        _check_method(run.method, where)
     except AuditError as error:
         return str(error)
+    try:  # a method is in the registry, or a class in a file that can be found
+        class_literals(entry_of("method", METHODS, run.method))
+    except AuditError as error:
+        return f"{where}: {error}"
+    return ""
+
+
+def _list_problem(text: str, where: str, depth: int, seen: dict[str, str]) -> str:
+    """Return what is wrong with a run name in a list of them, after the names in `seen`."""
+    if problem := run_problem(text, where):
+        return problem
+    run = parse_run(text)
     if run.frozen > depth:
         return f"{where}: '{text}' freezes {run.frozen} blocks; the network has {depth}."
     if where.endswith("baselines") and not run.is_baseline:
@@ -213,14 +230,6 @@ def _run_problem(text: str, where: str, depth: int, seen: dict[str, str]) -> str
         return f"{where}: '{text}' and '{seen[str(run)]}' are the same run; keep one."
     seen[str(run)] = text
     return ""
-
-
-def _check_method(name: str, where: str) -> None:
-    """Check that a method is in the registry, or a class in a file that can be found."""
-    try:
-        class_literals(entry_of("method", METHODS, name))
-    except AuditError as error:
-        raise AuditError(f"{where}: {error}") from None
 
 
 def _baseline_problems(where: str, audited: list[str], baselines: list[str]) -> Iterator[str]:

@@ -48,13 +48,10 @@ class Lineage:
     def _known(self) -> dict[Any, str]:
         return {}
 
-    def _spec(self, key: RunKey) -> RunSpec:
-        return self.grid.setting(key.setting).spec(key.run, key.seed)
-
     def network(self, key: RunKey) -> str:
         """Return a digest of what decides a trained network: specification, training code, code of its data."""
         if key not in self._known:
-            spec = self._spec(key)
+            spec = self.grid.spec(key)
             self._known[key] = digest_of([spec.digest, run_code("train", spec), code_digest(*data_stage(spec.dataset))])
         return self._known[key]
 
@@ -70,7 +67,7 @@ class Lineage:
     def audits(self, keys: Iterable[RunKey]) -> str:
         """Return a digest of what decides audits."""
         codes = [code_digest(*stage(name)) for name in ("share_run", "collect_baseline")]
-        parts = [[*key, run_code("audit", self._spec(key)), self.audit_inputs(key)] for key in keys]
+        parts = [[*key, run_code("audit", self.grid.spec(key)), self.audit_inputs(key)] for key in keys]
         return digest_of([codes, dict(self.thresholds), parts])
 
     def tidy(self, setting: str) -> str:

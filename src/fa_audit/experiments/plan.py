@@ -11,7 +11,6 @@ from typing import Any
 from fa_audit.experiments.costs import DEVICES, Costs
 from fa_audit.experiments.grid import Grid, Setting
 from fa_audit.experiments.paths import RunKey
-from fa_audit.experiments.spec import RunSpec
 
 HEADER = ("setting", "nets", "runs", "baselines", "seeds", "trainings", "shared", "done", "CPU h", "GPU h")
 NOTE = (
@@ -53,8 +52,8 @@ def work_of(grid: Grid, members: Sequence[Setting], costs: Costs) -> list[Any]:
     to_audit = _missing("audits", "json", audited)
     hours = (
         [
-            *(costs.training_hours(_spec(grid, key), device) for key in to_train),
-            *(costs.audit_hours(_spec(grid, key), device) for key in to_audit),
+            *(costs.training_hours(grid.spec(key), device) for key in to_train),
+            *(costs.audit_hours(grid.spec(key), device) for key in to_audit),
         ]
         for device in DEVICES
     )
@@ -63,10 +62,6 @@ def work_of(grid: Grid, members: Sequence[Setting], costs: Costs) -> list[Any]:
 
 def _missing(folder: str, ending: str, keys: Iterable[RunKey]) -> list[RunKey]:
     return [key for key in keys if not Path(key.path(folder, ending)).exists()]
-
-
-def _spec(grid: Grid, key: RunKey) -> RunSpec:
-    return grid.settings[key.setting].spec(key.run, key.seed)
 
 
 def _text(cell: int | list[float | None]) -> str:

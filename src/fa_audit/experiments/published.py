@@ -14,11 +14,11 @@ from pydantic_core import PydanticCustomError
 
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.core.validation import Different, Strict, config_error, first_problems, validated
+from fa_audit.core.validation import Different, Strict, config_error, validated
 from fa_audit.experiments.grid import Grid, read_grid
+from fa_audit.experiments.grid_checks import run_problem
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec, parse_run
-from fa_audit.methods import METHODS
 
 FILE = "reference/published.yaml"
 SEEDS = (42, 123, 456)
@@ -204,7 +204,7 @@ class Published:
 
 def _spec(grid: Grid, cell: RunKey) -> RunSpec:
     """Return a run's specification; a monitor changes nothing unless it ends the training, which is noticed there."""
-    return replace(grid.setting(cell.setting).spec(cell.run, cell.seed), monitor=())
+    return replace(grid.spec(cell), monitor=())
 
 
 def quantity_of(audit: Mapping[str, Any], quantity: str, layer: int | None = None) -> Any:
@@ -232,7 +232,7 @@ def read_published(raw: Any) -> Published:
             and what is valid.
     """
     read = validated(PublishedFile, raw, FILE)
-    if problems := first_problems(_problems(read)):
+    if problems := list(_problems(read)):
         raise config_error(FILE, problems)
     try:
         return Published(tuple(read.entries), read_grid(_configuration(read)))
@@ -272,7 +272,10 @@ def _entry_problems(where: str, entry: Entry, settings: Mapping[str, Any]) -> It
     if entry.setting not in settings:
         yield str(unknown("setting", entry.setting, settings, where=where))
     for run in entry.runs:
-        yield from _run_problems(where, run)
+        if problem := run_problem(run, where):
+            yield problem
+        elif (usual := str(parse_run(run))) != run:
+            yield f"{where}: found run '{run}'; expected its usual spelling, {usual}."
     if quantity not in QUANTITIES:
         yield str(unknown("quantity", quantity, QUANTITIES, where=where))
         return
@@ -280,15 +283,3 @@ def _entry_problems(where: str, entry: Entry, settings: Mapping[str, Any]) -> It
         yield f"{where}: {quantity} {'needs a' if LAYER in QUANTITIES[quantity] else 'has no'} layer."
     if (quantity in VERDICTS) != (entry.kind == "verdict"):
         yield f"{where}: {quantity} {'is a' if quantity in VERDICTS else 'is no'} verdict; found kind {entry.kind}."
-
-
-def _run_problems(where: str, text: str) -> Iterator[str]:
-    try:
-        run = parse_run(text, where=where)
-    except AuditError as error:
-        yield str(error)
-        return
-    if run.method not in METHODS:
-        yield str(unknown("method", run.method, METHODS, where=where))
-    if str(run) != text:
-        yield f"{where}: found run '{text}'; expected its usual spelling, {run}."

@@ -34,11 +34,9 @@ class Stage(nn.Sequential):
 
 
 class BatchNormCNN(Network):
-    """The network above for images of `image_shape` (channels, height, width).
+    """The network above.
 
     Args:
-        image_shape: shape of one image.
-        classes: number of classes.
         width: ``d``, channels of every map and units of the fully connected layer.
         depth: number of blocks ``L``: ``L - 1`` stages and the fully connected layer. Without blocks the head reads
             the spatial mean of the first stage.

@@ -9,7 +9,6 @@ Shapes: B batch, d features, T tokens, C classes.
 
 from __future__ import annotations
 
-import difflib
 import re
 from itertools import pairwise
 
@@ -22,18 +21,12 @@ from fa_audit.networks.trace import Description, Observation, observe, untouched
 
 CHUNK_VALUES = 2**20  # input values at a time: six images of 3 x 224 x 224, so that a ViT-B/16 fits into a few GB
 PROBE = 3  # samples that a description is tried on
-# Numbers of dimensions of a state, and the dimensions that its vector is the mean over.
-READS: dict[str, dict[int, tuple[int, ...]]] = {
-    "all features": dict.fromkeys(range(2, 7), ()),
-    "cls token": {2: (), 3: ()},
-    "spatial mean": {2: (), 3: (1,), 4: (2, 3), 5: (2, 3, 4)},
-    "spatial mean, channels last": {2: (), 3: (1,), 4: (1, 2), 5: (1, 2, 3)},
-}
-FITS = {
-    "all features": "(B, ...)",
-    "cls token": "(B, T, d) or (B, d)",
-    "spatial mean": "(B, d, H, W), (B, T, d) or (B, d)",
-    "spatial mean, channels last": "(B, H, W, d), (B, T, d) or (B, d)",
+# The shapes that a state can have, and by its number of dimensions those that its vector is the mean over.
+READS: dict[str, tuple[str, dict[int, tuple[int, ...]]]] = {
+    "all features": ("(B, ...)", dict.fromkeys(range(2, 7), ())),
+    "cls token": ("(B, T, d) or (B, d)", {2: (), 3: ()}),
+    "spatial mean": ("(B, d, H, W), (B, T, d) or (B, d)", {2: (), 3: (1,), 4: (2, 3), 5: (2, 3, 4)}),
+    "spatial mean, channels last": ("(B, H, W, d), (B, T, d) or (B, d)", {2: (), 3: (1,), 4: (1, 2), 5: (1, 2, 3)}),
 }
 
 
@@ -66,22 +59,21 @@ class DescribedNetwork(Network):
 
     def __init__(self, model: nn.Module, description: Description) -> None:
         super().__init__()
-        if isinstance(model, torch.jit.ScriptModule):
-            raise AuditError("found a model compiled by torch.jit; expected the Python module that it was made from.")
         if description.reads not in READS:
             raise unknown("vector of a state", description.reads, READS, where="reads")
         self.model, self.reads = model, description.reads
+        self.shapes, self.averaged = READS[self.reads]
         self.names = _resolved(model, description.blocks)
         self.blocks = nn.ModuleList(model.get_submodule(name) for name in self.names)
         self.added = (False,) * len(self.names)
 
     def read(self, h: Tensor) -> Tensor:
-        if positions := READS[self.reads][h.dim()]:
+        if positions := self.averaged[h.dim()]:
             return h.mean(dim=positions)
         return self._flat(h)
 
     def read_gradient(self, g: Tensor) -> Tensor:
-        if positions := READS[self.reads][g.dim()]:
+        if positions := self.averaged[g.dim()]:
             return g.sum(dim=positions)
         return self._flat(g)
 
@@ -170,9 +162,9 @@ class DescribedNetwork(Network):
                 f"{what}: found shape {tuple(h.shape)} for {len(x)} inputs; expected ({len(x)}, ...), the batch first."
                 " Choose other modules as blocks."
             )
-        if h.dim() not in READS[self.reads]:
+        if h.dim() not in self.averaged:
             raise self._error(
-                f"{what}: found shape {tuple(h.shape)}; reads: {self.reads} expects {FITS[self.reads]}."
+                f"{what}: found shape {tuple(h.shape)}; reads: {self.reads} expects {self.shapes}."
                 f" Change reads (one of: {'; '.join(READS)}) or blocks."
             )
 
@@ -286,25 +278,9 @@ def _matches(model: nn.Module, entry: str) -> list[str]:
     for name, module in names.items():
         if pattern.fullmatch(name):
             found.setdefault(module, name)  # a module with several names is one block
-    if found:
-        return list(found.values())
-    place, children = _deepest(model, entry)
-    near = difflib.get_close_matches(entry, names, n=1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    raise AuditError(
-        f"{type(model).__name__}: blocks: '{entry}' is no module; {place} has: {', '.join(children) or 'none'}.{hint}"
-    )
-
-
-def _deepest(model: nn.Module, entry: str) -> tuple[str, list[str]]:
-    """Return the innermost module that a prefix of a dotted name reaches, and its children's names."""
-    module, path = model, []
-    for part in entry.split("."):
-        if part not in (children := dict(module.named_children())):
-            break
-        module = children[part]
-        path.append(part)
-    return f"'{'.'.join(path)}'" if path else "the model", [name for name, _ in module.named_children()]
+    if not found:
+        raise unknown("module", entry, names, where=f"{type(model).__name__}: blocks")
+    return list(found.values())
 
 
 def _shown(value: object) -> str:

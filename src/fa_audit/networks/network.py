@@ -26,7 +26,10 @@ class Vector(nn.Module):
 
 
 class Network(nn.Module):
-    """A chain ``h_0 = embed(x)``, ``h_{l+1} = advance(l, h_l)``, ``logits = head(h_L)``.
+    """A chain ``h_0 = embed(x)``, ``h_{l+1} = split(l, h_l)[1]``, ``logits = head(h_L)``.
+
+    Architectures are built from ``image_shape`` (channels, height, width), ``classes``, ``width`` and ``depth``, the
+    number of blocks ``L``.
 
     Attributes:
         skip: what `blocks[l]` returns. ``"outside"``: the residual ``f_l``, to be added to ``h_l``;

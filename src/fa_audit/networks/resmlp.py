@@ -31,13 +31,9 @@ class Block(nn.Module):
 
 
 class ResMLP(Network):
-    """The network above for images of `image_shape` (channels, height, width).
+    """The network above.
 
     Args:
-        image_shape: shape of one image.
-        classes: number of classes.
-        width: ``d``.
-        depth: number of blocks ``L``.
         terminal_norm: LayerNorm before the linear head.
         residual: add each block's output to its input; without it ``h_{l+1} = f_l(h_l)`` and W2 has std 0.5.
     """

@@ -33,14 +33,7 @@ class Block(nn.Module):
 
 
 class SmallResNet(Network):
-    """The network above for images of `image_shape` (channels, height, width).
-
-    Args:
-        image_shape: shape of one image.
-        classes: number of classes.
-        width: ``d``, channels of every state.
-        depth: number of blocks ``L``.
-    """
+    """The network above; ``d`` is the number of channels of every state."""
 
     skip = "inside"
 

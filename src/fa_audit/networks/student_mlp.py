@@ -9,14 +9,7 @@ from fa_audit.networks.resmlp import ResMLP
 
 
 class StudentMLP(ResMLP):
-    """The network above for images of `image_shape` (channels, height, width).
-
-    Args:
-        image_shape: shape of one image.
-        classes: number of classes.
-        width: ``d``.
-        depth: number of blocks ``L``.
-    """
+    """The network above."""
 
     def __init__(self, *, image_shape: tuple[int, ...], classes: int, width: int, depth: int) -> None:
         super().__init__(

@@ -189,11 +189,7 @@ def observe(model: nn.Module, blocks: nn.ModuleList, x: Tensor) -> Observation:
 
 
 def accuracy_of(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
-    """Return the fraction of samples that `model`, in eval mode and left as it was, classifies correctly.
-
-    Args:
-        batches: inputs and labels ``(B,)``.
-    """
+    """Return the fraction of samples that `model`, in eval mode and left as it was, classifies correctly."""
     with untouched(model), torch.no_grad():
         hits = torch.cat([model(x).argmax(dim=-1) == labels for x, labels in batches])
     return int(hits.sum()) / len(hits)

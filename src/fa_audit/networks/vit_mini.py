@@ -72,14 +72,7 @@ class Block(nn.Module):
 
 
 class ViTMini(Network):
-    """The network above for images of `image_shape` (channels, height, width).
-
-    Args:
-        image_shape: shape of one image.
-        classes: number of classes.
-        width: ``d``.
-        depth: number of blocks ``L``.
-    """
+    """The network above."""
 
     skip = "inside"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -12,7 +13,7 @@ from typing import Any
 
 from fa_audit.core.errors import AuditError, printable, shortened
 from fa_audit.core.files import read_json, sha256_of
-from fa_audit.core.provenance import commit, packages, python
+from fa_audit.core.provenance import commit, packages
 from fa_audit.experiments.paths import MANIFEST, ORIGIN
 
 SUMS = "results/SHA256SUMS"  # of every file of an archive, for `sha256sum --check` too
@@ -61,7 +62,7 @@ def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:
         origin = read_json(path)
         for artefact in sorted(set(path.parent.glob(f"{name}.*")) - {path}):
             entries[str(artefact)] = {"sha256": sha256_of(artefact)} | origin
-    return {"versions": {"python": python()} | packages(), "artefacts": entries}
+    return {"versions": {"python": platform.python_version()} | packages(), "artefacts": entries}
 
 
 # --- verification --------------------------------------------------------------------------------------------------

@@ -24,8 +24,7 @@ Shapes: B batch, d width, L blocks, C classes.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 
@@ -33,18 +32,17 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.randomness import seeded
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Method
-from fa_audit.testing.credits import detached, determinism, direction, downhill, finite, purity, rows, shapes
+from fa_audit.testing import credits, training
 from fa_audit.testing.findings import ConformanceError, in_one_line
-from fa_audit.testing.registry import architectures, declarations, entry
 from fa_audit.testing.subject import Subject
-from fa_audit.testing.training import auxiliary, frozen, learns, moves, options, penalty, resume, saved
 from fa_audit.training.learner import load_method
 
 CHECKS: dict[str, Callable[[Subject], None]] = {
     check.__name__: check
     for check in (
-        declarations, shapes, detached, finite, determinism, purity, rows, direction, downhill, learns, moves, frozen,
-        options, penalty, auxiliary, saved, resume, architectures,
+        training.declarations, credits.shapes, credits.detached, credits.finite, credits.determinism, credits.purity,
+        credits.rows, credits.direction, credits.downhill, training.learns, training.moves, training.frozen,
+        training.options, training.penalty, training.auxiliary, training.saved, training.resume, training.architectures,
     )
 }  # fmt: skip
 
@@ -61,23 +59,16 @@ def check_method(method: str | type[Method] | Method) -> None:
         AuditError: there is no such method.
     """
     subject = Subject(*_instance_and_name(method))
-    with _one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # tensors this small are slower on several
+    try:
         failures = {name: error for name in CHECKS if (error := _failure(CHECKS[name], subject))}
+    finally:
+        torch.set_num_threads(threads)
     if failures:
         lines = [f"  {name}: {in_one_line(error, subject.method)}" for name, error in failures.items()]
         title = f"{subject.name} fails {len(failures)} of {len(CHECKS)} conformance checks:"
         raise ConformanceError("\n".join([title, *lines])) from next(iter(failures.values()))
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread: tensors this small are slower on several."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _instance_and_name(method: str | type[Method] | Method) -> tuple[Method, str]:
@@ -87,7 +78,7 @@ def _instance_and_name(method: str | type[Method] | Method) -> tuple[Method, str
         raise AuditError(f"{method}: {error}. Give its constants defaults, or pass an instance.") from error
     if not isinstance(found, Method):
         raise AuditError(f"method: found {method!r}; expected a name, a Method class or an instance of one.")
-    name = entry(type(found))
+    name = training.entry(type(found))
     return found, next((registered for registered, other in METHODS.items() if other == name), name)
 
 

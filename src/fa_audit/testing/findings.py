@@ -56,13 +56,9 @@ def in_one_line(error: Exception, method: Method) -> str:
     if isinstance(error, Finding):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename == _file_of(method)]
+    code = getattr(type(method).credits, "__code__", None)
+    own = [frame for frame in frames if code and frame.filename == code.co_filename]
     place = (own or frames)[-1]
     what = " ".join(f"{type(error).__name__}: {error}".split())
     where = f"{Path(place.filename).name}, line {place.lineno}"
     return f"found {what} ({where}); expected no exception; mend what raises it."
-
-
-def _file_of(method: Method) -> str | None:
-    code = getattr(type(method).credits, "__code__", None)
-    return code.co_filename if code else None

@@ -1,24 +1,32 @@
-"""Checks of trainings: what learns, what stays frozen, and what survives a file or an interruption."""
+"""Checks of trainings: what learns, what stays frozen, what survives a file or an interruption, and where it fits."""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+from fa_audit.core.errors import AuditError
 from fa_audit.core.randomness import generator
+from fa_audit.core.registry import class_literals
+from fa_audit.data.dataset import Dataset, evaluation_batches
 from fa_audit.methods import METHODS
+from fa_audit.methods.method import Method
+from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.networks.trace import trace
-from fa_audit.testing.findings import differing, expect, expect_finite, expect_none, expect_same
-from fa_audit.testing.subject import CLASSES, DEPTH, HELD_OUT, Subject, credits_of, named
+from fa_audit.testing.credits import changed_by_credits
+from fa_audit.testing.findings import Finding, differing, expect, expect_finite, expect_none, expect_same, in_one_line
+from fa_audit.testing.subject import CLASSES, DEPTH, HELD_OUT, Subject, clouds, credits_of, named
 from fa_audit.training.checkpoint import Resume, learner_tensors, load_checkpoint, load_learner_tensors, save_checkpoint
 from fa_audit.training.learner import Learner, residual_energy
 from fa_audit.training.loop import train
 from fa_audit.training.optimiser import AdamW
 
 WELL_ABOVE_CHANCE = 0.6  # chance is 1/6
+SMALL = {"width": 16, "depth": 2}  # registered architectures are made no larger
 
 
 def learns(subject: Subject) -> None:
@@ -143,3 +151,49 @@ class Interrupting(Resume):
     def save(self, learner: Learner, optimiser: AdamW, progress: dict[str, Any]) -> None:
         super().save(learner, optimiser, progress)
         raise Interrupted
+
+
+def architectures(subject: Subject) -> None:
+    """Check that small versions of all architectures train, and that credits fit their states and change nothing."""
+    data = clouds(subject.seed, (3, 8, 8), 24, 12)
+    for name in ARCHITECTURES:
+        try:
+            _check_architecture(subject, name, data)
+        except Exception as error:
+            raise Finding(f"with {name}, {in_one_line(error, subject.method)}") from error
+
+
+def _check_architecture(subject: Subject, name: str, data: Dataset) -> None:
+    defaults = ARCHITECTURE_OPTIONS[name]
+    small = defaults | {option: min(most, defaults[option]) for option, most in SMALL.items() if option in defaults}
+    spec = subject.spec(batch_size=12, architecture=name, architecture_options=tuple(small.items()))
+    learner, batch = train(spec, data, method=subject.fresh()).learner, evaluation_batches(data)[0]
+    credits = named(credits_of(learner, *batch))
+    found = [tuple(a.shape) for a in credits.values()]
+    expected = [(len(batch[1]), learner.network.width)] * (len(learner.network.blocks) + 1)
+    expect(found == expected, f"credits {found}", f"{expected}", "read vectors with network.read and read_gradient")
+    expect_finite(learner_tensors(learner) | credits, "")
+    learner.train_mode()
+    changed = [place for place in changed_by_credits(learner, *batch) if place.startswith("network.")]
+    expect_none(changed, "credits changing {}", "nothing changed", "move it to update_state, or copy first")
+
+
+def declarations(subject: Subject) -> None:
+    """Check that plans can read the method's costs from its source, and that a checkpoint keeps its constants."""
+    kind = type(subject.method)
+    costs = {name: getattr(kind, name) for name in ("relative_time", "memory_mb")}
+    try:
+        read = class_literals("fa_audit.methods.method:Method") | class_literals(entry(kind))
+    except AuditError:  # a class inside a function: no workflow can name it
+        read = costs
+    for name, value in costs.items():
+        found = f"{name}={read[name]!r} in the source, {value!r} in the class"
+        expect(read[name] == value >= 0, found, "the same number >= 0", "assign costs as literals in a class body")
+    constants = {constant.name for constant in fields(kind)}
+    declared = {name for name, of in inspect.get_annotations(kind).items() if "ClassVar" not in str(of)}
+    lost = sorted(declared - constants)
+    expect_none(lost, "{} that no checkpoint keeps", "constants", "decorate with @dataclass(frozen=True)")
+
+
+def entry(kind: type[Method]) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"

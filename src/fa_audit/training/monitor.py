@@ -16,20 +16,12 @@ Row = Mapping[str, Any]
 
 
 def scale_fires(states: Sequence[Row], limit: float) -> bool:
-    """Check D1: some block multiplies the median norm of its state by more than `limit`.
-
-    Args:
-        states: the rows of one epoch.
-    """
+    """Check D1 on the rows of one epoch: some block multiplies the median norm of its state by more than `limit`."""
     return any(fires("growth", row["growth"], limit) for row in states if row["growth"] is not None)
 
 
 def reference_fires(states: Sequence[Row], limit: float) -> bool:
-    """Check D2: the median norm of the gradient at the last state is below `limit`.
-
-    Args:
-        states: the rows of one epoch.
-    """
+    """Check D2 on the rows of one epoch: the median norm of the gradient at the last state is below `limit`."""
     return fires("reference", max(states, key=lambda row: row["layer"])["grad_norm"], limit)
 
 

@@ -60,11 +60,7 @@ def train_run(
 
 
 def _is_done(wanted: str, sidecar: str | Path, **files: str | Path) -> bool:
-    """Return whether the results of a run are there and undamaged.
-
-    Args:
-        wanted: the run's fingerprint.
-    """
+    """Return whether results with the fingerprint `wanted` are there and undamaged."""
     try:
         facts = read_sidecar(sidecar)
         check_run(facts, sidecar, **files)
@@ -82,14 +78,11 @@ def write_run(
     device: str,
     fingerprint: str,
 ) -> None:
-    """Write the results of a run.
+    """Write the results of a run: tensors (the same bytes for the same run), what is known of them, and the history.
 
     Args:
-        checkpoint: tensors; the same run gives the same bytes.
         sidecar: JSON with the specification, the final accuracy on the whole test set, wall time and provenance.
-        trajectory: CSV of the history.
-        device: what it was computed on.
-        fingerprint: everything that decided its bits.
+        fingerprint: everything that decided the bits.
     """
     spec = trained.learner.spec
     save_checkpoint(trained.learner, checkpoint)

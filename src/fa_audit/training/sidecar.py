@@ -10,7 +10,7 @@ from pydantic import Field
 
 from fa_audit.core.errors import AuditError, shortened
 from fa_audit.core.files import read_json, sha256_of
-from fa_audit.core.validation import Tolerant, first_problems, problems_of
+from fa_audit.core.validation import Tolerant, problems_of
 from fa_audit.experiments.spec import RunSpec, SpecFile, Text, parse_run
 
 HINT = "Delete it and make it again."
@@ -18,7 +18,7 @@ Fraction = Annotated[float, Field(ge=0, le=1, description="a fraction 0..1")]
 
 
 class Provenance(Tolerant):
-    """where a training ran"""
+    """where it was computed"""
 
     device: Text
     commit: Text
@@ -44,30 +44,22 @@ class Sidecar(Baseline):
     provenance: Provenance
 
 
-def read_sidecar(path: str | Path) -> dict[str, Any]:
+def read_sidecar(path: str | Path, model: type[Baseline] = Sidecar) -> dict[str, Any]:
     """Read the JSON beside a checkpoint.
 
     Raises:
         AuditError: an entry is missing, or of the wrong type or out of range.
     """
-    return _read(path, Sidecar)
-
-
-def read_baseline(path: str | Path) -> dict[str, Any]:
-    """Read the JSON of a baseline, or the one beside its checkpoint.
-
-    Raises:
-        AuditError: an entry is missing, or of the wrong type or out of range.
-    """
-    return _read(path, Baseline)
-
-
-def _read(path: str | Path, model: type[Baseline]) -> dict[str, Any]:
     facts = read_json(path, "the JSON beside a checkpoint, or a baseline's")
-    for problem in first_problems(problems_of(model, facts)):
+    for problem in problems_of(model, facts):
         found = problem.removeprefix("top level: ").rstrip(".")
         raise AuditError(f"{path}: {found}. If it should be that, delete it and run the training again.")
     return facts
+
+
+def read_baseline(path: str | Path) -> dict[str, Any]:
+    """Read the JSON of a baseline, or the one beside its checkpoint; errors as of `read_sidecar`."""
+    return read_sidecar(path, Baseline)
 
 
 def check_run(facts: Mapping[str, Any], sidecar: str | Path, **files: str | Path) -> None:
