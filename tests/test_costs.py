@@ -6,7 +6,7 @@ import pytest
 from projects import ROOT
 
 from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.costs import network_of, read_costs, relative_time
+from fa_audit.experiments.costs import declared, network_of, read_costs
 from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
@@ -20,7 +20,7 @@ def test_hours_are_epochs_times_the_measured_time_times_the_method_s(tmp_path):
     measured = {"seconds_per_epoch": 1800.0, "seconds_per_audit": 36.0, "memory_mb": 9, "machine": "mine"}
     (tmp_path / "costs.json").write_text(json.dumps({"cpu": [network_of(SPEC) | measured]}))
     costs = read_costs(tmp_path / "costs.json")
-    assert costs.training_hours(SPEC, "cpu") == pytest.approx(0.5 * 2 * relative_time("dfa"))
+    assert costs.training_hours(SPEC, "cpu") == pytest.approx(0.5 * 2 * declared("dfa", "relative_time"))
     assert costs.audit_hours(SPEC, "cpu") == pytest.approx(0.01) and costs.memory_mb(SPEC, "cpu") == 9
     assert costs.training_hours(SPEC, "gpu") is None
     assert (costs.machines("cpu"), costs.machines("gpu")) == (["mine"], [])
@@ -30,8 +30,8 @@ def test_hours_are_epochs_times_the_measured_time_times_the_method_s(tmp_path):
 
 
 def test_the_time_of_a_method_is_what_its_class_declares():
-    assert relative_time("bp") == 1.0 and relative_time("ep") > 5
-    assert all(relative_time(name) > 0 for name in METHODS)
+    assert declared("bp", "relative_time") == 1.0 and declared("ep", "relative_time") > 5
+    assert all(declared(name, "relative_time") > 0 for name in METHODS)
 
 
 @pytest.mark.parametrize("path", ["config.yaml", "configs/cpu.yaml"])

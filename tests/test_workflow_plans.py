@@ -56,12 +56,6 @@ def changed_audit(folder):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"headline_acc": 0.5}))
 
 
-def slower_training(folder):
-    """The audits as they would be had the trainings taken longer, and none of what was made from them."""
-    for path in folder.glob("results/audits/*/*/*.json"):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"seconds": 1000.0}))
-
-
 def runs(setting, *names, seed=1):
     return sorted(f"setting={setting}, run={name}, seed={seed}" for name in names)
 

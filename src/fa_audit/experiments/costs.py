@@ -34,11 +34,11 @@ class Costs:
     networks: Mapping[str, list[dict[str, Any]]]
 
     def machines(self, device: str) -> list[str]:
-        """What was used for the measurements on a device; nothing where there are none."""
+        """List the machines that were measured, of one device."""
         return sorted({entry["machine"] for entry in self.networks[device]})
 
     def training_hours(self, spec: RunSpec, device: str) -> float | None:
-        """Estimate for a training, None where its network was not measured; frozen blocks count like others."""
+        """Estimate a training; None where its network was not measured. Frozen blocks count like others."""
         found = self._entry(spec, device)
         return (
             None
@@ -47,12 +47,12 @@ class Costs:
         )
 
     def audit_hours(self, spec: RunSpec, device: str) -> float | None:
-        """Estimate for the audit of a run; None where its network was not measured."""
+        """Estimate the audit of a run; None where its network was not measured."""
         found = self._entry(spec, device)
         return None if found is None else found["seconds_per_audit"] / 3600
 
     def memory_mb(self, spec: RunSpec, device: str) -> int | None:
-        """Peak of main memory of a training or an audit by backpropagation; None where it was not measured."""
+        """Return the peak memory of a training or an audit by backpropagation; None where it was not measured."""
         found = self._entry(spec, device)
         return None if found is None else found["memory_mb"]
 
@@ -81,7 +81,7 @@ class Costs:
 
 
 def network_of(spec: RunSpec) -> dict[str, Any]:
-    """The fields of a specification that decide the cost of a step."""
+    """Return the fields of a specification that decide the cost of a step."""
     values = spec.to_dict()
     return {name: values[name] for name in NETWORK}
 
@@ -97,12 +97,7 @@ def declared(method: str, name: str) -> Any:
     ]
 
 
-def relative_time(method: str) -> float:
-    """Return the time of a method's step divided by backpropagation's, as its class declares it."""
-    return declared(method, "relative_time")
-
-
 def read_costs(path: str | Path) -> Costs:
-    """The stored benchmarks; none where there is no such file."""
+    """Read the stored benchmarks; none where there is no such file."""
     stored = read_json(path) if Path(path).exists() else {}
     return Costs({device: stored.get(device, []) for device in DEVICES})

@@ -11,7 +11,6 @@ from fa_audit.core.errors import AuditError
 RUN_PATTERN = "{setting}/{run}/seed{seed}"  # below results/FOLDER/, without the ending; wildcards of the same names
 ORIGIN = ".origin.json"  # of results/NAME.csv, .pdf, ...: results/NAME.origin.json
 MANIFEST = "results/MANIFEST.json"
-SCORECARD = "results/scorecard.csv"
 FIGURE_ENDINGS = ("pdf", "png")
 TABLE_ENDINGS = ("csv", "md", "tex", "html")
 SCORECARD_ENDINGS = ("csv", "md", "html")
