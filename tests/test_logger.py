@@ -94,6 +94,24 @@ def test_failures_end_in_ten_lines_with_run_cause_and_command(tmp_path, monkeypa
     assert terminal.log("WorkflowError:\nAt least one job ...", logging.ERROR, event=LogEvent.ERROR) == ""
 
 
+@pytest.mark.parametrize(
+    ("text", "words", "error"),
+    [
+        ("settings: [1", "line 1, column", "WorkflowError:\nConfig file is not valid JSON or YAML."),
+        ("- a", "expected a mapping", "WorkflowError:\nConfig file must be given as JSON or YAML."),
+        (None, "No such file", "Traceback ...\n  File x, line 416, in y\n    load_configfile(f)\nFileNotFoundError: c"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--configfile={}", "--configfile {}"])
+def test_a_configuration_that_snakemake_cannot_read_is_one_line(tmp_path, monkeypatch, text, words, error, option):
+    if text:
+        (tmp_path / "c.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["snakemake", "-n", *option.format("c.yaml").split(), "--cores", "1"])
+    said = Terminal().log(error, logging.ERROR, event=LogEvent.ERROR)
+    assert said.startswith("fa-audit: c.yaml") and words in said and said.count("\n") == 1
+
+
 def test_jobs_that_the_user_stopped_did_not_fail(tmp_path):
     terminal = Terminal()
     terminal.start(1)
