@@ -69,6 +69,18 @@ def test_a_finished_job_is_a_line_with_run_seed_setting_share_and_time_to_go():
     assert "to go" not in lines[0]  # too early to say
 
 
+def test_the_share_done_never_falls_and_is_whole_at_the_end_only():
+    terminal = Terminal()
+    terminal.plan(tidy=4, train_network=2, all=1)
+    lines = []
+    for job, (rule, seconds) in enumerate(4 * [("tidy", 1)] + 2 * [("train_network", 60)]):  # longer than expected
+        terminal.start(job, rule)
+        terminal.now += seconds
+        lines.append(terminal.finish(job))
+    shares = [int(line.split("%")[0]) for line in lines]
+    assert shares == sorted(shares) and shares[-1] == 100 and max(shares[:-1]) < 100
+
+
 def test_snakemakes_chatter_is_left_out_and_warnings_are_not():
     terminal = Terminal()
     for text in ("Building DAG of jobs...", "Provided cores: 2", "Select jobs to execute..."):
