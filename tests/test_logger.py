@@ -95,7 +95,7 @@ def test_failures_end_in_ten_lines_with_run_cause_and_command(tmp_path, monkeypa
     terminal = Terminal()
     terminal.plan(train_network=9, all=1)
     for job in range(6):
-        (tmp_path / f"{job}.log").write_text(f"2026-01-01 00:00:00,123  start\n2026-01-01 00:00:01,123  bad {job}\n\n")
+        (tmp_path / f"{job}.log").write_text(f"2026-01-01 00:00:01,123  start\ntrain_network: bad {job}\n\n")
         terminal.start(job)
     said = [terminal.fail(job, tmp_path / f"{job}.log") for job in range(5)]
     assert said[0] == "FAILED  train network dfa seed 0 demo: bad 0\n"
@@ -135,7 +135,7 @@ def test_jobs_that_the_user_stopped_did_not_fail(tmp_path):
 
 def test_a_failed_group_names_each_of_its_jobs(tmp_path):
     terminal = Terminal()
-    (tmp_path / "a.log").write_text("no room\n")
+    (tmp_path / "a.log").write_text("2026-01-01 00:00:01,123  no room\n")
     jobs = [{"jobid": 1, "rule_name": "train_network", "log": [str(tmp_path / "a.log")]}]
     assert "train_network: no room" in terminal.log("x", event=LogEvent.GROUP_ERROR, job_error_info=jobs)
 

@@ -46,10 +46,12 @@ class Failures:
         """Return the line for a job that failed."""
         if self.interrupted:
             return []
-        log = logs[0] if logs else ""
+        log, name = logs[0] if logs else "", " ".join(job.split())
         cause = last_line(log) or self.message
-        self.jobs.append((" ".join(job.split()), cause, log))
-        return [f"FAILED  {' '.join(job.split())}: {cause}"]
+        rule, _, rest = cause.partition(": ")  # a script begins its error with its rule, which the name has already
+        cause = rest if rest and name.startswith(rule.replace("_", " ")) else cause
+        self.jobs.append((name, cause, log))
+        return [f"FAILED  {name}: {cause}"]
 
     def lines(self, advice: str) -> list[str]:
         """Return the end of a run that did not succeed: what failed and why, and the command to go on.
