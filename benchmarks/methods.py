@@ -29,7 +29,7 @@ RESMLP = (("depth", 4), ("residual", True), ("terminal_norm", True), ("width", 2
 
 
 def learner_of(method: str) -> Learner:
-    """A fresh learner in the phase in which it spends most of its training."""
+    """Build a fresh learner in the phase in which it spends most of its training."""
     spec = RunSpec(dataset="random", architecture="resmlp", architecture_options=RESMLP, method=method)
     learner = build(spec, SHAPE, CLASSES)
     learner.method.begin_epoch(learner.state, 0.5)

@@ -61,7 +61,7 @@ class Measured:
 
 
 def generated_grid(runs: int) -> dict[str, Any]:
-    """A configuration of at least `runs` distinct trainings, baselines included, nearly all of them audited."""
+    """Return a configuration of at least `runs` distinct trainings, baselines included, nearly all of them audited."""
     names = [method + penalty for method in METHODS for penalty in PENALTIES]
     a_seed = len(WIDTHS) * (len(names) + len(METHODS) + 1)  # with the frozen baseline of every method, and the shallow
     setting = {"dataset": "digits", "epochs": 2, "seeds": list(range(math.ceil(runs / a_seed))), "runs": names}
@@ -87,7 +87,7 @@ def dry_run(name: str, folder: Path, *arguments: str) -> Measured:
 
 
 def floor(folder: Path, jobs: int) -> Measured:
-    """What Snakemake itself needs for as many jobs."""
+    """Measure what Snakemake itself needs for as many jobs."""
     folder.mkdir()
     (folder / "Snakefile").write_text(BARE.format(pairs=(jobs - 1) // 2))
     (folder / "nothing.py").touch()

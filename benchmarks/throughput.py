@@ -47,7 +47,7 @@ Optimisers = list[torch.optim.Optimizer]
 
 
 def random_images(train_size: int, test_size: int = BATCH) -> Dataset:
-    """A data set shaped like CIFAR-10."""
+    """Make a data set shaped like CIFAR-10."""
     randomness = torch.Generator().manual_seed(0)
 
     def draw(high: int, *shape: int, dtype: torch.dtype) -> Tensor:
@@ -69,7 +69,7 @@ def random_images(train_size: int, test_size: int = BATCH) -> Dataset:
 
 
 def spec_of(method: str, epochs: int = 1) -> RunSpec:
-    """The paper's network and budget."""
+    """Return the specification of the paper's network and budget."""
     return RunSpec(
         dataset="random",
         architecture="resmlp",
@@ -151,7 +151,7 @@ def dfa_credits(feedback: nn.Module, logits: Tensor, labels: Tensor, loss: Tenso
 
 
 def fa_credits(feedback: nn.Module, logits: Tensor, labels: Tensor, loss: Tensor, top: Tensor) -> list[Tensor]:
-    """The exact gradient at the top, carried down one matrix at a time; embedding first."""
+    """Carry the exact gradient at the top down, one matrix at a time; embedding first."""
     credits = list(torch.autograd.grad(loss, top, retain_graph=True))
     for matrix in reversed(list(feedback.buffers())):
         credits.append(credits[-1] @ matrix)
@@ -176,7 +176,7 @@ def minimise(loss: Tensor, optimiser: torch.optim.Optimizer) -> None:
 
 @contextlib.contextmanager
 def engine_numerics(engine_threads: int = 1) -> Iterator[None]:
-    """The library's settings; torch's defaults come back afterwards for the textbook side."""
+    """Apply the library's settings; restore torch's defaults afterwards for the textbook side."""
     threads, precision = torch.get_num_threads(), torch.backends.fp32_precision
     set_numerics(engine_threads)
     try:
@@ -200,7 +200,7 @@ def textbook_speed(method: str, dataset: Dataset) -> float:
 
 
 def differences(method: str) -> tuple[float, float]:
-    """How far the textbook, and the engine with two threads, are from the engine after the same few batches.
+    """Measure how far the textbook, and the engine with two threads, are from the engine after the same few batches.
 
     The second number is the yardstick: two threads add the same numbers in another order, and AdamW's first steps
     divide each gradient by itself, which magnifies rounding.
@@ -218,7 +218,7 @@ def differences(method: str) -> tuple[float, float]:
 
 
 def distance(one: Learner, other: Learner, initial: Learner) -> float:
-    """The largest ``||difference|| / ||movement since the start||`` of any parameter."""
+    """Return the largest ``||difference|| / ||movement since the start||`` of any parameter."""
     triples = zip(*(learner.network.parameters() for learner in (one, other, initial)))
     return max(((a - b).norm() / (b - start).norm()).item() for a, b, start in triples)
 
@@ -229,7 +229,7 @@ def worker(task: Callable[..., Any], results: Any, *arguments: Any) -> None:
 
 
 def in_processes(count: int, task: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """What `count` fresh processes return that run the same task side by side."""
+    """Run the same task in `count` fresh processes side by side; return what each returns."""
     context = multiprocessing.get_context("spawn")
     results, barrier = context.SimpleQueue(), context.Barrier(count)
     processes = [context.Process(target=worker, args=(task, results, barrier, *arguments)) for _ in range(count)]
@@ -242,7 +242,7 @@ def in_processes(count: int, task: Callable[..., Any], *arguments: Any) -> list[
 
 
 def timed_training(barrier: Any, method: str, threads: int, samples: int) -> tuple[float, float]:
-    """When an epoch started and ended; all processes start it together, warmed up."""
+    """Return when an epoch started and ended; all processes start it together, warmed up."""
     set_numerics(threads)
     dataset = random_images(samples)
     train(spec_of(method), random_images(10 * BATCH))
@@ -288,7 +288,7 @@ def bar(name: str, found: str, met: bool) -> None:
 
 
 def report_machine() -> None:
-    """What the numbers depend on."""
+    """Print what the numbers depend on."""
     load = os.getloadavg()[0]
     print(f"machine: {os.cpu_count()} cores, {platform.machine()}, {platform.system()}, load average {load:.2f}")
     if load > 0.5:  # the textbook's threads outnumber the cores and suffer most
@@ -298,7 +298,7 @@ def report_machine() -> None:
 
 
 def report_arithmetic() -> None:
-    """Whether both sides compute the same thing."""
+    """Print how much the two sides differ in what they compute."""
     print(f"\nafter {STEPS_COMPARED} steps without augmentation, largest relative difference in a parameter's movement")
     for method in METHODS:
         textbook, yardstick = differences(method)
@@ -331,7 +331,7 @@ def report_speed(samples: int, repeats: int) -> None:
 
 
 def report_side_by_side(samples: int, repeats: int) -> None:
-    """Whether a machine does more runs with one thread each or with all threads on one run after another."""
+    """Compare runs of one thread each side by side with runs of all threads one after another."""
     sides = [lambda: aggregate_speed("dfa", 2, 1, samples), lambda: aggregate_speed("dfa", 1, 2, samples)]
     two, one = interleaved(repeats, *sides)
     print("\nDFA, samples/s of everything together")

@@ -68,13 +68,13 @@ def audited(results: Path, setting: str, run: str) -> DiagnosticReport:
 
 
 def existing(path: Path) -> Path:
-    """The path, if there is a file."""
+    """Return the path; raise `FileNotFoundError` without a file."""
     path.stat()
     return path
 
 
 def accuracy_in(path: Path) -> float:
-    """The whole-test-set accuracy that stands in a run's JSON file."""
+    """Read the accuracy on the whole test set from a run's JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))["accuracy"]
 
 

@@ -13,7 +13,7 @@ rule audit_model:
         "results/benchmarks/audit_model/{model}.tsv"
     wildcard_constraints:
         model="[a-z][a-z0-9_]*",
-    # Before long trainings: a wrong description is told early.
+    # Before long trainings: a wrong description fails early.
     priority: 10
     conda:
         "../envs/fa-audit.yaml"

@@ -69,6 +69,18 @@ def test_a_finished_job_is_a_line_with_run_seed_setting_share_and_time_to_go():
     assert "to go" not in lines[0]  # too early to say
 
 
+def test_the_share_done_never_falls_and_is_whole_at_the_end_only():
+    terminal = Terminal()
+    terminal.plan(tidy=4, train_network=2, all=1)
+    lines = []
+    for job, (rule, seconds) in enumerate(4 * [("tidy", 1)] + 2 * [("train_network", 60)]):  # longer than expected
+        terminal.start(job, rule)
+        terminal.now += seconds
+        lines.append(terminal.finish(job))
+    shares = [int(line.split("%")[0]) for line in lines]
+    assert shares == sorted(shares) and shares[-1] == 100 and max(shares[:-1]) < 100
+
+
 def test_snakemakes_chatter_is_left_out_and_warnings_are_not():
     terminal = Terminal()
     for text in ("Building DAG of jobs...", "Provided cores: 2", "Select jobs to execute..."):
@@ -83,7 +95,7 @@ def test_failures_end_in_ten_lines_with_run_cause_and_command(tmp_path, monkeypa
     terminal = Terminal()
     terminal.plan(train_network=9, all=1)
     for job in range(6):
-        (tmp_path / f"{job}.log").write_text(f"2026-01-01 00:00:00,123  start\n2026-01-01 00:00:01,123  bad {job}\n\n")
+        (tmp_path / f"{job}.log").write_text(f"2026-01-01 00:00:01,123  start\ntrain_network: bad {job}\n\n")
         terminal.start(job)
     said = [terminal.fail(job, tmp_path / f"{job}.log") for job in range(5)]
     assert said[0] == "FAILED  train network dfa seed 0 demo: bad 0\n"
@@ -92,6 +104,24 @@ def test_failures_end_in_ten_lines_with_run_cause_and_command(tmp_path, monkeypa
     assert len(end) <= 10 and "6 jobs failed" in end[1] and end[2] == "  train network dfa seed 0 demo: bad 0"
     assert "  and 4 more" in end and end[-2:] == ["  to go on   again", "             make demo"]
     assert terminal.log("WorkflowError:\nAt least one job ...", logging.ERROR, event=LogEvent.ERROR) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "error"),
+    [
+        ("settings: [1", "line 1, column", "WorkflowError:\nConfig file is not valid JSON or YAML."),
+        ("- a", "expected a mapping", "WorkflowError:\nConfig file must be given as JSON or YAML."),
+        (None, "No such file", "Traceback ...\n  File x, line 416, in y\n    load_configfile(f)\nFileNotFoundError: c"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--configfile={}", "--configfile {}"])
+def test_a_configuration_that_snakemake_cannot_read_is_one_line(tmp_path, monkeypatch, text, words, error, option):
+    if text:
+        (tmp_path / "c.yaml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["snakemake", "-n", *option.format("c.yaml").split(), "--cores", "1"])
+    said = Terminal().log(error, logging.ERROR, event=LogEvent.ERROR)
+    assert said.startswith("fa-audit: c.yaml") and words in said and said.count("\n") == 1
 
 
 def test_jobs_that_the_user_stopped_did_not_fail(tmp_path):
@@ -105,7 +135,7 @@ def test_jobs_that_the_user_stopped_did_not_fail(tmp_path):
 
 def test_a_failed_group_names_each_of_its_jobs(tmp_path):
     terminal = Terminal()
-    (tmp_path / "a.log").write_text("no room\n")
+    (tmp_path / "a.log").write_text("2026-01-01 00:00:01,123  no room\n")
     jobs = [{"jobid": 1, "rule_name": "train_network", "log": [str(tmp_path / "a.log")]}]
     assert "train_network: no room" in terminal.log("x", event=LogEvent.GROUP_ERROR, job_error_info=jobs)
 

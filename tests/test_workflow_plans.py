@@ -56,10 +56,11 @@ def changed_audit(folder):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"headline_acc": 0.5}))
 
 
-def slower_training(folder):
-    """The audits as they would be had the trainings taken longer, and none of what was made from them."""
-    for path in folder.glob("results/audits/*/*/*.json"):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"seconds": 1000.0}))
+def failed_scorecard(folder):
+    """As a failed job leaves it: the published numbers were edited, and the scorecard is gone."""
+    appended("reference/published.yaml")(folder)
+    for path in folder.glob("results/scorecard.*"):
+        path.unlink()
 
 
 def runs(setting, *names, seed=1):
@@ -138,6 +139,12 @@ PLANS = {
         (),
         {"build_scorecard": [""]},
         {"draw_scorecard", "manifest"},
+    ),
+    "a scorecard of edited numbers that failed": (
+        failed_scorecard,
+        ("results/figures/scorecard.pdf",),
+        {"build_scorecard": [""], "draw_scorecard": [""]},
+        set(),
     ),
     "other labels of one model": (
         configured("models", "resnet18", "blocks", value="layer1.*"),

@@ -46,7 +46,7 @@ def _markdown(header: list[str], rows: Iterable[list[str]]) -> str:
 
 
 def document(text: str) -> str:
-    """The text with the tables between its markers made anew."""
+    """Return the text with the tables between its markers made anew."""
     for name, table in {"methods": methods_table(), "constants": constants_table()}.items():
         pattern = rf"(?<=<!-- table: {name} -->\n)[^<]*(?=<!-- end -->)"
         text, count = re.subn(pattern, lambda _, table=table: table + "\n", text)

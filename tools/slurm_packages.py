@@ -21,12 +21,12 @@ from slurm_cluster import missing
 PACKAGES = ("munge", "slurm-wlm")
 POLICY = Path("/usr/sbin/policy-rc.d")
 SKIPPED = 77
-# Where there is no network this is told soon.
+# Where there is no network, fail soon.
 IMPATIENT = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20")
 
 
 def obstacle() -> str:
-    """What keeps apt-get from being tried, or nothing."""
+    """Return why apt-get cannot be tried; empty if it can."""
     if os.geteuid() != 0:
         return "only root can install them"
     return "" if shutil.which("apt-get") else "there is no apt-get"
@@ -34,7 +34,7 @@ def obstacle() -> str:
 
 @contextmanager
 def no_daemons() -> Iterator[None]:
-    """Packages installed meanwhile do not start their daemons."""
+    """Keep packages that are installed meanwhile from starting their daemons."""
     if POLICY.exists():
         yield
         return

@@ -1,4 +1,4 @@
-"""Rule audit_model: the protocol on one model of somebody else."""
+"""Rule audit_model: the protocol on one external model."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 with logged(snakemake), device(snakemake) as where:
     set_numerics(snakemake.params.torch_threads)
-    torch.set_deterministic_debug_mode("warn")  # a foreign model may need kernels that have no such form
+    torch.set_deterministic_debug_mode("warn")  # an external model may need kernels that have no such form
     entry, name = snakemake.params.model, snakemake.wildcards.model
     limits = DiagnosticThresholds(**snakemake.params.thresholds)
     report = audit_model(name, entry, load_dataset(snakemake.input.data), where, limits)

@@ -35,11 +35,13 @@ def readable(function):
 
 
 @readable
-def load_grid():
+def load_lines():
+    """The line of every value of the configuration; read before Snakemake does, whose errors name no line."""
     files = workflow.overwrite_configfiles or ["config.yaml"]
-    lines = [load_config(os.path.relpath(path))[1] for path in files]
-    return read_grid(config, KINDS, reduce(or_, lines))
+    return reduce(or_, [load_config(os.path.relpath(path))[1] for path in files])
 
+
+LINES = load_lines()
 
 # --configfile replaces config.yaml; --config changes single values of either.
 if not workflow.overwrite_configfiles:
@@ -47,7 +49,7 @@ if not workflow.overwrite_configfiles:
     configfile: "config.yaml"
 
 
-GRID = load_grid()
+GRID = readable(read_grid)(config, KINDS, LINES)
 THRESHOLDS = config.get("thresholds", {})
 
 # Snakemake records a failed job as done, and its outputs are gone (docs/faults.md). A job's parameter `upstream` is a

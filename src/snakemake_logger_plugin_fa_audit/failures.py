@@ -7,9 +7,14 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
+from itertools import dropwhile, islice, takewhile
 from pathlib import Path
 
+from fa_audit.core.errors import AuditError
+from fa_audit.experiments.config_file import load_config
+
 SHOWN = 2  # of the failures, at the end
+READING = re.compile(r"^Config file |\bload_configfile\b", re.MULTILINE)  # in Snakemake's errors over a configuration
 TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} +")
 
 
@@ -28,6 +33,8 @@ class Failures:
 
     def error(self, message: str) -> list[str]:
         """Return an error of Snakemake; one about a job is kept, to stand in for an empty log."""
+        if READING.search(message):
+            return [config_error(sys.argv[1:]) or message]
         if message.startswith(("RuleException", "CalledProcessError")):
             self.interrupted |= "Signals.SIGINT" in message
             self.message = message.splitlines()[-1]
@@ -39,10 +46,12 @@ class Failures:
         """Return the line for a job that failed."""
         if self.interrupted:
             return []
-        log = logs[0] if logs else ""
+        log, name = logs[0] if logs else "", " ".join(job.split())
         cause = last_line(log) or self.message
-        self.jobs.append((" ".join(job.split()), cause, log))
-        return [f"FAILED  {' '.join(job.split())}: {cause}"]
+        rule, _, rest = cause.partition(": ")  # a script begins its error with its rule, which the name has already
+        cause = rest if rest and name.startswith(rule.replace("_", " ")) else cause
+        self.jobs.append((name, cause, log))
+        return [f"FAILED  {name}: {cause}"]
 
     def lines(self, advice: str) -> list[str]:
         """Return the end of a run that did not succeed: what failed and why, and the command to go on.
@@ -59,6 +68,18 @@ class Failures:
             lines.append(f"  and {len(self.jobs) - SHOWN} more")
         command = os.environ.get("FA_AUDIT_COMMAND") or shlex.join(["snakemake", *sys.argv[1:]])
         return [*lines, *advice.splitlines()[1:], f"             {command}"]
+
+
+def config_error(words: Sequence[str]) -> str:
+    """Return what is wrong with a file after ``--configfile``: Snakemake reads it first, and names no line."""
+    named = dropwhile(lambda word: not word.startswith("--configfile"), words)
+    first = [word.partition("=")[2] for word in islice(named, 1)]
+    for path in filter(None, [*first, *takewhile(lambda word: not word.startswith("-"), named)]):
+        try:
+            load_config(path)
+        except AuditError as error:
+            return f"fa-audit: {error}"
+    return ""
 
 
 def last_line(path: str) -> str:

@@ -32,7 +32,7 @@ class Progress:
         self.left: Counter[str] = Counter()
         self.seconds: dict[str, list[float]] = defaultdict(list)
         self.running: dict[int, tuple[str, float]] = {}
-        self.began = 0.0
+        self.began = self.share = 0.0
 
     def plan(self, stats: Mapping[str, int], now: float) -> None:
         """Take note of how many jobs each rule has."""
@@ -57,7 +57,9 @@ class Progress:
         self.left[rule] -= 1
         rest = self.rest(now)
         spent = sum(map(sum, self.seconds.values()))
-        return [f"{spent / (spent + rest or 1):>4.0%}  {self.clock(rest, now):<14}  {name}"]
+        last = self.left.total() <= 1 and not self.running
+        self.share = 1.0 if last else max(self.share, min(0.99, spent / (spent + rest or 1)))
+        return [f"{self.share:>4.0%}  {self.clock(rest, now):<14}  {name}"]
 
     def rest(self, now: float) -> float:
         """Return the seconds of work that the other jobs will take, each as long as others of its rule did.

@@ -87,7 +87,7 @@ def _verdicts(cell: SeedGroup) -> str:
 def _baseline(audit: Audit) -> str:
     check = audit["checks"]["depth"]
     if check["fires"] is None:
-        return f"not evaluated ({check['note']}), and what was not asked is not passed"
+        return f"not evaluated ({check['note']}), and an unevaluated check never counts as a pass"
     return (
         f"{audit['baselines']['own_name']}. An own frozen baseline (blocks at initialisation, embedding trained by the"
         " method's own credit) asks whether training the blocks helped, not whether the network beats a shallow one"
