@@ -8,7 +8,7 @@ import yaml
 from damage import damaged
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from projects import ROOT, copy_sources, snakemake
+from projects import ROOT
 
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.config_file import LineOf, load_config
@@ -86,7 +86,6 @@ def test_every_problem_has_its_file_and_line(tmp_path, monkeypatch):
     assert refused(*load_config("a.json"))[0].startswith("a.json, line 5: settings.a.seeds.1: found -2")
     (tmp_path / "names.yaml").write_text(TEXT.replace("-2", "2").replace("epochs: 0", "baseline: []"))
     assert refused(*load_config("names.yaml"))[0].startswith("names.yaml, line 2: settings.a: unknown key 'baseline'")
-    (tmp_path / "runs.yaml").write_text(TEXT.replace("-2", "2").replace("0", "1").replace("dfa", "dfa+frosen"))
     varied = TEXT.replace("-2", "2").replace("epochs: 0", "vary: {epochs: [1, 2]}").replace("dfa", "dfa+frosen")
     (tmp_path / "runs.yaml").write_text(varied)
     (line,) = refused(*load_config("runs.yaml"))
@@ -133,20 +132,3 @@ def test_any_text_is_loaded_or_refused_in_one_line(tmp_path_factory, text):
         assert isinstance(load_config(path)[0], dict)
     except AuditError as error:
         assert str(error).startswith(str(path)) and str(error).isprintable()
-
-
-# --- the workflow ----------------------------------------------------------------------------------------------------
-
-
-def test_the_workflow_ends_in_the_same_message(tmp_path):
-    project = copy_sources(tmp_path / "project")
-    (project / "wrong.yaml").write_text(TEXT)
-    (project / "twice.yaml").write_text("settings: {}\nsettings: {}\n")
-    for name, words in {
-        "wrong.yaml": "wrong.yaml, line 8: settings.a.epochs: found 0",
-        "twice.yaml": "twice.yaml, line 2, column 1: found 'settings' twice",
-    }.items():
-        done = snakemake(project, "-n", config=name)
-        assert done.returncode == 1 and "Traceback" not in done.stdout and f"fa-audit: {words}" in done.stdout, (
-            done.stdout
-        )

@@ -15,7 +15,7 @@ STAGES = {  # what is edited -> the rule that fails; the failures follow one ano
 }
 SMALL = {
     "settings": {"student_mlp": EVERYTHING["settings"]["student_mlp"]},
-    "figures": {"audit_overview": {"settings": ["student_mlp"], "title": "one"}},
+    "figures": {"audit_overview": EVERYTHING["figures"]["audit_overview"]},
 }
 
 
@@ -23,8 +23,6 @@ SMALL = {
 def project(everything, tmp_path):
     folder = Path(shutil.copytree(everything, tmp_path / "project"))
     write_config(folder, SMALL, "small.yaml")
-    done = snakemake(folder, FIGURE, "--cores", "2", config="small.yaml")
-    assert done.returncode == 0, done.stdout
     return folder
 
 
@@ -35,6 +33,7 @@ def plans(folder):
 
 
 def test_a_job_that_failed_with_older_figures_in_place_is_done_again_whatever_is_asked_for(project):
+    assert "draw_figure" not in plans(project)[0]
     sound = {path: (project / path).read_text() for path in STAGES}
     for path in STAGES:
         (project / path).write_text("raise ValueError('a bug')\n" + sound[path].replace("from __future__", "#"))
@@ -58,9 +57,5 @@ def test_a_damaged_file_is_named_until_it_is_gone_and_its_results_are_made_again
     for path in (checkpoint, checkpoint.with_suffix(".json")):
         path.unlink()
     assert snakemake(project, "audit", config="small.yaml").returncode == 0
-    assert checkpoint.read_bytes() == before and set(plans(project)[1]) <= {
-        "tidy_setting",
-        "tidy",
-        "draw_figure",
-        "manifest",
-    }
+    assert checkpoint.read_bytes() == before
+    assert set(plans(project)[1]) <= {"tidy_setting", "tidy", "draw_figure", "manifest"}

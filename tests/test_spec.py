@@ -115,36 +115,16 @@ CHANGES = {
     "monitor": (("D1", 50.0),),
 }
 
-specs = st.builds(
-    RunSpec,
-    dataset=methods,
-    architecture=methods,
-    architecture_options=st.dictionaries(methods, st.one_of(st.integers(-1, 8192), st.booleans(), st.floats(0, 1))).map(
-        lambda options: tuple(sorted(options.items()))
-    ),
-    method=methods,
-    penalty=penalties,
-    frozen_blocks=st.integers(0, 20),
-    shallow=st.booleans(),
-    random_targets=st.booleans(),
-    epochs=st.integers(1, 1000),
-    batch_size=st.integers(1, 1000),
-    lr=st.floats(0, 1),
-    weight_decay=st.floats(0, 1),
-    seed=st.integers(0, 2**31 - 1),
-)
 
-
-@given(specs)
-def test_a_specification_survives_json(spec):
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_field_survives_json_and_changes_the_digest(name):
+    spec = dataclasses.replace(SPEC, **{name: CHANGES[name]})
     again = RunSpec.from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
-    assert again == spec and again.digest == spec.digest and hash(again) == hash(spec)
+    assert again == spec and hash(again) == hash(spec) and again.digest == spec.digest != SPEC.digest
 
 
 def test_the_digest_is_stable_and_depends_on_every_field():
     assert SPEC.digest == "1033c7bd" and set(CHANGES) == {field.name for field in dataclasses.fields(RunSpec)}
-    digests = {dataclasses.replace(SPEC, **{name: value}).digest for name, value in CHANGES.items()}
-    assert len(digests | {SPEC.digest}) == len(CHANGES) + 1
 
 
 @pytest.mark.parametrize(("field", "value"), [("penalty", 0), ("penalty", -0.0), ("lr", 1), ("weight_decay", 0)])

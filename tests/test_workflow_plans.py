@@ -130,7 +130,10 @@ PLANS = {
     "a changed audit": (
         changed_audit,
         (),
-        {"tidy_setting": ["setting=student_mlp"], "draw_figure": ["figure=trajectories", "figure=verdict_matrix"]},
+        {
+            "tidy_setting": ["setting=student_mlp"],
+            "draw_figure": [f"figure={name}" for name in ("audit_overview", "trajectories", "verdict_matrix")],
+        },
         AFTER_AUDITS - {"build_scorecard", "draw_scorecard"},
     ),
     "an edited copy of the published numbers": (
@@ -200,7 +203,7 @@ def in_setting(**change):
 
 
 REFUSED = {
-    "an unknown key": (in_setting(epoch=3), (), "Did you mean 'epochs'"),
+    "an unknown key": (in_setting(epoch=3), (), "fa-audit: tiny.yaml, line 2: settings.tiny: unknown key 'epoch'"),
     "an unknown method": (in_setting(runs=["dfb"]), (), "unknown method 'dfb'"),
     "a missing baseline": (in_setting(runs=["dfa"], baselines=["bp+frozen"]), (), "missing 'dfa+frozen'"),
     "a wrong penalty": (in_setting(runs=["dfa+penalty-1"]), (), "penalty"),
