@@ -110,7 +110,7 @@ def test_a_value_of_the_command_line_has_no_line_and_the_others_keep_theirs(tmp_
 WHOLE = yaml.safe_load((ROOT / "configs/ci.yaml").read_text())
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(damaged(WHOLE))
 def test_any_value_anywhere_gives_a_grid_or_one_readable_message(config):
     try:

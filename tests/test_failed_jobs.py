@@ -8,7 +8,7 @@ from projects import EVERYTHING, command, plan_of, snakemake, write_config
 
 FIGURE = "results/figures/audit_overview.pdf"
 STAGES = {  # what is edited -> the rule that fails; the failures follow one another
-    "src/fa_audit/methods/ep.py": "train_network",
+    "src/fa_audit/training/run_files.py": "train_network",  # which no later job imports
     "src/fa_audit/audit/verdicts.py": "audit_network",
     "src/fa_audit/results/figures/audit_overview.py": "draw_figure",
 }
