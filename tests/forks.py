@@ -3,8 +3,6 @@
 import importlib
 import json
 import os
-import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -13,7 +11,6 @@ from pathlib import Path
 
 SNAKEMAKE_S = ("api", "cli", "dag", "workflow", "report", "scheduling.job_scheduler", "executors.dryrun")
 MODULES = (*(f"snakemake.{name}" for name in SNAKEMAKE_S), "smart_open", "yte", "jsonschema", "numpy", "safetensors")
-SECONDS, BYTES = 60, 4 * 2**30  # of CPU and of memory: enough for a plan, not for an explosion
 
 
 @dataclass(frozen=True)
@@ -53,9 +50,6 @@ def _call(arguments, environment, output):
 
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
-    signal.alarm(10 * SECONDS)  # one that waits for ever
     os.environ.update(environment)
     os.chdir(os.environ.get("PROJECT", "."))
     sys.argv = ["snakemake", *arguments]

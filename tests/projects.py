@@ -1,6 +1,5 @@
 """A project folder to run Snakemake in, as a user would, and what its dry run plans."""
 
-import hashlib
 import os
 import re
 import shutil
@@ -127,10 +126,3 @@ def planned(folder, *arguments, **options):
     done = snakemake(folder, "-n", *arguments, **options)
     assert done.returncode == 0, done.stdout
     return plan_of(done.stdout)
-
-
-def checkpoints(folder):
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.glob("results/checkpoints/**/*.safetensors"))
-    }

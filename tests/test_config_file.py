@@ -7,8 +7,7 @@ import pytest
 import yaml
 from damage import damaged
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from projects import ROOT, copy_sources, snakemake
+from projects import ROOT
 
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.config_file import LineOf, load_config
@@ -23,8 +22,6 @@ REFUSED = {  # content -> what the message says behind the name of the file
     b"settings: !!python/name:os.system\n": r", line 1, column 11: could not determine a constructor",
     b"settings: 2001-99-99\n": r": ValueError month must be in 1..12",
     b"settings: \xff\n": r": UnicodeDecodeError .* expected YAML or JSON in UTF-8",
-    b"settings: " + b"[" * 3000: r": RecursionError",
-    b"a: &a {b: *a}\n": r": RecursionError",
     b"- settings\n": r": found \['settings'\]; expected a mapping",
     b"": r": found None; expected a mapping",
     None: r": No such file or directory; expected a file",
@@ -86,7 +83,6 @@ def test_every_problem_has_its_file_and_line(tmp_path, monkeypatch):
     assert refused(*load_config("a.json"))[0].startswith("a.json, line 5: settings.a.seeds.1: found -2")
     (tmp_path / "names.yaml").write_text(TEXT.replace("-2", "2").replace("epochs: 0", "baseline: []"))
     assert refused(*load_config("names.yaml"))[0].startswith("names.yaml, line 2: settings.a: unknown key 'baseline'")
-    (tmp_path / "runs.yaml").write_text(TEXT.replace("-2", "2").replace("0", "1").replace("dfa", "dfa+frosen"))
     varied = TEXT.replace("-2", "2").replace("epochs: 0", "vary: {epochs: [1, 2]}").replace("dfa", "dfa+frosen")
     (tmp_path / "runs.yaml").write_text(varied)
     (line,) = refused(*load_config("runs.yaml"))
@@ -114,7 +110,7 @@ def test_a_value_of_the_command_line_has_no_line_and_the_others_keep_theirs(tmp_
 WHOLE = yaml.safe_load((ROOT / "configs/ci.yaml").read_text())
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(damaged(WHOLE))
 def test_any_value_anywhere_gives_a_grid_or_one_readable_message(config):
     try:
@@ -122,31 +118,3 @@ def test_any_value_anywhere_gives_a_grid_or_one_readable_message(config):
     except AuditError as error:
         assert str(error).startswith("config: ") and len(str(error)) < 5000
         assert all(line.isprintable() for line in str(error).splitlines())
-
-
-@settings(max_examples=60)
-@given(st.text(alphabet=" \n\t-:{}[]&*!|>'\"#,?%@`ab1.\u2028\x00", max_size=30))
-def test_any_text_is_loaded_or_refused_in_one_line(tmp_path_factory, text):
-    path = tmp_path_factory.getbasetemp() / "any.yaml"
-    path.write_text(text, encoding="utf-8")
-    try:
-        assert isinstance(load_config(path)[0], dict)
-    except AuditError as error:
-        assert str(error).startswith(str(path)) and str(error).isprintable()
-
-
-# --- the workflow ----------------------------------------------------------------------------------------------------
-
-
-def test_the_workflow_ends_in_the_same_message(tmp_path):
-    project = copy_sources(tmp_path / "project")
-    (project / "wrong.yaml").write_text(TEXT)
-    (project / "twice.yaml").write_text("settings: {}\nsettings: {}\n")
-    for name, words in {
-        "wrong.yaml": "wrong.yaml, line 8: settings.a.epochs: found 0",
-        "twice.yaml": "twice.yaml, line 2, column 1: found 'settings' twice",
-    }.items():
-        done = snakemake(project, "-n", config=name)
-        assert done.returncode == 1 and "Traceback" not in done.stdout and f"fa-audit: {words}" in done.stdout, (
-            done.stdout
-        )

@@ -87,13 +87,18 @@ def waits(job):
     return said(job).startswith("waiting: other jobs hold every GPU (")
 
 
-def test_jobs_of_two_folders_take_different_gpus_and_a_third_waits_until_one_is_done(start):
+def test_jobs_of_two_folders_take_different_gpus_and_a_third_waits_until_one_is_done_or_killed(start):
     first, second = start("a", "b"), start("a", "b")
     assert {device_of(first), device_of(second)} == {"cuda:0", "cuda:1"}
     third = start("a", "b")
     assert waits(third)
     second.communicate()
-    assert device_of(third).startswith("cuda:")
+    freed = device_of(third)
+    assert freed.startswith("cuda:")
+    fourth = start("a", "b")
+    assert waits(fourth)
+    third.send_signal(signal.SIGKILL)
+    assert device_of(fourth) == freed
 
 
 def test_a_gpu_is_the_same_gpu_whatever_else_is_hidden(start):
@@ -101,15 +106,6 @@ def test_a_gpu_is_the_same_gpu_whatever_else_is_hidden(start):
     assert device_of(first) == "cuda:0"
     assert device_of(start("b", "a")) == "cuda:0"  # b, which is first here
     assert waits(start("b"))
-
-
-def test_the_gpu_of_a_killed_job_is_free(start):
-    first = start("a")
-    assert device_of(first) == "cuda:0"
-    second = start("a")
-    assert waits(second)
-    first.send_signal(signal.SIGKILL)
-    assert device_of(second) == "cuda:0"
 
 
 def test_jobs_share_a_gpu_only_where_it_is_asked_for_and_use_the_others_first(start):

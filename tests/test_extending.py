@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 
 import pandas as pd
 import pytest
@@ -18,13 +19,8 @@ COMMAND = next(line for kind, line, _ in BLOCKS if kind == "bash")
 
 
 def test_every_example_is_short():
-    assert sorted(path.partition("/")[0] for path in FILES) == [
-        "mine.yaml",
-        "my_method.py",
-        "report",
-        "report",
-        *4 * ["src"],
-    ]
+    places = Counter(path.partition("/")[0] for path in FILES)
+    assert places == {"mine.yaml": 1, "my_method.py": 1, "report": 2, "src": 4}
     assert all(text.count("\n") < 30 for text in FILES.values())
     assert len(LINES) == 5 and all(text.count("\n") == 1 for _, text in LINES)
 
@@ -62,7 +58,3 @@ def test_the_figure_and_the_table_show_the_run(finished):
     values = pd.read_csv(finished / "results/tables/gradients.csv")
     assert values["max"].tolist() == pytest.approx(runs["grad_norm_last"].tolist())
     assert "| Sign DFA | 1 | " in (finished / "results/tables/gradients.md").read_text()
-
-
-def test_the_readme_leads_to_the_document():
-    assert "(docs/extending.md)" in (ROOT / "README.md").read_text()

@@ -52,13 +52,6 @@ def test_no_text_overlaps_or_is_cut(four, kind):
     assert_readable(figure_of(kind, one, labels=ODD))
 
 
-def test_the_check_for_overlaps_finds_one(four):
-    figure = figure_of("audit_overview", settings_of("audit_overview", FOUR))
-    figure.text(0.5, 0.99, "on the title", ha="center", va="top")
-    with pytest.raises(AssertionError, match="overlap"):
-        assert_readable(figure)
-
-
 @pytest.mark.parametrize("kind", FIGURES)
 def test_the_same_tables_in_any_order_are_the_same_figure(four, kind):
     again = figure_of(kind, backwards(settings_of(kind, FOUR)))

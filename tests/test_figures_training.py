@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from drawing import drawn, legend_of, lines, markers, words
-from made_up_runs import EXPLODED, SEEDS, network, several, tidy_of
+from made_up_runs import EXPLODED, network, several, tidy_of
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import DiagnosticThresholds
@@ -165,18 +165,6 @@ def test_rings_stand_where_the_checks_first_fired_in_each_run_and_seed(two):
         assert not lines(accuracy, trajectories.FIRST)
 
 
-def test_curves_and_rings_are_arrows_where_a_run_leaves_the_scale(two):
-    late = (two.trajectories["run"] == "dfa") & (two.trajectories["epoch"] >= 2)
-    two.trajectories.loc[late, "hidden_norm"], two.trajectories.loc[late, "grad_norm"] = np.inf, 0.0
-    hidden, gradient, accuracy = panels_of(drawn(trajectories, two))[0]
-    assert [arrow.tolist() for arrow in lines(hidden, "infinite")] == [[[2, 0.96]]] * 3
-    assert [ring.tolist() for found in lines(hidden, trajectories.FIRST) for ring in found] == [[2, 0.96]] * 3
-    assert [ring.tolist() for found in lines(gradient, trajectories.FIRST) for ring in found] == [[3, 0.04]] * 3
-    assert not lines(accuracy, "infinite") + lines(accuracy, "zero")
-    two.runs[["first_scale_flag", "first_reference_flag"]] = NAN
-    assert trajectories.FIRST not in legend_of(drawn(trajectories, two))
-
-
 # ---- depths
 
 
@@ -294,11 +282,3 @@ def test_bars_are_means_over_seeds_under_the_line_of_the_own_frozen_baseline(swe
         np.testing.assert_allclose(line[:, 1], means.loc["dfa" + suffix, "own_frozen_acc"])
     points = np.concatenate(lines(accuracy, "dfa"))[:, 1]
     assert points.tolist() == of(sweep.runs, "dfa", "accuracy") + of(sweep.runs, "dfa+penalty1e-3", "accuracy")
-
-
-def test_many_penalties_take_two_rows_and_the_lowest_panels_have_the_epochs():
-    penalties = ["", *(f"+penalty{k}e-{i}" for i in (1, 2, 3) for k in (1, 5))]
-    figure = drawn(penalty_rescue, tidy_of(several({f"dfa{p}": {} for p in penalties}, seeds=SEEDS[:1])))
-    over_time = [ax for ax in figure.axes[:-3] if ax.get_visible()]
-    assert [ax.get_xlabel() for ax in over_time] == ["", "", *["epoch"] * 5]
-    assert [ax.xaxis.get_tick_params()["labelbottom"] for ax in over_time] == [False] * 2 + [True] * 5

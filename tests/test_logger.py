@@ -3,13 +3,14 @@
 import io
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
-from projects import copy_sources, write_config
+from projects import write_config
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 from snakemake_interface_logger_plugins.tests import MockOutputSettings
@@ -177,8 +178,8 @@ class Broken(DFA):
 """
 
 
-def test_a_failure_and_ctrl_c_through_snakemake_end_without_a_traceback(tmp_path):
-    folder = copy_sources(tmp_path / "project")
+def test_a_failure_and_ctrl_c_through_snakemake_end_without_a_traceback(everything, tmp_path):
+    folder = shutil.copytree(everything, tmp_path / "project")
     (folder / "mine.py").write_text(BROKEN)
     tiny = {"dataset": "digits", "architecture": {"name": "resmlp", "width": 16, "depth": 2}, "seeds": [1]}
     tiny |= {"runs": ["dfa", "mine:Broken"], "epochs": 5000}

@@ -104,23 +104,25 @@ def test_a_pickle_is_no_weights_file(tmp_path):
     ("change", "words"),
     [
         ({"model": "nowhere:small"}, "model 'nowhere:small': ModuleNotFoundError No module named 'nowhere'"),
+        ({"model": "broken_model:small"}, "model 'broken_model:small': SyntaxError"),
         ({"model": "test_models:smal"}, "has no attribute 'smal'"),
         ({"arguments": {"clases": 3}}, "test_models:small with arguments {'clases': 3} failed: TypeError"),
         ({"model": "test_models:no_model", "arguments": {}}, "returned str; expected a torch.nn.Module"),
     ],
 )
-def test_what_makes_no_model(change, words):
+def test_what_makes_no_model(tmp_path, monkeypatch, change, words):
+    (tmp_path / "broken_model.py").write_text("def small(:\n")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(AuditError) as failure:
         build_model(entry(**change))
     assert words in str(failure.value)
 
 
-@pytest.mark.parametrize("source", ["def small(:\n", "1 / 0\n", "import nothing_of_this_name\n"])
-def test_a_module_that_cannot_be_loaded_is_named(tmp_path, monkeypatch, source):
-    (tmp_path / "broken_model.py").write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(AuditError, match="broken_model:small"):
-        build_model(entry(model="broken_model:small"))
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_a_model_compiled_by_torch_jit_is_refused():
+    compiled = torch.jit.trace(small(3).eval(), torch.rand(1, 3, 8, 8))
+    with pytest.raises(AuditError, match=r"compiled by torch\.jit; expected the Python module"):
+        describe(compiled, Description(("0", "2"), "spatial mean"), torch.rand(2, 3, 8, 8))
 
 
 # --- inputs and the audit ------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 import yaml
-from projects import ROOT, copy_sources, snakemake, write_config
+from forks import snakemake_calls
+from projects import ROOT, command, copy_sources, write_config
 
 SLURM = ROOT / "profiles/slurm/config.yaml"
 
@@ -62,18 +63,18 @@ NETWORK = {"dataset": "cifar10", "architecture": {"name": "small_resnet"}, "seed
 NO_GPU = ("train_network:gpu=0", "audit_network:gpu=0")
 
 
-@pytest.mark.parametrize(
-    ("asked", "training", "audit"),
-    [
-        ((), (230, 3986), (15, 4986)),  # nothing was measured on a GPU, but main memory on a CPU
-        ((*NO_GPU, "train_network:gres=gpu:1", "audit_network:gres=gpu:1"), (230, 3986), (15, 4986)),
-        (NO_GPU, (5251, 3986), (36, 4986)),
-    ],
-)
-def test_minutes_and_memory_are_those_of_the_device_that_a_cluster_s_job_gets(tmp_path, asked, training, audit):
+ASKED = [  # options, then minutes and memory of a training and of an audit
+    ((), (230, 3986), (15, 4986)),  # nothing was measured on a GPU, but main memory on a CPU
+    ((*NO_GPU, "train_network:gres=gpu:1", "audit_network:gres=gpu:1"), (230, 3986), (15, 4986)),
+    (NO_GPU, (5251, 3986), (36, 4986)),
+]
+
+
+def test_minutes_and_memory_are_those_of_the_device_that_a_cluster_s_job_gets(tmp_path):
     write_config(copy_sources(tmp_path), {"settings": {"big": NETWORK}})
-    cluster = ("--workflow-profile", "none", "--jobs", "4", *(("--set-resources", *asked) if asked else ()))
-    said = snakemake(tmp_path, "-n", "audit", *cluster).stdout
-    for rule, (minutes, memory) in {"train_network": training, "audit_network": audit}.items():
-        (resources,) = set(re.findall(rf"rule {rule}:\n(?: +.*\n)*? +resources: (.*)", said))
-        assert f"mem_mb={memory}," in resources and re.search(rf"runtime={minutes}\b", resources), resources
+    cluster = ("-n", "audit", "--workflow-profile", "none", "--jobs", "4")
+    calls = [command(*cluster, *(("--set-resources", *asked) if asked else ()))[3:] for asked, _, _ in ASKED]
+    for outcome, (_, *expected) in zip(snakemake_calls(tmp_path, [(call, {}) for call in calls]), ASKED, strict=True):
+        for rule, (minutes, memory) in zip(("train_network", "audit_network"), expected):
+            (resources,) = set(re.findall(rf"rule {rule}:\n(?: +.*\n)*? +resources: (.*)", outcome.said))
+            assert f"mem_mb={memory}," in resources and re.search(rf"runtime={minutes}\b", resources), resources

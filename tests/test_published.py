@@ -2,8 +2,6 @@
 
 import copy
 import json
-import subprocess
-import sys
 
 import pytest
 import yaml
@@ -75,15 +73,9 @@ def changed(position, **values):
     ("raw", "words"),
     [
         (changed(0, tolerence=0.02), "entries.0: unknown key 'tolerence'; .* Did you mean 'tolerance'"),
-        (
-            changed(0, tolerance="absent"),
-            "entries.0: missing tolerance; expected .*, and for a value with value",
-        ),
+        (changed(0, tolerance="absent"), "entries.0: missing tolerance; expected .*, and for a value with value"),
         (changed(0, tolerance=0), "entries.0.tolerance: found 0; expected a number > 0"),
-        (changed(0, value="0.6"), "entries.0.value: found '0.6'; expected a number"),
         (changed(0, value=float("nan")), "entries.0.value: found nan; expected a number"),
-        (changed(0, deviation=-0.1), "entries.0.deviation: found -0.1; expected a number >= 0, or null"),
-        (changed(0, n=0), "entries.0.n: found 0; expected an integer >= 1"),
         (changed(0, seeds=[1, 1]), "entries.0.seeds: found .*; expected a non-empty list of different integers"),
         (changed(0, kind="ratio"), "entries.0.kind: found 'ratio'; expected value, magnitude, verdict or order"),
         (changed(0, source="absent"), "entries.0: missing source; expected a mapping with at least quantity"),
@@ -113,12 +105,6 @@ def changed(position, **values):
 )
 def test_a_wrong_file_is_answered_with_one_line(raw, words):
     with pytest.raises(AuditError, match=rf"\Areference/published\.yaml: [^\n]*{words}[^\n]*\Z"):
-        read_published(raw)
-
-
-def test_many_problems_are_listed_up_to_five():
-    raw = {**FILE, "entries": [VALUE | {"n": 0} for _ in range(7)]}
-    with pytest.raises(AuditError, match=r"(entries\.\d\.n: found 0;[^\n]*\n\s*){5}\.\.\. and 2 more\Z"):
         read_published(raw)
 
 
@@ -167,8 +153,3 @@ def test_a_quantity_that_an_audit_lacks_is_none(audited):
     assert quantity_of(found | {"first_flags": {}}, "first_scale_flag") is None
     assert quantity_of(found | {"baseline_runs": {}}, "own_frozen_accuracy") is None
     assert quantity_of(found, "grad_norm", 7) is None and quantity_of(found, "grad_norm", 3) is not None
-
-
-def test_planning_with_published_numbers_imports_neither_torch_nor_pandas():
-    code = "import sys, fa_audit.experiments.published; sys.exit(bool({'torch', 'pandas', 'scipy'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,8 +9,6 @@ import pandas as pd
 import pytest
 import yaml
 from drawing import assert_readable, words
-from hypothesis import given
-from hypothesis import strategies as st
 from projects import ROOT
 
 from fa_audit.cli import main
@@ -70,19 +68,6 @@ def test_a_value_within_outside_and_with_one_seed():
 )  # fmt: skip
 def test_the_border_of_a_value_is_within(value, own, verdict):
     assert judged(entry("value", value, deviation=None, tolerance=0.02), own).verdict == verdict
-
-
-@given(
-    value=st.floats(-1, 1), own=st.lists(st.floats(-1, 1), min_size=1, max_size=5),
-    deviation=st.none() | st.floats(0, 1), tolerance=st.floats(1e-3, 1), n=st.integers(1, 20),
-)  # fmt: skip
-def test_a_value_is_reproduced_exactly_within_its_margin(value, own, deviation, tolerance, n):
-    published = entry("value", value, deviation=deviation, tolerance=tolerance, n=n)
-    spread = np.std(own, ddof=1) if len(own) > 1 else 0
-    allowed = max(tolerance, 3 * math.sqrt((deviation or 0) ** 2 / n + spread**2 / len(own)))
-    found = judged(published, *own)
-    if not math.isclose(abs(np.mean(own) - value), allowed, rel_tol=1e-6):
-        assert (found.verdict == HIT) == (abs(np.mean(own) - value) < allowed) == (abs(found.distance) < 1)
 
 
 @pytest.mark.parametrize(

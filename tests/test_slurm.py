@@ -41,24 +41,6 @@ case $2 in */) cp -a "$2." "$3" ;; *) cp -a "$2" "$3" ;; esac
 """
 
 
-class Submissions:
-    """What the controller knows of all submissions, for the end of the tests' output."""
-
-    FIELDS = ("JobId", "Comment", "TresPerJob", "TresPerNode", "StartTime", "EndTime", "JobState")
-
-    def __init__(self, jobs, log):
-        self.jobs, self.log = jobs, log
-
-    def pytest_terminal_summary(self, terminalreporter):
-        terminalreporter.section(f"submissions, as scontrol shows them; the controller's log: {self.log}")
-        for job in self.jobs:
-            terminalreporter.write_line(" ".join(f"{name}={_shown(job[name])}" for name in self.FIELDS if name in job))
-
-
-def _shown(value):
-    return time.strftime("%H:%M:%S", time.localtime(value)) if isinstance(value, float) else value
-
-
 @pytest.fixture(scope="module")
 def cluster(request):
     if absent := missing():
@@ -69,7 +51,6 @@ def cluster(request):
         yield running
         kept = request.config.cache.mkdir("slurm") / "slurmctld.log"
         shutil.copyfile(running.folder / kept.name, kept)
-        request.config.pluginmanager.register(Submissions(running.jobs(), kept))
 
 
 def project(folder, config=GRID):
@@ -281,12 +262,3 @@ def test_a_requeued_training_goes_on_by_itself_to_the_same_bits(cluster, undistu
     assert job["Restarts"] == "1" and job["JobState"] == "COMPLETED"
     assert "going on after epoch" in (folder / "results/logs/train_network/tiny/dfa/seed1.log").read_text()
     assert (folder / TARGET).read_bytes() == undisturbed
-
-
-def test_the_profile_plans(cluster, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "-n", *PROFILE, "--configfile", "tiny.yaml"],
-        cwd=project(tmp_path / "project"), text=True, capture_output=True,
-    )  # fmt: skip
-    assert done.returncode == 0 and re.search(r"train_network +4\n", done.stdout), done.stdout + done.stderr
-    assert len(re.findall(r" rule train_network:\n(?: {8}.*\n)* {8}resources: .*\bgpu=1\b", done.stdout)) == 4

@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fa_audit.core.errors import AuditError
@@ -21,25 +21,6 @@ runs = st.one_of(deep_runs, st.builds(Run, shallow=st.just(True), **flags))
 def test_a_run_is_read_back_from_its_name(run):
     assert parse_run(str(run)) == run
     assert str(parse_run(str(run))) == str(run)
-
-
-fragments = st.sampled_from(
-    ["dfa", "+", "penalty", "frozen", "shallow", "random_targets", "1e-2", "-", " ", "nan", "٣"]
-)
-
-
-@given(st.one_of(st.text(), st.lists(st.one_of(fragments, st.text(max_size=3))).map("".join)))
-@example("dfa+penalty1_0")
-@example("dfa+frozen1\n")
-@example("dfa+penalty" + "9" * 5000)
-@example("dfa+frozen" + "9" * 5000)
-@example("")
-def test_any_text_is_read_or_refused(text):
-    try:
-        run = parse_run(text)
-    except AuditError:
-        return
-    assert parse_run(str(run)) == run
 
 
 @pytest.mark.parametrize(
@@ -115,36 +96,16 @@ CHANGES = {
     "monitor": (("D1", 50.0),),
 }
 
-specs = st.builds(
-    RunSpec,
-    dataset=methods,
-    architecture=methods,
-    architecture_options=st.dictionaries(methods, st.one_of(st.integers(-1, 8192), st.booleans(), st.floats(0, 1))).map(
-        lambda options: tuple(sorted(options.items()))
-    ),
-    method=methods,
-    penalty=penalties,
-    frozen_blocks=st.integers(0, 20),
-    shallow=st.booleans(),
-    random_targets=st.booleans(),
-    epochs=st.integers(1, 1000),
-    batch_size=st.integers(1, 1000),
-    lr=st.floats(0, 1),
-    weight_decay=st.floats(0, 1),
-    seed=st.integers(0, 2**31 - 1),
-)
 
-
-@given(specs)
-def test_a_specification_survives_json(spec):
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_field_survives_json_and_changes_the_digest(name):
+    spec = dataclasses.replace(SPEC, **{name: CHANGES[name]})
     again = RunSpec.from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
-    assert again == spec and again.digest == spec.digest and hash(again) == hash(spec)
+    assert again == spec and hash(again) == hash(spec) and again.digest == spec.digest != SPEC.digest
 
 
 def test_the_digest_is_stable_and_depends_on_every_field():
     assert SPEC.digest == "1033c7bd" and set(CHANGES) == {field.name for field in dataclasses.fields(RunSpec)}
-    digests = {dataclasses.replace(SPEC, **{name: value}).digest for name, value in CHANGES.items()}
-    assert len(digests | {SPEC.digest}) == len(CHANGES) + 1
 
 
 @pytest.mark.parametrize(("field", "value"), [("penalty", 0), ("penalty", -0.0), ("lr", 1), ("weight_decay", 0)])

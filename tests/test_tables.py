@@ -6,10 +6,9 @@ import math
 import pandas as pd
 import pytest
 from made_up_runs import SEEDS, backwards, cells, run, statistics, tidy_of
-from projects import ROOT
 
 from fa_audit.core.registry import load
-from fa_audit.results.tables import TABLES, TABLES_OF_ONE
+from fa_audit.results.tables import TABLES
 from fa_audit.results.tables.formats import to_csv, to_latex
 from fa_audit.results.tables.rows import STATISTICS, summary_of
 
@@ -33,12 +32,6 @@ def column(rows, *headings):
 
 def main_audit(*runs):
     return {row["run"]: row for row in rows_of("main_audit", *runs)}
-
-
-def test_every_kind_has_a_caption_for_the_report():
-    assert set(TABLES) >= TABLES_OF_ONE
-    for kind in TABLES:
-        assert (ROOT / f"report/captions/{kind}.rst").read_text().endswith(".\n")
 
 
 # ---- numbers by hand
@@ -190,17 +183,14 @@ def test_networks_that_settings_share_count_once_and_times_that_are_not_known_ar
 
 
 def test_statistics_by_hand():
-    # Student's t for 95 %, two-sided: 12.706 with 1 degree of freedom, 4.303 with 2 (any printed table).
+    # Student's t for 95 %, two-sided: 4.303 with 2 degrees of freedom (any printed table).
     half = 4.303 * 0.02 / math.sqrt(3)
     assert summary_of(pd.Series([0.55, 0.57, 0.59])) == pytest.approx(
         {"n": 3, "mean": 0.57, "deviation": 0.02, "interval_low": 0.57 - half, "interval_high": 0.57 + half,
          "median": 0.57, "max": 0.59}, abs=1e-5)  # fmt: skip
     two = summary_of(pd.Series([1.0, None, 3.0], dtype=object))
-    assert two["interval_high"] == pytest.approx(2 + 12.706 * math.sqrt(2) / math.sqrt(2), abs=1e-3)
     assert (two["n"], two["deviation"]) == (2, pytest.approx(math.sqrt(2)))
     assert summary_of(pd.Series([NAN])) == {"n": 0} | dict.fromkeys(STATISTICS)
-    one = summary_of(pd.Series([2.0]))
-    assert (one["mean"], one["deviation"], one["interval_low"]) == (2.0, None, None)
     infinite = summary_of(pd.Series([1.0, 2.0, math.inf]))
     assert (infinite["mean"], infinite["median"], infinite["max"]) == (math.inf, 2.0, math.inf)
     assert (infinite["deviation"], infinite["interval_high"]) == (None, None)

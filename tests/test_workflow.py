@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from projects import EVERYTHING, ROOT, checkpoints, command, copy_sources, plan_of, snakemake, write_config
+from projects import EVERYTHING, ROOT, command, copy_sources, snakemake, write_config
 
 from fa_audit.core.code import code_files
 from fa_audit.core.files import exclusive, sha256_of
@@ -101,7 +101,7 @@ def test_a_model_from_outside_is_audited_from_its_description(everything):
 # ---- interruptions, and whoever else is in the folder
 
 
-LONG = {"settings": {"tiny": EVERYTHING["settings"]["resmlp"] | {"epochs": 150, "runs": ["dfa"]}}}
+LONG = {"settings": {"tiny": EVERYTHING["settings"]["resmlp"] | {"epochs": 60, "runs": ["dfa"]}}}
 for unused in ("sweep", "ladder", "description"):
     del LONG["settings"]["tiny"][unused]
 TARGET = "results/checkpoints/tiny/dfa/seed1.safetensors"
@@ -125,7 +125,7 @@ def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_numb
     )  # fmt: skip
     log = trainings / "results/logs/train_network/tiny/dfa/seed1.log"
     deadline = time.monotonic() + 240
-    while not (log.exists() and "epoch 5/150" in log.read_text()):
+    while not (log.exists() and "epoch 5/60" in log.read_text()):
         assert time.monotonic() < deadline and process.poll() is None, "the training did not start"
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
@@ -133,7 +133,7 @@ def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_numb
     assert not (trainings / TARGET).exists() and list(trainings.glob("results/resume/tiny/dfa/seed1.safetensors"))
     done = snakemake(trainings, TARGET, "--cores", "1")
     assert done.returncode == 0 and "going on after epoch" in log.read_text(), done.stdout
-    assert checkpoints(trainings)[TARGET] == checkpoints(other)[TARGET]
+    assert (trainings / TARGET).read_bytes() == (other / TARGET).read_bytes()
     assert not list(trainings.glob("results/resume/**/*.safetensors"))
 
 
@@ -185,15 +185,6 @@ def test_the_picture_in_the_readme_is_the_pipeline(tmp_path):
 
 
 # ---- rules and scripts
-
-
-def test_planning_the_paper_imports_no_torch(tmp_path):
-    folder = copy_sources(tmp_path / "project")
-    (tmp_path / "poison").mkdir()
-    (tmp_path / "poison/torch.py").write_text("raise ImportError('torch was imported while planning')\n")
-    done = snakemake(folder, "-n", config=None, PYTHONPATH=f"{tmp_path}/poison:{os.environ.get('PYTHONPATH', '')}")
-    assert done.returncode == 0, done.stdout[-2000:]
-    assert len(plan_of(done.stdout)["train_network"]) > 500
 
 
 def test_snakemake_s_linter_and_formatter_have_nothing_to_say(tmp_path):

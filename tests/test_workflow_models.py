@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 import yaml
@@ -29,11 +30,11 @@ def test_a_transformer_is_audited_without_a_frozen_accuracy(tmp_path):
     assert audit["headline_acc"] == 0.1 and audit["provenance"]["packages"]["torchvision"]
 
 
-def test_wrong_descriptions_end_in_one_clear_message_each(tmp_path):
-    folder = copy_sources(tmp_path / "project")
+def test_wrong_descriptions_end_in_one_clear_message_each(everything, tmp_path):
+    folder = shutil.copytree(everything, tmp_path / "project")
     wrong = {"name": MODEL | {"blocks": ["layer1.0", "layer5.0"]}, "vector": MODEL | {"reads": "cls token"}}
     write_config(folder, {"models": wrong})
-    done = snakemake(folder, "--cores", "1")
+    done = snakemake(folder, "--cores", "2", "--keep-going")
     assert done.returncode != 0 and "Traceback" not in done.stdout
     for message in (
         "audit_model: models.name: ResNet: blocks: unknown module 'layer5.0'; known: avgpool, bn1",
@@ -43,13 +44,24 @@ def test_wrong_descriptions_end_in_one_clear_message_each(tmp_path):
     assert not list((folder / "results/models").glob("name.*"))
 
 
-def test_the_documented_configuration_is_planned_without_torch(tmp_path):
+def documented():
+    """The configuration of models in README.md."""
     blocks = (ROOT / "README.md").read_text().split("```yaml\n")[1:]
     config = next(c for c in (yaml.safe_load(block.partition("```")[0]) for block in blocks) if "models" in c)
     assert {body["model"] for body in config["models"].values()} >= {MODEL["model"], VIT["model"]}
+    return config
+
+
+@pytest.mark.parametrize(
+    ("config", "rule", "count"),
+    [(None, "train_network", 500), (documented(), "audit_model", 2)],
+    ids=["the paper", "models"],
+)
+def test_planning_imports_no_torch(tmp_path, config, rule, count):
     folder = copy_sources(tmp_path / "project")
-    write_config(folder, config)
+    if config:
+        write_config(folder, config, "config.yaml")
     (tmp_path / "poison").mkdir()
     (tmp_path / "poison/torch.py").write_text("raise ImportError('torch was imported while planning')\n")
-    jobs = planned(folder, PYTHONPATH=f"{tmp_path}/poison:{os.environ.get('PYTHONPATH', '')}")
-    assert len(jobs["audit_model"]) == len(config["models"]) and "tidy" not in jobs
+    jobs = planned(folder, config=None, PYTHONPATH=f"{tmp_path}/poison:{os.environ.get('PYTHONPATH', '')}")
+    assert len(jobs[rule]) >= count and (rule == "train_network") == ("tidy" in jobs)

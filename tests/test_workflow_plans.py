@@ -69,7 +69,6 @@ def runs(setting, *names, seed=1):
 
 DRAWN = {"draw_figure", "build_table", "build_scorecard", "draw_scorecard", "manifest"}
 AFTER_AUDITS = {"tidy_setting", "tidy", *DRAWN}
-ALL = {"train_network": 30, "audit_network": 15}
 # What is done to a finished project, the targets asked for, jobs that are planned by rule (a number, or wildcards), and
 # the other rules that may be planned; every rule may where it says None.
 PLANS = {
@@ -131,7 +130,10 @@ PLANS = {
     "a changed audit": (
         changed_audit,
         (),
-        {"tidy_setting": ["setting=student_mlp"], "draw_figure": ["figure=trajectories", "figure=verdict_matrix"]},
+        {
+            "tidy_setting": ["setting=student_mlp"],
+            "draw_figure": [f"figure={name}" for name in ("audit_overview", "trajectories", "verdict_matrix")],
+        },
         AFTER_AUDITS - {"build_scorecard", "draw_scorecard"},
     ),
     "an edited copy of the published numbers": (
@@ -207,11 +209,7 @@ def in_setting(**change):
 
 
 REFUSED = {
-    "an unknown key": (in_setting(epoch=3), (), "Did you mean 'epochs'"),
-    "an unknown method": (in_setting(runs=["dfb"]), (), "unknown method 'dfb'"),
-    "a missing baseline": (in_setting(runs=["dfa"], baselines=["bp+frozen"]), (), "missing 'dfa+frozen'"),
-    "a wrong penalty": (in_setting(runs=["dfa+penalty-1"]), (), "penalty"),
-    "an absent method": (in_setting(runs=["nowhere:Mine"]), (), "no file of the module 'nowhere'"),
+    "an unknown key": (in_setting(epoch=3), (), "fa-audit: tiny.yaml, line 2: settings.tiny: unknown key 'epoch'"),
     "an unknown run": (
         lambda folder: None,
         ("results/audits/student_mlp/epp/seed1.json",),
