@@ -78,13 +78,13 @@ def message(model, blocks, reads="all features", shape=(3, 8, 8), count=5):
 RESNET_ORDER = ["layer2.0", "layer1.1"]
 RESNET = {
     "a name that nothing has": (["layer1.0", "layer5.0"], "spatial mean",
-        ["ResNet: blocks: unknown module 'layer5.0'; known: avgpool, bn1, conv1, fc, layer1", "'layer4.0'?"]),
+        ["ResNet: blocks: 'layer5.0' is no module; the model has: conv1, bn1, relu, maxpool, layer1", "'layer4.0'?"]),
     "a name inside that nothing has": (["layer1.0.conv9"], "spatial mean",
-        ["unknown module 'layer1.0.conv9'", "Did you mean 'layer1.0.conv"]),
-    "a pattern that nothing fits": ("block*.*", "spatial mean", ["unknown module 'block*.*'; known: avgpool"]),
-    "a star for two names": ("*.conv1", "spatial mean", ["unknown module '*.conv1'"]),
+        ["'layer1.0' has: conv1, bn1, relu, conv2, bn2", "Did you mean 'layer1.0.conv"]),
+    "a pattern that nothing fits": ("block*.*", "spatial mean", ["'block*.*' is no module; the model has: conv1"]),
+    "a star for two names": ("*.conv1", "spatial mean", ["'*.conv1' is no module"]),
     "no name": ([], "spatial mean", ["found no name"]),
-    "an empty name": ("", "spatial mean", ["unknown module ''"]),
+    "an empty name": ("", "spatial mean", ["'' is no module"]),
     "nested": (["layer1", "layer1.0"], "spatial mean", ["block 'layer1.0' is inside block 'layer1'; keep one"]),
     "twice": (["layer1.0", "layer1.0"], "spatial mean", ["'layer1.0' and 'layer1.0' are the same module"]),
     "another order": (RESNET_ORDER, "spatial mean",

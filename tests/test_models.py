@@ -11,7 +11,8 @@ from fa_audit import DiagnosticThresholds
 from fa_audit.audit.model_audit import audit_model, build_model, fitted, inputs
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.config import model_entry
-from fa_audit.networks.trace import accuracy_of
+from fa_audit.networks.description import describe
+from fa_audit.networks.trace import Description, accuracy_of
 
 ENTRY = {
     "model": "test_models:small",
@@ -164,5 +165,5 @@ def test_accuracy_is_measured_in_evaluation_mode(dataset):
 
 def test_a_wrong_description_is_told_with_its_place_before_the_test_set_is_run(dataset, monkeypatch):
     monkeypatch.setattr("fa_audit.audit.model_audit.accuracy_of", None)
-    with pytest.raises(AuditError, match=r"^models.mine: Sequential: blocks: unknown module '7'; known: 0, 1, 2"):
+    with pytest.raises(AuditError, match=r"^models.mine: Sequential: blocks: '7' is no module; the model has: 0, 1, 2"):
         audited(dataset, blocks=["0", "7"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
@@ -80,8 +81,15 @@ def diagnose(
 
 
 def _fraction(name: str, value: Any) -> float | None:
-    """Return an accuracy as a plain float, or None; one outside 0..1 is an error."""
-    number = None if value is None else float(value)
+    """Return an accuracy as a plain float, or None.
+
+    Raises:
+        AuditError: it is no number in 0..1.
+    """
+    try:
+        number = None if value is None else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
     if number is not None and not 0 <= number <= 1:
         raise AuditError(f"{name}: found {value!r}; expected a fraction between 0 and 1 (divide percentages by 100).")
     return number

@@ -9,6 +9,7 @@ Shapes: B batch, d features, T tokens, C classes.
 
 from __future__ import annotations
 
+import difflib
 import re
 from itertools import pairwise
 
@@ -280,9 +281,25 @@ def _matches(model: nn.Module, entry: str) -> list[str]:
     for name, module in names.items():
         if pattern.fullmatch(name):
             found.setdefault(module, name)  # a module with several names is one block
-    if not found:
-        raise unknown("module", entry, names, where=f"{type(model).__name__}: blocks")
-    return list(found.values())
+    if found:
+        return list(found.values())
+    place, children = _deepest(model, entry)
+    near = difflib.get_close_matches(entry, names, n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    raise AuditError(
+        f"{type(model).__name__}: blocks: '{entry}' is no module; {place} has: {', '.join(children) or 'none'}.{hint}"
+    )
+
+
+def _deepest(model: nn.Module, entry: str) -> tuple[str, list[str]]:
+    """Return the innermost module that a prefix of a dotted name reaches, and its children's names."""
+    module, path = model, []
+    for part in entry.split("."):
+        if part not in (children := dict(module.named_children())):
+            break
+        module = children[part]
+        path.append(part)
+    return f"'{'.'.join(path)}'" if path else "the model", [name for name, _ in module.named_children()]
 
 
 def _shown(value: object) -> str:
