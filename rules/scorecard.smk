@@ -74,6 +74,6 @@ rule draw_scorecard:
         mem_mb=1000,
         runtime=15,
     params:
-        upstream=[code_digest(*stage("build_scorecard")), *scorecard_upstream()],
+        upstream=[code_digest(*stage("build_scorecard")), LINEAGE.audits(published_keys())],
     script:
         "../workflow_scripts/draw_scorecard.py"

@@ -56,13 +56,6 @@ def changed_audit(folder):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"headline_acc": 0.5}))
 
 
-def failed_scorecard(folder):
-    """As a failed job leaves it: the published numbers were edited, and the scorecard is gone."""
-    appended("reference/published.yaml")(folder)
-    for path in folder.glob("results/scorecard.*"):
-        path.unlink()
-
-
 def runs(setting, *names, seed=1):
     return sorted(f"setting={setting}, run={name}, seed={seed}" for name in names)
 
@@ -141,12 +134,6 @@ PLANS = {
         (),
         {"build_scorecard": [""]},
         {"draw_scorecard", "manifest"},
-    ),
-    "a scorecard of edited numbers that failed": (
-        failed_scorecard,
-        ("results/figures/scorecard.pdf",),
-        {"build_scorecard": [""], "draw_scorecard": [""]},
-        set(),
     ),
     "other labels of one model": (
         configured("models", "resnet18", "blocks", value="layer1.*"),

@@ -1,6 +1,5 @@
 # Figures, tables, the scorecard and external models: what a configuration says of them, and what they are made from.
 
-from fa_audit.core.files import sha256_of
 from fa_audit.experiments import paths
 from fa_audit.experiments.config import model_entry
 from fa_audit.experiments.published import FILE, read_published
@@ -106,7 +105,7 @@ def artefacts_digest():
     ]
     parts = [[e, code_digest(*drawing_stage(s, e)), upstream(s, e)] for s, e in entries]
     scripts = [code_digest(*stage(name)) for name in ("build_scorecard", "draw_scorecard")]
-    return digest_of([parts, scripts, *scorecard_upstream()])
+    return digest_of([parts, scripts, LINEAGE.audits(published_keys())])
 
 
 # ---- the scorecard
@@ -124,11 +123,6 @@ PUBLISHED = load_published()
 def published_keys():
     """The audits of this configuration that published numbers are compared with."""
     return PUBLISHED.cells_in(GRID)
-
-
-def scorecard_upstream():
-    """Digests of what decides the scorecard, but for its code: the audits and the published numbers."""
-    return [LINEAGE.audits(published_keys()), sha256_of(Path(workflow.basedir) / FILE)]
 
 
 # ---- external models
