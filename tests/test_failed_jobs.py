@@ -28,14 +28,13 @@ def test_a_job_that_failed_with_older_figures_in_place_is_done_again_whatever_is
     project = Path(shutil.copytree(everything, tmp_path / "project"))
     write_config(project, SMALL, "small.yaml")
     assert "draw_figure" not in plans(project)[0]
-    sound = {path: (project / path).read_text() for path in STAGES}
-    for path in STAGES:
-        (project / path).write_text("raise ValueError('a bug')\n" + sound[path].replace("from __future__", "#"))
     for path, rule in STAGES.items():
+        sound = (project / path).read_text()
+        (project / path).write_text("raise ValueError('a bug')\n" + sound.replace("from __future__", "#"))
         failed = snakemake(project, FIGURE, "--cores", "2", config="small.yaml")
         assert failed.returncode == 1 and f"rule {rule}" in failed.stdout, failed.stdout
         assert all(rule in jobs and jobs["draw_figure"] for jobs in plans(project)), rule
-        (project / path).write_text(sound[path] + "# corrected\n")
+        (project / path).write_text(sound + "# corrected\n")
     done = snakemake(project, FIGURE, "--cores", "2", config="small.yaml")
     assert done.returncode == 0, done.stdout
     assert "Nothing to be done" in snakemake(project, FIGURE, config="small.yaml").stdout
