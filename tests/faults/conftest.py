@@ -17,12 +17,6 @@ def pytest_configure():
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", IN_MEMORY)
 
 
-@pytest.fixture
-def recovered():
-    """Accept the outcome that a test states, SAME_BITS or CLEAR_ERROR."""
-    return lambda outcome: None
-
-
 @pytest.fixture(scope="session")
 def sources(request, tmp_path_factory):
     """A copy of the project whose code every test of this suite runs."""
