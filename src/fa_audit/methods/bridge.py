@@ -27,7 +27,7 @@ class BridgeNet(nn.Module):
     def __init__(self, width: int, classes: int, out: int, hidden: int, generator: torch.Generator) -> None:
         super().__init__()
         sizes = [width + 1 + classes, hidden, hidden, hidden]
-        with seeded(int(torch.randint(2**62, (), generator=generator, device="cpu"))):
+        with seeded(int(torch.randint(2**62, (), generator=generator))):
             layers = [layer for pair in pairwise(sizes) for layer in (nn.Linear(*pair), nn.GELU())]
             self.layers = nn.Sequential(*layers, nn.Linear(hidden, out))
 
