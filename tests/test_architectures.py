@@ -183,9 +183,6 @@ def test_one_step_of_relaxation_moves_the_last_state_against_its_gradient(name):
     assert not any(a.any() for a in (credits.embedding, *credits.blocks[:-1]))
 
 
-# --- images, depths, initialisation ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("shape", "sides"),
     [((3, 32, 32), [(16, 16), (8, 8), (4, 4), (2, 2), (2, 2)]), ((1, 8, 8), [(4, 4), (2, 2), (2, 2)]),

@@ -101,9 +101,6 @@ def test_training_is_adamw_with_a_cosine_schedule(make_spec, dataset):
     assert [row["train_loss"] for row in trained.history if row["layer"] == 0] == pytest.approx(losses, rel=1e-5)
 
 
-# --- options -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_freezing_does_not_change_what_the_others_learn(make_spec, batch, method):
     """Credits pass frozen blocks as if they were trained; only their own gradients are missing."""
@@ -123,9 +120,6 @@ def test_random_targets_leave_nothing_to_learn(make_spec, dataset, method="bp"):
     assert true.history[-1]["train_loss"] < 0.5 * chance and true.accuracy > 0.9
     assert random.history[-1]["train_loss"] > 0.9 * chance
     assert not torch.equal(true.learner.network.embed[1].weight, random.learner.network.embed[1].weight)
-
-
-# --- pieces --------------------------------------------------------------------------------------------------------
 
 
 def test_history_holds_norms_growth_and_the_cosine_at_the_block_input(make_spec, dataset):

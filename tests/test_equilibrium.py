@@ -135,21 +135,6 @@ def test_the_error_of_the_update_vanishes_with_beta(
     assert errors[0] / errors[1] == pytest.approx(10**order, rel=0.1) and errors[1] < largest
 
 
-@pytest.mark.parametrize(("beta", "terminal_norm"), [(-0.5, True), (3.0, False)])
-def test_the_head_learns_the_true_loss_at_any_beta(make_learner, batch, beta, terminal_norm):
-    x, labels = batch
-    learner = make_learner(EP(beta=beta, steps=3, alpha=0.2), terminal_norm=terminal_norm)
-    head = list(learner.network.head.parameters())
-    loss = losses(learner.network, free_states(learner.network, x)[-1], labels).mean()
-    truth = torch.autograd.grad(loss, head)
-    returned = learn(learner, x, labels, torch.Generator())
-    assert returned.item() == pytest.approx(loss.item(), rel=1e-12)
-    torch.testing.assert_close([p.grad for p in head], list(truth), rtol=1e-10, atol=1e-14)
-
-
-# --- the energy ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("residual", [True, False])
 def test_the_energy_is_half_the_sum_of_squared_errors(make_learner, batch, residual):
     network, randomness = make_learner(EP(), residual).network, torch.Generator().manual_seed(8)
@@ -159,9 +144,6 @@ def test_the_energy_is_half_the_sum_of_squared_errors(make_learner, batch, resid
     moved = [h + torch.randn(h.shape, generator=randomness, dtype=h.dtype) for h in free]
     by_hand = sum((0.5 * e**2).sum().item() for e in errors_of(network, free, moved))
     assert energy(network, free[0], tuple(moved)).item() == pytest.approx(by_hand, rel=1e-12)
-
-
-# --- a few steps by hand ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("symmetric", [False, True])

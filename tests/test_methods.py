@@ -161,9 +161,6 @@ def test_frozen_blocks_keep_forward_and_feedback_weights(make_spec):
         assert torch.equal(w, old_w) == torch.equal(b, old_b) == (not name.startswith("2.")), name
 
 
-# --- direct random target projection ---------------------------------------------------------------------------------
-
-
 def test_drtp_projects_the_label_through_each_block_s_matrix(make_spec, batch):
     learner = double_learner(make_spec("drtp"))
     b, credits = [learner.state.get_buffer(f"B{layer}") for layer in range(3)], credits_of(learner, *batch)
