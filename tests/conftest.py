@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import settings
+from networks import batch_of
 from projects import finished_project
 
 from fa_audit.data.dataset import Dataset
@@ -65,6 +66,12 @@ def dataset() -> Dataset:
         padding=1,
         flip=True,
     )
+
+
+@pytest.fixture
+def batch() -> tuple[torch.Tensor, torch.Tensor]:
+    """Five images ``(5, 1, 4, 4)`` in float64, and labels of three classes."""
+    return batch_of((1, 4, 4))
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from fa_audit.networks import ARCHITECTURE_OPTIONS
 from fa_audit.training.learner import build
 
 SHAPE, CLASSES = (3, 6, 10), 3  # sides, width and batch differ: a mean over the wrong one shows
-SHAPES = [(1, 8, 8), (3, 8, 8), (2, 5, 7), (3, 32, 32)]
+SHAPES = [(1, 3, 2), (3, 8, 8), (2, 5, 7), (3, 32, 32)]
 
 
 def spec_of(architecture, method="bp", *, width=8, depth=2, **fields):
@@ -63,6 +63,22 @@ def snapshot(model):
     }
     tensors = {name: value.tolist() for name, value in model.state_dict().items()}
     return tensors, parameters, modules, torch.get_rng_state().tolist()
+
+
+MY_METHOD = """
+from dataclasses import dataclass, replace
+from fa_audit.methods.dfa import DFA
+
+
+@dataclass(frozen=True)
+class Mine(DFA):
+    scale: float = 2.0
+
+    def credits(self, network, trace, labels, state):
+        found = super().credits(network, trace, labels, state)
+        blocks = tuple(self.scale * a for a in found.blocks)
+        return replace(found, blocks=blocks, embedding=self.scale * found.embedding)
+"""  # in a file beside the user
 
 
 # --- vectors ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """Every architecture against its formula written out by hand, in float64: gradients, credits, local learning."""
 
-import math
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,7 +11,6 @@ from networks import (
     SHAPE,
     SHAPES,
     assert_same,
-    attention,
     batch_of,
     block_by_hand,
     by_hand,
@@ -25,14 +23,12 @@ from networks import (
     spec_of,
     vector,
 )
-from torch import nn
 
 from fa_audit.methods import METHODS
 from fa_audit.methods.ep import EP
-from fa_audit.methods.transport import block_weights, transported_credits
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.networks.bn_cnn import halved
-from fa_audit.networks.trace import keeping_statistics, reference, trace
+from fa_audit.networks.trace import reference, trace
 from fa_audit.training.checkpoint import learner_tensors
 from fa_audit.training.learner import build, learn
 from fa_audit.training.loop import block_credits, train
@@ -75,19 +71,6 @@ def test_states_logits_and_all_gradients_are_those_of_the_formula_in_both_modes(
     for layer, (h, g) in enumerate(zip(states, expected)):
         assert_same(truth.states[layer], vector(h), layer)
         assert_same(truth.gradients[layer], gradient_vector(g), layer)
-
-
-@pytest.mark.parametrize("width", [2, 6, 16])
-def test_attention_has_four_heads_whatever_the_width(width):
-    network, (x, _) = rough_network("vit_mini", width=width), batch_of()
-    layers, h = network.blocks[0].attention, network.embed(x)
-    assert_same(layers(h), attention(layers, h))
-    if width % 4 == 0:
-        theirs = nn.MultiheadAttention(width, 4, batch_first=True, dtype=torch.float64)
-        parts = (layers.query_key_value.weight, layers.query_key_value.bias, layers.out.weight, layers.out.bias)
-        names = ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias")
-        theirs.load_state_dict(dict(zip(names, parts)))
-        assert_same(layers(h), theirs(h, h, h, need_weights=False)[0])
 
 
 @every_architecture
@@ -174,19 +157,6 @@ def test_every_method_moves_every_parameter_with_blocks_and_without(dataset, nam
 # --- credits ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("name", NOT_VECTORS)
-def test_transport_through_the_true_weights_is_backpropagation_at_every_boundary(name, training):
-    network, (x, labels) = rough_network(name, training=training, depth=3), batch_of()
-    logits, states = by_hand(name, network, x, training)
-    truth = torch.autograd.grad(F.cross_entropy(logits, labels), states)
-    with keeping_statistics(network):
-        run = trace(network, x, local=True)
-        credits = transported_credits(network, run, labels, {w: w.detach() for _, w in block_weights(network)})
-    for layer, (a, g) in enumerate(zip((credits.embedding, *credits.blocks), truth, strict=True)):
-        assert_same(a, gradient_vector(g), layer)
-
-
 @pytest.mark.parametrize("method", ["frsf", "kolen_pollack"])
 @pytest.mark.parametrize(("name", "gain"), [*((name, 1) for name in NOT_VECTORS), ("bn_cnn", 3)])
 def test_methods_that_transport_find_the_partner_of_every_weight(name, method, gain):
@@ -213,58 +183,6 @@ def test_one_step_of_relaxation_moves_the_last_state_against_its_gradient(name):
     assert not any(a.any() for a in (credits.embedding, *credits.blocks[:-1]))
 
 
-# --- images, depths, initialisation ----------------------------------------------------------------------------------
-
-
-def images_of(dataset, shape, train_count=33):
-    """The data set with as many training images of another shape, zeros around or cropped."""
-    rows, columns = (side - 8 for side in shape[1:])
-    return replace(
-        dataset,
-        train_images=F.pad(dataset.train_images[:train_count], (0, columns, 0, rows)).repeat(1, shape[0], 1, 1),
-        test_images=F.pad(dataset.test_images, (0, columns, 0, rows)).repeat(1, shape[0], 1, 1),
-        train_labels=dataset.train_labels[:train_count],
-        mean=dataset.mean * shape[0],
-        std=dataset.std * shape[0],
-    )
-
-
-@pytest.mark.parametrize("shape", [(2, 5, 7), (3, 9, 12), (1, 3, 2)])
-@every_architecture
-def test_networks_follow_the_image_and_a_last_batch_of_one_sample(dataset, name, shape):
-    data = images_of(dataset, shape)  # 33 samples: 16, 16, 1
-    for method in ("dfa", "usf"):
-        trained = train(spec_of(name, method), data)
-        assert data.image_shape == shape and trained.learner.network(torch.zeros(2, *shape)).shape == (2, CLASSES)
-        assert all(tensor.isfinite().all() for tensor in learner_tensors(trained.learner).values())
-
-
-def test_a_transformer_without_blocks_does_not_see_the_image():
-    network, (x, _) = rough_network("vit_mini", shallow=True), batch_of()
-    assert torch.equal(network(x), network(-2 * x))
-    assert not torch.equal(network.embed(x), network.embed(-2 * x))
-
-
-@every_architecture
-def test_a_network_without_blocks_follows_the_formula(name):
-    network, (x, labels) = rough_network(name, shallow=True), batch_of()
-    logits, states = by_hand(name, network, x, training=False)
-    assert_same(network(x), logits)
-    (g,) = torch.autograd.grad(F.cross_entropy(logits, labels), states)
-    assert_same(reference(network, x, labels).gradients[0], gradient_vector(g))
-
-
-@pytest.mark.parametrize(("shape", "whole"), [((2, 5, 7), (8, 8)), ((1, 4, 9), (4, 12)), ((3, 8, 8), (8, 8))])
-def test_the_transformer_sees_zeros_right_of_and_below_an_image(shape, whole):
-    network, (x, _) = rough_network("vit_mini", shape), batch_of(shape)
-    padded = torch.zeros(len(x), shape[0], *whole, dtype=torch.float64)
-    padded[:, :, : shape[1], : shape[2]] = x
-    other = rough_network("vit_mini", (shape[0], *whole))
-    other.load_state_dict(network.state_dict())
-    assert torch.equal(network(x), other(padded))
-    assert network.embed(x).shape[1] == 1 + whole[0] * whole[1] // 16
-
-
 @pytest.mark.parametrize(
     ("shape", "sides"),
     [((3, 32, 32), [(16, 16), (8, 8), (4, 4), (2, 2), (2, 2)]), ((1, 8, 8), [(4, 4), (2, 2), (2, 2)]),
@@ -275,35 +193,6 @@ def test_pooling_stops_before_a_side_falls_below_two_pixels(shape, sides):
     *maps, last = network.eval()(torch.zeros(2, *shape), return_hidden=True)[1]
     assert [tuple(h.shape[2:]) for h in maps] == sides and last.shape == (2, 8)
     assert halved(sides[-1]) == sides[-1] or len(sides) < 3
-
-
-PARAMETERS = {
-    "resmlp": lambda c, n, d, depth: n * d + d + depth * (2 * d + 2 * (d * d + d)) + 2 * d,
-    "student_mlp": lambda c, n, d, depth: n * d + d + depth * (2 * d + 2 * (d * d + d)),
-    "vit_mini": lambda c, n, d, depth: (
-        (16 * c * d + d) + d + (1 + n // c // 16) * d + depth * (4 * d + 4 * (d * d + d) + (8 * d * d + 5 * d)) + 2 * d
-    ),
-    "small_resnet": lambda c, n, d, depth: 9 * c * d + 2 * d + depth * 2 * (9 * d * d + 2 * d),
-    "bn_cnn": lambda c, n, d, depth: (
-        9 * c * d + 2 * d + (depth - 1) * (9 * d * d + 2 * d) + (n // c // 4**depth) * d * d + d
-    ),
-}
-
-
-@pytest.mark.parametrize(("width", "depth"), [(16, 1), (16, 3), (32, 2)])
-@every_architecture
-def test_the_number_of_parameters_follows_a_formula(name, width, depth):
-    network = build(spec_of(name, width=width, depth=depth), (3, 32, 32), 10).network
-    expected = PARAMETERS[name](3, 3072, width, depth) + 10 * width + 10
-    assert sum(p.numel() for p in network.parameters()) == expected
-
-
-def test_positions_and_cls_token_are_drawn_from_a_narrow_gaussian():
-    embed = build(spec_of("vit_mini", width=128), (3, 32, 32), 10).network.embed
-    for drawn, tolerance in ((embed.position.detach(), 0.03), (embed.cls.detach(), 0.2)):
-        assert drawn.std().item() == pytest.approx(0.02, rel=tolerance) and abs(drawn.mean()) < 0.005
-    beyond = (embed.position.abs() > 2 * 0.02).double().mean().item()
-    assert beyond == pytest.approx(1 - math.erf(2**0.5), rel=0.15)  # the bounds are -2 and 2, not two deviations
 
 
 @pytest.mark.parametrize("method", ["bp", "dfa"])

@@ -115,21 +115,6 @@ def test_the_text_has_a_table_of_credits_only_where_there_are_credits(make_spec,
     assert [foreign.to_dict()[name] for name in ("credit", "deep", "feature_drift")] == [[], {}, {}]
 
 
-def row(epoch, layer, growth, grad_norm):
-    return {"epoch": epoch, "layer": layer, "growth": growth, "grad_norm": grad_norm}
-
-
-def test_first_flags_are_the_first_epochs_at_which_the_checks_fire():
-    history = [
-        *(row(1, 0, 49.0, 1e-9), row(1, 1, None, 1e-3)),  # a small gradient below the last state does not count
-        *(row(2, 0, 51.0, 1e-9), row(2, 1, None, 1e-6)),
-        *(row(3, 0, 10.0, 1e-9), row(3, 1, None, 0.9e-7)),
-        *(row(4, 0, 99.0, 1e-9), row(4, 1, None, 1e-9)),
-    ]
-    assert first_flags(history, DiagnosticThresholds()) == {"first_scale_flag": 2, "first_reference_flag": 3}
-    assert first_flags(history[:2], DiagnosticThresholds()) == {"first_scale_flag": None, "first_reference_flag": None}
-
-
 def test_a_trajectory_survives_its_csv(data, tmp_path):
     run = train(spec("dfa", epochs=2), data)
     (tmp_path / "t.csv").write_text(trajectory_csv(run.history))

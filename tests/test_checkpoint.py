@@ -1,12 +1,10 @@
 """Checkpoints keep every bit, refuse everything else, and interrupted trainings end with the same bytes."""
 
 import dataclasses
-import errno
 import json
 import math
-import random
+import re
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fa_audit.core.errors import AuditError
+from fa_audit.methods.bp import BP
 from fa_audit.methods.credit_bridge import CreditBridge
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.ep import EP
@@ -84,7 +83,7 @@ def test_equal_learners_give_equal_bytes(make_spec, tmp_path):
 def test_damage_is_noticed(learner, tmp_path):
     save_checkpoint(learner, tmp_path / "whole")
     content, path = (tmp_path / "whole").read_bytes(), tmp_path / "part"
-    for length in [0, 1, 7, 8, 9, 100, len(content) // 2, len(content) - 1]:
+    for length in (0, 100, len(content) - 1):
         path.write_bytes(content[:length])
         with pytest.raises(AuditError, match="truncated"):
             load_checkpoint(path)
@@ -97,12 +96,10 @@ def test_other_files_are_refused(learner, tmp_path):
     save_checkpoint(learner, tmp_path / "whole")
     tensors, about = read_tensor_file(tmp_path / "whole", FORMAT)
     torch.save(learner.network.state_dict(), tmp_path / "pickle")
-    (tmp_path / "json").write_text(json.dumps({"format": FORMAT}))
-    (tmp_path / "noise").write_bytes(random.Random(0).randbytes(5000))
     save_file({"weight": torch.zeros(3)}, tmp_path / "safetensors")
     save_file(tensors, tmp_path / "no digest", {"fa_audit": json.dumps(about)})
     save_file(tensors, tmp_path / "no object", {"fa_audit": "[]"})
-    for name in ("pickle", "json", "noise", "safetensors", "no digest", "no object", "."):
+    for name in ("pickle", "safetensors", "no digest", "no object", "."):
         with pytest.raises(AuditError, match="truncated, foreign or executable"):
             load_checkpoint(tmp_path / name)
     with pytest.raises(AuditError, match="no such file"):
@@ -123,16 +120,12 @@ def with_options(about, **options):
 DISTORTIONS = {
     "wrong width": lambda about: with_options(about, width=9),
     "wrong depth": lambda about: with_options(about, depth=2),
-    "huge": lambda about: with_options(about, width=10**30),
+    "width without end": lambda about: with_options(about, width=10**30),
     "wrong classes": lambda about: about | {"classes": 4},
     "unknown architecture": lambda about: change_spec(about, architecture="magic"),
     "unknown option": lambda about: with_options(about, colour="red"),
     "no specification": lambda about: {name: about[name] for name in about if name != "spec"},
-    "specification is a list": lambda about: about | {"spec": []},
-    "options are null": lambda about: change_spec(about, architecture_options=None),
     "image is null": lambda about: about | {"image_shape": None},
-    "no method": lambda about: {name: about[name] for name in about if name != "method"},
-    "constants are a list": lambda about: about | {"method": about["method"] | {"constants": [1]}},
     "unknown constant": lambda about: about | {"method": about["method"] | {"constants": {"colour": 1}}},
 }
 
@@ -142,6 +135,25 @@ def test_a_specification_that_does_not_fit_its_tensors_is_refused(learner, tmp_p
     save_checkpoint(learner, tmp_path / "c")
     rewrite(tmp_path / "c", DISTORTIONS[distortion])
     with pytest.raises(AuditError, match=r"^\S*/c: .*; train the run again or name another file\.$"):
+        load_checkpoint(tmp_path / "c")
+
+
+TOO_LARGE = {
+    "network.head.linear.weight: found (3, 8), expected (1099511627776, 8)": lambda about: about | {"classes": 2**40},
+    "network.embed.1.weight: found (8, 16), expected (8, 3298534883328)": lambda about: (
+        about | {"image_shape": [3, 2**20, 2**20]}
+    ),
+    "constants of 'state_bridge': found hidden > 8192": lambda about: (
+        about | {"method": about["method"] | {"constants": {"hidden": 2**30}}}
+    ),
+}
+
+
+@pytest.mark.parametrize("found", TOO_LARGE)
+def test_a_network_that_does_not_fit_into_memory_is_not_built(make_spec, tmp_path, found):
+    save_checkpoint(build(make_spec("state_bridge"), SHAPE, CLASSES, StateBridge(hidden=5)), tmp_path / "c")
+    rewrite(tmp_path / "c", TOO_LARGE[found])
+    with pytest.raises(AuditError, match=re.escape(found)):
         load_checkpoint(tmp_path / "c")
 
 
@@ -159,21 +171,6 @@ def test_tensors_that_do_not_fit_are_refused(learner, tmp_path, change):
     rewrite(tmp_path / "c", change_tensors=change)
     with pytest.raises(AuditError, match="the tensors do not fit their specification"):
         load_checkpoint(tmp_path / "c")
-
-
-def test_a_failed_save_leaves_the_old_file(learner, tmp_path, monkeypatch):
-    path = tmp_path / "c"
-    save_checkpoint(learner, path)
-    before = path.read_bytes()
-
-    def half(part, content):
-        part.write_text("half")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", half)
-    with pytest.raises(AuditError, match=r"c: not written \(No space left on device; .* free on its disk\)"):
-        save_checkpoint(learner, path)
-    assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["c"]
 
 
 # --- methods in checkpoints ------------------------------------------------------------------------------------------
@@ -246,9 +243,9 @@ class Interrupting(Resume):
             raise Interrupted
 
 
-def interrupt(spec, dataset, path, *, after, fingerprint="same"):
+def interrupt(spec, dataset, path, *, after, fingerprint="same", method=None):
     with pytest.raises(Interrupted):
-        train(spec, dataset, resume=Interrupting(path, fingerprint, after=after))
+        train(spec, dataset, resume=Interrupting(path, fingerprint, after=after), method=method)
 
 
 def assert_same_run(one, other, folder):
@@ -258,19 +255,34 @@ def assert_same_run(one, other, folder):
     assert (folder / "one").read_bytes() == (folder / "other").read_bytes()
 
 
+@dataclasses.dataclass(frozen=True)
+class Diverging(DFA):
+    """DFA whose credits are NaN after half of the epochs."""
+
+    def begin_epoch(self, state, progress):
+        state.late = progress >= 0.5
+
+    def credits(self, network, trace, labels, state):
+        found = super().credits(network, trace, labels, state)
+        blocks = [a * math.nan for a in found.blocks] if getattr(state, "late", False) else found.blocks
+        return dataclasses.replace(found, blocks=tuple(blocks))
+
+
 @pytest.mark.parametrize(
     ("method", "options"),
-    [("bp", {}), ("fa", {"random_targets": True}), ("dfa", {"penalty": 0.01, "frozen_blocks": 1})],
+    [(BP(), {}), (FA(), {"random_targets": True}), (DFA(), {"penalty": 0.01, "frozen_blocks": 1}), (Diverging(), {})],
 )
 def test_interrupted_after_any_epochs_and_resumed_is_uninterrupted(make_spec, dataset, tmp_path, method, options):
-    spec, path = make_spec(method, epochs=4, **options), tmp_path / "resume"
-    whole = train(spec, dataset)
+    spec, path = make_spec("dfa", epochs=4, **options), tmp_path / "resume"
+    whole = train(spec, dataset, method=method)
+    assert math.isfinite(whole.history[-1]["train_loss"]) == (type(method) is not Diverging)
     for epochs in ([1], [4], [1, 2, 3]):
         for epoch in epochs:
-            interrupt(spec, dataset, path, after=epoch)
+            interrupt(spec, dataset, path, after=epoch, method=method)
         with safe_open(path, framework="pt") as stream:
             assert json.loads(stream.get_tensor("progress").numpy().tobytes())["epoch"] == epoch
-        assert_same_run(train(spec, dataset, resume=Resume(path, "same")), whole, tmp_path)
+        again = train(spec, dataset, resume=Resume(path, "same"), method=method)
+        assert_same_run(again, whole, tmp_path)
         path.unlink()
 
 
@@ -299,26 +311,3 @@ def test_an_unusable_resume_file_starts_over(make_spec, dataset, tmp_path, damag
     elif damage == "a checkpoint":
         save_checkpoint(whole.learner, path)
     assert_same_run(train(spec, dataset, resume=Resume(path, "same")), whole, tmp_path)
-
-
-@dataclasses.dataclass(frozen=True)
-class Diverging(DFA):
-    """DFA whose credits are NaN after some time."""
-
-    def begin_epoch(self, state, progress):
-        state.late = progress >= 0.5
-
-    def credits(self, network, trace, labels, state):
-        found = super().credits(network, trace, labels, state)
-        blocks = [a * math.nan for a in found.blocks] if getattr(state, "late", False) else found.blocks
-        return dataclasses.replace(found, blocks=tuple(blocks))
-
-
-def test_a_divergence_is_recorded_and_resumed_to_the_same_bits(make_spec, dataset, tmp_path):
-    spec, path = make_spec("dfa", epochs=4), tmp_path / "resume"
-    diverged = train(spec, dataset, method=Diverging())
-    losses = [row["train_loss"] for row in diverged.history if row["layer"] == 0]
-    assert math.isfinite(losses[1]) and not math.isfinite(losses[3])
-    with pytest.raises(Interrupted):
-        train(spec, dataset, method=Diverging(), resume=Interrupting(path, "same", after=3))
-    assert_same_run(train(spec, dataset, method=Diverging(), resume=Resume(path, "same")), diverged, tmp_path)

@@ -98,7 +98,6 @@ CONV = {"embed": lambda: nn.Conv2d(2, WIDTH, 3, padding=1)}
 KINDS = {
     "out_ln": kind_of(Dense, (6,), lambda m, x: m.embed(x), lambda m, h: m.out_head(m.out_ln(h)),
                       out_ln=LN, out_head=HEAD, **EMBED),
-    "norm": kind_of(Dense, (6,), lambda m, x: m.embed(x), lambda m, h: m.head(m.norm(h)), norm=LN, head=HEAD, **EMBED),
     "no norm": kind_of(Dense, (6,), lambda m, x: m.embed(x), lambda m, h: m.out_head(h), out_head=HEAD, **EMBED),
     "norm of the start": kind_of(Dense, (6,), lambda m, x: 3 * m.norm(m.embed(x)), lambda m, h: m.head(h),
                                  norm=LN, head=HEAD, **EMBED),
@@ -107,8 +106,6 @@ KINDS = {
     "cls": kind_of(Attention, (2, 4, 4), cls_and_patches, lambda m, h: m.head(m.norm(h)[:, 0]), **PATCH),
     "token mean": kind_of(Attention, (2, 4, 4), lambda m, x: patches(m, x) + m.pos[:, 1:],
                           lambda m, h: m.head(m.norm(h).mean(dim=1)), "tokens", **PATCH),
-    "norm of token mean": kind_of(Attention, (2, 4, 4), lambda m, x: patches(m, x) + m.pos[:, 1:],
-                                  lambda m, h: m.head(m.norm(h.mean(dim=1))), "tokens", **PATCH),
     "maps": kind_of(Conv, (2, 3, 4), lambda m, x: m.embed(x), lambda m, h: m.head(spatial(h)), head=HEAD, **CONV),
     "flattened maps": kind_of(Conv, (2, 3, 4), lambda m, x: m.embed(x), lambda m, h: m.head(h.flatten(1)),
                               head=lambda: nn.Linear(12 * WIDTH, CLASSES), **CONV),
@@ -170,18 +167,6 @@ def test_the_audit_sees_the_models_own_gradients_and_leaves_it_alone(name, own_s
         assert diagnose(model, batches, headline_acc=None).bp_grad_norms == report.bp_grad_norms
 
 
-def test_the_gradient_of_a_spatial_mean_is_the_sum_over_positions():
-    """Moving the mean by delta moves the loss by <sum of gradients, delta>: a finite difference says so."""
-    model, (x, labels) = external("maps").double().eval(), samples("maps")[0]
-    top = model(x.double(), return_hidden=True)[1][-1]
-    direction = torch.randn(BATCH, WIDTH, 1, 1, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    (g,) = torch.autograd.grad(F.cross_entropy(model.head(spatial(top)), labels), top)
-    up, down = (F.cross_entropy(model.head(spatial(top + s * direction)), labels).item() for s in (1e-5, -1e-5))
-    assert (up - down) / 2e-5 == pytest.approx((g * direction).sum().item(), rel=1e-6)
-    report = diagnose(model, [(x.double(), labels)], None)
-    assert report.bp_grad_norms[-1] == pytest.approx(g.sum(dim=(2, 3)).norm(dim=1).median().item(), rel=1e-10)
-
-
 class Widening(nn.Module):
     """Blocks that follow each other without a skip and change the width; the first works in place."""
 
@@ -236,7 +221,6 @@ VIOLATIONS = {
         "found 3 hidden states for 3 blocks; expected 4",
     ),
     "logits alone": (forward(lambda y, h, r: y), "must return (logits, [h_0..h_L])"),
-    "no states": (forward(lambda y, h, r: (y, None)), "must return (logits, [h_0..h_L])"),
     "other states": (forward(lambda y, h, r: (y, [*h[:2], 0.5 * h[2], h[3]])), "reproduces the model's logits"),
     "a temperature": (forward(lambda y, h, r: (2 * y, h) if r else 2 * y), "reproduces the model's logits"),
     "no head": (without("out_head"), "no head found"),
@@ -259,19 +243,18 @@ def test_violations_of_the_contract_are_named(case):
 # --- NaN and infinities --------------------------------------------------------------------------------------------
 
 
-ENDS = {"no norm": ("embed", "out_head"), "cls": ("patch_embed", "head"), "flattened maps": ("embed", "head")}
+STARTS = {"no norm": "embed", "cls": "patch_embed", "flattened maps": "embed"}
 
 
 @pytest.mark.parametrize("value", [NAN, INF])
-@pytest.mark.parametrize("where", ["start", "last block", "end", "first batch", "third batch"])
-@pytest.mark.parametrize("name", ENDS)
+@pytest.mark.parametrize("where", ["start", "last block", "third batch"])
+@pytest.mark.parametrize("name", STARTS)
 def test_what_is_not_finite_fails_and_does_not_crash(name, where, value):
     model, batches = external(name), samples(name, 3)
-    if "batch" in where:
-        batches[0 if "first" in where else 2][0][4].fill_(value)
+    if where == "third batch":
+        batches[2][0][4].fill_(value)
     else:
-        start, end = ENDS[name]
-        part = {"start": start, "last block": f"blocks.{DEPTH - 1}", "end": end}[where]
+        part = STARTS[name] if where == "start" else f"blocks.{DEPTH - 1}"
         for parameter in model.get_submodule(part).parameters():
             parameter.data.view(-1)[0] = value
     report = diagnose(model, batches, 0.9, 0.1)
@@ -296,12 +279,9 @@ X, Y = torch.randn(4, 6), torch.zeros(4, dtype=torch.int64)
 NO_BATCHES = {
     "float labels": (X, torch.rand(4)),
     "label too large": (X, torch.tensor([0, 1, 2, 3])),
-    "negative label": (X, torch.tensor([0, 1, 2, -1])),
     "column": (X, Y[:, None]),
     "count": (X, Y[:3]),
-    "triple": (X, Y, 1),
     "tensor": X,
-    "None": None,
     "empty": (X[:0], Y[:0]),
 }
 

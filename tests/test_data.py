@@ -11,7 +11,7 @@ import pytest
 import torch
 import torchvision.transforms.functional as tvf
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torchvision.datasets import CIFAR10
 from torchvision.transforms import Compose, Normalize, ToTensor
 
@@ -153,9 +153,9 @@ def flipped(content):
 
 DAMAGED_FILES = {
     "empty": (lambda content: b"", "not a data set written by fa-audit"),
-    "cut in its header": (lambda content: content[:100], "not a data set written by fa-audit"),
     "cut by a byte": (lambda content: content[:-1], "not a data set written by fa-audit"),
     "a pickle": (lambda content: pickle.dumps({}), "not a data set written by fa-audit"),
+    "of another program": (lambda content: save({"a": torch.zeros(1)}), "not a data set written by fa-audit"),
     "a bit": (flipped, "train_images altered .*. Delete it and make it alone"),
     "another mean": (lambda content: content.replace(b"[0.4]", b"[0.5]"), "description altered"),
 }
@@ -171,17 +171,6 @@ def test_damaged_files_are_refused(dataset, tmp_path, damage):
     for name, words in (("missing", "no such file; make it alone"), (".", "not a data set")):
         with pytest.raises(AuditError, match=words):
             load_dataset(tmp_path / name)
-
-
-@pytest.mark.parametrize(
-    "described",
-    [None, "{", "[]", '{"classes": 3}', '{"mean": [0], "std": [1], "sha256": {}}'],
-)
-def test_safetensors_without_our_description_are_refused(dataset, tmp_path, described):
-    metadata = None if described is None else {"fa_audit_dataset": described}
-    save_file({name: getattr(dataset, name) for name in ARRAYS}, tmp_path / "foreign", metadata)
-    with pytest.raises(AuditError, match="foreign: not a data set written by fa-audit"):
-        load_dataset(tmp_path / "foreign")
 
 
 # --- CIFAR, with a folder in the published layout ------------------------------------------------------------------

@@ -13,7 +13,7 @@ from fa_audit import FAProtocol, diagnose
 from fa_audit.core.errors import AuditError
 from fa_audit.core.registry import load
 from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
-from fa_audit.networks.description import DescribedNetwork, describe
+from fa_audit.networks.description import describe
 from fa_audit.networks.trace import Description, reference, untouched
 
 CLASSES, BATCH, SIDE = 4, 5, 32
@@ -208,7 +208,7 @@ def test_a_description_of_our_own_networks_gives_what_they_say_themselves(name):
     torch.testing.assert_close(vars(found), vars(reference(network, x, labels)), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("factor", [1.0, 1e4, 1e9])
+@pytest.mark.parametrize("factor", [1.0, 1e9])
 def test_a_skip_outside_is_seen_however_far_the_states_explode(factor):
     """Beside what the inner blocks return their input vanishes in float32; beside what the last returns it does not."""
     model, (x, labels) = built(lambda: OuterSkip(False)), samples()
@@ -219,16 +219,6 @@ def test_a_skip_outside_is_seen_however_far_the_states_explode(factor):
     assert found == pytest.approx([h.norm(dim=1).median().item() for h in states], rel=1e-6)
 
 
-def test_a_block_beside_whose_output_its_input_vanishes_is_taken_to_have_no_skip_outside():
-    model = built(lambda: nn.Sequential(nn.Flatten(), nn.Linear(48, 6), Times(1e9), Times(1e9), nn.Linear(6, CLASSES)))
-    x, labels = samples(side=4)
-    blocks = ("2", "3", "4")
-    found = diagnose(model, [(x, labels)], None, description=Description(blocks, "all features")).residual_norms
-    start = model[1](x.flatten(1))
-    states = [start, 1e9 * start, 1e18 * start, model[4](1e18 * start)]
-    assert found == pytest.approx([h.norm(dim=1).median().item() for h in states], rel=1e-5)
-
-
 class Times(nn.Module):
     def __init__(self, factor):
         super().__init__()
@@ -236,12 +226,6 @@ class Times(nn.Module):
 
     def forward(self, h):
         return self.factor * h
-
-
-def test_large_inputs_run_in_small_chunks_and_small_ones_together():
-    model, described = OuterSkip(False), Description("parts.*", "all features")
-    for side, chunk in ((32, 341), (224, 6), (700, 1)):
-        assert describe(model, described, torch.rand(2, 3, side, side)).chunk == chunk
 
 
 # --- nothing is left behind ----------------------------------------------------------------------------------------
@@ -281,13 +265,6 @@ def test_nothing_stays_attached_even_after_a_failure(broken):
     kept.remove()
 
 
-def test_inputs_stay_as_they_are_under_a_model_that_works_in_place():
-    model, (x, labels) = built(lambda: nn.Sequential(nn.ReLU(inplace=True), plain_cnn())), samples()
-    before = x.clone()
-    diagnose(model, [(x, labels)], None, description=Description(("0", "1.0"), "spatial mean"))
-    assert torch.equal(x, before) and not x.requires_grad and x.grad_fn is None
-
-
 # --- the doors -----------------------------------------------------------------------------------------------------
 
 
@@ -305,31 +282,17 @@ def test_both_doors_take_a_description_even_without_gradients():
     assert other.to_dict() == report.to_dict()
 
 
-@pytest.mark.parametrize("bad", [0, 1])
-def test_one_batch_that_is_not_finite_is_enough(bad):
-    model, (x, labels) = built(plain_cnn), samples(4)
-    x[2 * bad] = torch.nan
-    described = Description(("0", "2"), "spatial mean")
-    report = diagnose(model, zip(x.split(2), labels.split(2)), None, description=described)
-    assert not report.evidence.finite
-
-
-LATER = ("vgg11", "convnext_tiny", "efficientnet_b0")  # in the matrix
 FAMILIES = {
     "mobilenet_v2": ("features.*", "spatial mean"),
     "densenet121": ("features.denseblock*", "spatial mean"),
     "swin_t": ("features.*", "spatial mean, channels last"),
-    **dict.fromkeys(LATER, ("features.*", "spatial mean")),
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.matrix] * (name in LATER)) for name in FAMILIES]
-)
+@pytest.mark.parametrize("name", FAMILIES)
 def test_torchvision_s_families_are_audited_as_they_are(name):
     x, labels = samples(2)
-    options = {"init_weights": False} if name == "vgg11" else {}  # its own takes seconds
-    model = built(getattr(zoo, name), num_classes=CLASSES, **options)
+    model = built(getattr(zoo, name), num_classes=CLASSES)
     network = describe(model, Description(*FAMILIES[name]), x)
     with untouched(model):
         found = reference(network, x, labels)
@@ -337,12 +300,3 @@ def test_torchvision_s_families_are_audited_as_they_are(name):
     torch.testing.assert_close(found.logits, expected, rtol=1e-4, atol=1e-6)
     assert found.finite and all(g.any() and g.dim() == 2 for g in found.gradients)
     assert len(found.states) == len(network.names) + 1 > 4
-
-
-def test_a_copy_in_double_precision_is_a_view_of_the_copied_model():
-    network = describe(built(small_vit), Description("encoder.layers.*", "cls token"), samples()[0])
-    twin = copy.deepcopy(network).double()
-    assert isinstance(twin, DescribedNetwork) and twin.blocks[0] is twin.model.encoder.layers[0]
-    assert twin.blocks[0] is not network.blocks[0]
-    x, labels = samples(dtype=torch.float64)
-    assert reference(twin.eval(), x, labels).gradients[0].dtype == torch.float64

@@ -15,12 +15,9 @@ WIDTH, CLASSES, BATCH = 6, 4, 5
 HALVES = {  # ways to the first half of (B, 2, d); torch cannot write in place to all of them
     "plain": lambda self, h: h[:, 0] * 1.0,
     "view": lambda self, h: h[:, 0],
-    "chunk": lambda self, h: h.flatten(1).chunk(2, dim=1)[0],
     "unbind": lambda self, h: h.unbind(1)[0],
     "expanded": lambda self, h: h[:1, 0].expand(len(h), -1),
     "parameter": lambda self, h: self.start[: len(h)],
-    "expanded parameter": lambda self, h: self.start[:1].expand(len(h), -1),
-    "buffer": lambda self, h: self.fixed[: len(h)],
     "inference": lambda self, h: self.inferred(h),
 }
 
@@ -36,7 +33,6 @@ class Starts(nn.Module):
         self.way, self.skip = HALVES[way], skip
         self.one, self.two, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, CLASSES)
         self.start = nn.Parameter(torch.randn(BATCH, WIDTH))
-        self.register_buffer("fixed", torch.randn(BATCH, WIDTH))
 
     @torch.inference_mode()
     def inferred(self, h):

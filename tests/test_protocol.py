@@ -79,18 +79,6 @@ def test_verdicts_over_all_outcomes(fires, finite):
     json.dumps(report.to_dict(), allow_nan=False)
 
 
-def test_a_lone_scale_or_reference_finding_is_a_flag_and_no_failure():
-    assert report_of(growth=1e3).three_check_verdict == "PASS" and report_of(growth=1e3).flags == ["D1"]
-    lone = report_of(gradient=1e-9)
-    assert lone.three_check_verdict == "PASS" and lone.flags == ["D2 (collapsed reference)"]
-
-
-def test_without_an_accuracy_depth_is_not_evaluated():
-    for report in (report_of(accuracy=None), report_of(own=None)):
-        assert report.checks.depth.fires is None and report.checks.depth.note.startswith("no ")
-        assert report.three_check_verdict == "INCOMPLETE(D3 not evaluated)"
-
-
 def test_the_margin_over_bp_frozen_is_a_flag_of_its_own():
     report = report_of(accuracy=0.400, own=0.347, bp=0.389)
     assert report.three_check_verdict == "PASS" and report.flags == ["D3-strict (against bp+frozen)"]
@@ -128,9 +116,8 @@ def test_saturated_and_collapsed_references_are_told_apart():
     assert report_of(gradient=1e-3, scale_free=1e-4).checks.reference.note == ""
 
 
-def test_infinite_growth_fires_and_undefined_growth_is_not_evaluated():
-    assert fired(report_of(growth=math.inf))[0] is True
-    assert fired(report_of(growth=math.nan))[0] is None
+def test_growth_that_is_infinite_fires_and_growth_that_is_undefined_is_not_evaluated():
+    assert [fired(report_of(growth=growth))[0] for growth in (math.inf, math.nan)] == [True, None]
     without_blocks = replace(evidence(), layers=evidence().layers[1:])
     assert check(without_blocks, 0.5, Baselines(0.1), DiagnosticThresholds()).scale.fires is None
 
@@ -164,13 +151,11 @@ def test_layers_equal_a_direct_computation():
     slopes = [g.double().norm(dim=1).median().item() for g in gradients]
     found = measure(model, data)
     assert (found.samples, found.batches, found.finite) == (9, 4, True)
-    for layer, entry in enumerate(found.layers):
+    for layer, (entry, norm, slope) in enumerate(zip(found.layers, norms, slopes, strict=True)):
+        measured = (entry.hidden_norm, entry.grad_norm, entry.grad_norm_per_sample, entry.scale_free)
+        assert measured == pytest.approx((norm, slope, 9 * slope, 9 * slope * norm), rel=1e-6)
         assert entry.layer == layer
-        assert entry.hidden_norm == pytest.approx(norms[layer], rel=1e-6)
-        assert entry.grad_norm == pytest.approx(slopes[layer], rel=1e-6)
-        assert entry.grad_norm_per_sample == pytest.approx(9 * slopes[layer], rel=1e-6)
-        assert entry.scale_free == pytest.approx(9 * slopes[layer] * norms[layer], rel=1e-6)
-        assert entry.growth == (None if layer == 3 else pytest.approx(norms[layer + 1] / norms[layer], rel=1e-6))
+        assert entry.growth == (None if layer == 3 else pytest.approx(norms[layer + 1] / norm, rel=1e-6))
 
 
 def test_the_largest_growth_of_any_block_decides():
@@ -225,13 +210,9 @@ def test_stability_equals_a_direct_computation(depth, layer, taken):
     assert report.cross_batch_stability == pytest.approx(np.mean(pairs), abs=1e-5)
 
 
-def test_stability_needs_two_batches():
-    report = diagnose(network(), batches(1), 0.9, 0.1)
-    assert report.cross_batch_stability is None and report.verdict == "incomplete (c not evaluated)"
-
-
-def test_the_first_ten_batches_are_used():
-    data = batches(12)
+def test_stability_needs_two_batches_and_the_first_ten_are_used():
+    single, data = diagnose(network(), batches(1), 0.9, 0.1), batches(12)
+    assert single.cross_batch_stability is None and single.verdict == "incomplete (c not evaluated)"
     report = diagnose(network(), iter(data), None)
     assert report.to_dict() == diagnose(network(), data[:10], None).to_dict() and report.evidence.batches == 10
 
@@ -239,7 +220,7 @@ def test_the_first_ten_batches_are_used():
 # --- doors -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [-0.01, 1.01, 69.4, math.nan])
+@pytest.mark.parametrize("value", [-0.01, 69.4, math.nan])
 @pytest.mark.parametrize("name", ["headline_acc", "frozen_baseline_acc", "bp_frozen_acc"])
 def test_accuracies_that_are_no_fractions_are_refused(name, value):
     with pytest.raises(AuditError, match=name):
@@ -268,12 +249,6 @@ def test_the_protocol_gives_diagnose_s_report_and_never_infers_the_accuracy():
     assert entry["test_acc"] is None and entry["verdict"] == "INCOMPLETE(D3 not evaluated)"
     depth = entry["diagnostics"]["D3_depth_utility"]
     assert (depth["frozen_baseline_acc"], depth["margin"], depth["fires"]) == (0.1, None, None)
-
-
-def test_the_protocols_batch_is_128():
-    x, labels = torch.randn(130, 1, 2, 3), torch.zeros(130, dtype=torch.int64)
-    evidence = FAProtocol(network(1), x, labels).run().evidence
-    assert (evidence.samples, evidence.batches) == (128, 2)
 
 
 def test_summary_has_the_documented_keys_and_values():
@@ -330,13 +305,8 @@ def test_texts_hold_verdicts_and_numbers():
 
 
 def test_the_dictionary_holds_what_the_report_says():
-    entry = report_of(growth=60.0).to_dict()
-    assert entry["verdict"] == {
-        "three_check": "PASS",
-        "four_check": "needs walk-back (a)",
-        "baseline": "own frozen baseline",
-    }
-    assert entry["checks"]["scale"] == {
-        "name": "scale stability", "value": 60.0, "threshold": 50.0, "fires": True, "note": "",
-    }  # fmt: skip
+    entry = report_of(growth=60.0).to_dict()  # D1 alone is a flag and no failure
+    assert list(entry["verdict"].values()) == ["PASS", "needs walk-back (a)", "own frozen baseline"]
+    scale = {"name": "scale stability", "value": 60.0, "threshold": 50.0, "fires": True, "note": ""}
+    assert entry["checks"]["scale"] == scale
     assert entry["headline_acc"] == 0.5 and entry["flags"] == ["D1"]

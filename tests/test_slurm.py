@@ -248,7 +248,7 @@ def test_a_cancelled_training_goes_on_in_a_plain_rerun_to_the_same_bits(cluster,
     assert not (folder / TARGET).exists()
     _, jobs = run(cluster, folder, TARGET)
     assert [job["JobState"] for job in jobs] == ["CANCELLED", "COMPLETED"]
-    assert "going on after epoch" in (folder / "results/logs/train_network/tiny/dfa/seed1.log").read_text()
+    assert "resuming after epoch" in (folder / "results/logs/train_network/tiny/dfa/seed1.log").read_text()
     assert (folder / TARGET).read_bytes() == undisturbed
 
 
@@ -260,5 +260,5 @@ def test_a_requeued_training_goes_on_by_itself_to_the_same_bits(cluster, undistu
     assert process.returncode == 0, said
     (job,) = submissions(cluster, folder)
     assert job["Restarts"] == "1" and job["JobState"] == "COMPLETED"
-    assert "going on after epoch" in (folder / "results/logs/train_network/tiny/dfa/seed1.log").read_text()
+    assert "resuming after epoch" in (folder / "results/logs/train_network/tiny/dfa/seed1.log").read_text()
     assert (folder / TARGET).read_bytes() == undisturbed

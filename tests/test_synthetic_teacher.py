@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
 
 from fa_audit.audit.run_audit import audit
 from fa_audit.core.randomness import generator
@@ -31,19 +30,6 @@ def test_the_labels_are_the_formula_s():
     labels = ((outputs - outputs.mean(0)) / outputs.std(0)).argmax(1)
     assert torch.equal(torch.cat([data.train_images, data.test_images]), x)
     assert torch.cat([data.train_labels, data.test_labels]).tolist() == labels.tolist()
-
-
-def test_inputs_are_standard_normal_and_classes_about_equally_frequent(data):
-    x = data.train_images
-    assert x.dtype == torch.float32 and abs(x.mean()) < 0.02 and abs(x.std() - 1) < 0.02
-    shares = torch.bincount(data.train_labels, minlength=10) / len(data.train_labels)
-    assert shares.min() > 0.05 and shares.max() < 0.16
-
-
-def test_no_linear_function_predicts_the_labels(data):
-    x, test = (images.flatten(1).numpy() for images in (data.train_images, data.test_images))
-    accuracy = LogisticRegression(max_iter=200).fit(x, data.train_labels).score(test, data.test_labels)
-    assert accuracy < 0.18  # the most frequent class alone has 0.14
 
 
 def test_float_images_pass_through_batches_unchanged_and_unharmed(data):

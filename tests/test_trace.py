@@ -1,67 +1,20 @@
-"""Reference gradients against a hand-written forward pass; audits leave no trace on a model."""
+"""Reference gradients and audits leave no trace on a model; what they are is tested in test_architectures.py."""
 
 import contextlib
-from itertools import pairwise
 
 import pytest
 import torch
-import torch.nn.functional as F
-from networks import snapshot
+from networks import batch_of, rough_learner, snapshot
 from torch import nn
 
-from fa_audit.networks.resmlp import ResMLP
-from fa_audit.networks.trace import reference, trace, untouched
-
-OPTIONS = [(residual, norm) for residual in (True, False) for norm in (True, False)]
-
-
-def resmlp(residual=True, terminal_norm=True):
-    with torch.random.fork_rng():
-        torch.manual_seed(11)
-        return ResMLP(
-            image_shape=(1, 3, 3), classes=4, width=6, depth=3, terminal_norm=terminal_norm, residual=residual
-        ).double()
-
-
-def samples(count=5):
-    randomness = torch.Generator().manual_seed(12)
-    x = torch.randn(count, 1, 3, 3, dtype=torch.float64, generator=randomness)
-    return x, torch.randint(4, (count,), generator=randomness)
-
-
-def by_hand(network, x, residual, terminal_norm):
-    """Logits and states of a ResMLP from its formula."""
-    states = [F.linear(x.flatten(1), network.embed[1].weight, network.embed[1].bias)]
-    for block in network.blocks:
-        h = F.layer_norm(states[-1], (6,), block.norm.weight, block.norm.bias)
-        f = F.linear(F.gelu(F.linear(h, block.inner.weight, block.inner.bias)), block.outer.weight, block.outer.bias)
-        states.append(states[-1] + f if residual else f)
-    top = states[-1]
-    if terminal_norm:
-        top = F.layer_norm(top, (6,), network.head.norm.weight, network.head.norm.bias)
-    return F.linear(top, network.head.linear.weight, network.head.linear.bias), states
-
-
-@pytest.mark.parametrize(("residual", "terminal_norm"), OPTIONS)
-def test_reference_equals_autograd_of_the_formula(residual, terminal_norm):
-    network, (x, labels) = resmlp(residual, terminal_norm), samples()
-    logits, states = by_hand(network, x, residual, terminal_norm)
-    gradients = torch.autograd.grad(F.cross_entropy(logits, labels), states)
-    found = reference(network, x, labels)
-    torch.testing.assert_close(found.gradients, gradients, rtol=0, atol=1e-10)
-    torch.testing.assert_close(found.states, tuple(states), rtol=0, atol=1e-10)
-    torch.testing.assert_close(found.logits, logits, rtol=0, atol=1e-10)
-    assert not any(t.requires_grad for t in (*found.states, *found.gradients, found.logits))
-    for local in (True, False):  # what a local trace cuts: test_architectures.py
-        run = trace(network, x, local=local)
-        torch.testing.assert_close((run.logits, *run.states), (logits, *states))
-        torch.testing.assert_close(run.residuals, tuple(b - residual * a for a, b in pairwise(states)))
+from fa_audit.networks.trace import reference, untouched
 
 
 def test_reference_leaves_gradients_alone_and_needs_none():
-    network, (x, labels) = resmlp(), samples()
+    network, (x, labels) = rough_learner("resmlp").network, batch_of()
     expected = reference(network, x, labels)
     assert all(p.grad is None for p in network.parameters())
+    assert not any(t.requires_grad for t in (*expected.states, *expected.gradients, expected.logits))
     for p in network.parameters():
         p.grad = torch.full_like(p, 3.0)
     network.requires_grad_(False)
@@ -70,9 +23,6 @@ def test_reference_leaves_gradients_alone_and_needs_none():
         assert not torch.is_grad_enabled()
     torch.testing.assert_close(found.gradients, expected.gradients, rtol=0, atol=0)
     assert all((p.grad == 3.0).all() for p in network.parameters())
-
-
-# --- untouched -----------------------------------------------------------------------------------------------------
 
 
 class Unruly(nn.Module):

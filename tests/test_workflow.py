@@ -132,7 +132,7 @@ def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_numb
     process.wait(timeout=60)
     assert not (trainings / TARGET).exists() and list(trainings.glob("results/resume/tiny/dfa/seed1.safetensors"))
     done = snakemake(trainings, TARGET, "--cores", "1")
-    assert done.returncode == 0 and "going on after epoch" in log.read_text(), done.stdout
+    assert done.returncode == 0 and "resuming after epoch" in log.read_text(), done.stdout
     assert (trainings / TARGET).read_bytes() == (other / TARGET).read_bytes()
     assert not list(trainings.glob("results/resume/**/*.safetensors"))
 

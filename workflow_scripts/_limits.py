@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.gpu import SHARING, jobs_per_gpu, visible_gpu_count
+from fa_audit.core.gpu import SHARING, asks_for_gpu, jobs_per_gpu, visible_gpu_count
 
 USUAL = 4  # the limit in profiles/slurm
-
-
-def asks_for_gpu(resources: Mapping[str, object]) -> bool:
-    """Return whether a job with these resources is given a GPU, or a share of one by ``gres``."""
-    return bool(resources.get("gpu")) or str(resources.get("gres")).lstrip("\"'").startswith(("gpu", "shard"))
 
 
 def check_limit(limits: Mapping[str, object]) -> None:

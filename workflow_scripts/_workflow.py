@@ -15,11 +15,9 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.append(os.getcwd())  # methods of the user's own
 
-from _limits import asks_for_gpu
-
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import not_written, remove_leftovers
-from fa_audit.core.gpu import gpu_lock
+from fa_audit.core.gpu import asks_for_gpu, gpu_lock
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Snakemake

@@ -1,6 +1,6 @@
 """Honest evaluation of feedback alignment and other local-credit learning.
 
-The names below are the doors of the library; they are imported on first use, so that planning a grid needs no torch.
+The names below are imported on first use, so that planning a grid needs no torch.
 """
 
 from importlib import import_module
@@ -8,7 +8,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_DOORS = {
+_EXPORTS = {
     "diagnose": "fa_audit.audit.diagnose",
     "FAProtocol": "fa_audit.audit.diagnose",
     "DiagnosticReport": "fa_audit.audit.report",
@@ -19,10 +19,10 @@ __all__ = ["Description", "DiagnosticReport", "DiagnosticThresholds", "FAProtoco
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _DOORS:
+    if name not in _EXPORTS:
         raise AttributeError(f"module 'fa_audit' has no attribute '{name}'")
-    return getattr(import_module(_DOORS[name]), name)
+    return getattr(import_module(_EXPORTS[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_DOORS])
+    return sorted([*globals(), *_EXPORTS])

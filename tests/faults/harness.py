@@ -13,7 +13,6 @@ from projects import copy_sources
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
 
-SAME_BITS, CLEAR_ERROR = "same bits", "clear error"
 RUN, EPOCHS = "dfa+penalty1e-2", 8
 # What --break does to the copy of the project: file, a piece of its text, what is put in its place.
 BREAKS = {

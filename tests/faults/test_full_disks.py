@@ -30,7 +30,7 @@ def test_a_disk_that_becomes_full_keeps_the_last_state(disturbed, tmp_path):
             delay /= 2
             status, said = starved(disturbed, disk, delay)
         clear_error(status, said, *NO_SPACE)
-        assert "going on after epoch" in disturbed.rerun_to_the_same_bits(disk, epochs=20)
+        assert "resuming after epoch" in disturbed.rerun_to_the_same_bits(disk, epochs=20)
 
 
 def starved(disturbed, disk, delay):

@@ -3,13 +3,9 @@
 import contextlib
 import io
 import json
-import os
-import pickle
 import shutil
-import zipfile
 
 import pytest
-import torch
 from damage import damaged
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,19 +15,7 @@ from fa_audit.cli import main
 from fa_audit.training.checkpoint import FORMAT, read_tensor_file, write_tensor_file
 
 some = settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-NOT_JSON = (
-    b"",
-    b"null",
-    b"[]",
-    b"{}",
-    b"NaN",
-    b"{",
-    b"\x00",
-    b"{}{}",
-    b"\xff\xfe\x00",
-    b'{"method": 1e999}',
-    b"[" * 9999,
-)
+NOT_JSON = (b"", b"null", b"[]", b"NaN", b"\xff\xfe\x00", b"[" * 9999)
 DATA = st.data()
 
 
@@ -116,15 +100,6 @@ def test_a_damaged_sidecar_baseline_or_trajectory_is_read_or_refused(changed, da
 
 @some
 @given(DATA)
-def test_a_damaged_checkpoint_is_refused(changed, data):
-    path = changed() / "dfa1.safetensors"
-    path.write_bytes(data.draw(other_bytes(path.read_bytes())))
-    path.with_suffix(".json").unlink()  # whose SHA-256 differs before anything else is looked at
-    assert audit(path.parent).startswith(f"fa-audit: {path}: ")
-
-
-@some
-@given(DATA)
 def test_a_checkpoint_with_another_description_is_audited_or_refused(changed, data):
     path = changed() / "dfa1.safetensors"
     tensors, about = read_tensor_file(path, FORMAT)
@@ -138,44 +113,3 @@ def test_a_checkpoint_with_another_description_is_audited_or_refused(changed, da
 def _with_option(about, name, value):
     options = about["spec"]["architecture_options"] | {name: value}
     return about | {"spec": about["spec"] | {"architecture_options": options}}
-
-
-class Payload:
-    """What unpickling would execute."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return open, (str(self.path), "w")
-
-
-def zipped(path, trap):
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("data.pkl", pickle.dumps(Payload(trap)))
-        archive.writestr("../../escaped", "text")
-
-
-def sparse(path, trap):
-    path.touch()
-    os.truncate(path, 2**36)
-
-
-FOREIGN = {
-    "a pickle": lambda path, trap: path.write_bytes(pickle.dumps(Payload(trap))),
-    "torch.save": lambda path, trap: torch.save({"network": Payload(trap)}, path),
-    "a zip": zipped,
-    "a folder": lambda path, trap: path.mkdir(),
-    "a loop of links": lambda path, trap: path.symlink_to(path),
-    "a link to nothing": lambda path, trap: path.symlink_to(path.with_name("nothing")),
-    "64 GB of zeros": sparse,
-}
-
-
-@pytest.mark.parametrize("kind", FOREIGN)
-def test_what_is_no_checkpoint_is_refused_and_executes_nothing(whole, tmp_path, kind):
-    path, trap = tmp_path / "c.safetensors", tmp_path / "executed"
-    FOREIGN[kind](path, trap)
-    line = check("audit", path, "--data", whole / "digits.safetensors")
-    assert line.startswith(f"fa-audit: {path}: ") and "train the run again" in line
-    assert not trap.exists() and not (tmp_path.parent / "escaped").exists()

@@ -1,7 +1,6 @@
 """A training killed at any moment continues with the same command and ends with the bits of an undisturbed one."""
 
 import os
-import shutil
 import signal
 import time
 
@@ -52,14 +51,3 @@ def test_a_second_training_of_the_same_run_waits_and_takes_over(disturbed, tmp_p
     statuses = [disturbed.server.wait(process)[0] for process in (first, second)]
     assert statuses[1] == 0 and (killed or statuses[0] == 0)
     disturbed.check_same(tmp_path)
-
-
-@pytest.mark.parametrize("name", [".net.resume", "net.safetensors"])
-def test_times_of_files_do_not_matter(disturbed, tmp_path, name):
-    if name == "net.safetensors":
-        shutil.copytree(disturbed.undisturbed()[0], tmp_path, dirs_exist_ok=True)
-    else:
-        disturbed.train(tmp_path, die_at=45)
-    tomorrow = time.time() + 86400
-    os.utime(tmp_path / name, (tomorrow, tomorrow))
-    disturbed.rerun_to_the_same_bits(tmp_path)

@@ -8,7 +8,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,11 @@ from fa_audit.core.errors import AuditError
 SHARING = "FA_AUDIT_JOBS_PER_GPU"
 DEVICE_FILES = Path("/dev")
 log = logging.getLogger(__name__)
+
+
+def asks_for_gpu(resources: Mapping[str, object]) -> bool:
+    """Return whether a job with these resources is given a GPU, or a share of one by ``gres``."""
+    return bool(resources.get("gpu")) or str(resources.get("gres")).lstrip("\"'").startswith(("gpu", "shard"))
 
 
 def jobs_per_gpu() -> int:

@@ -219,7 +219,8 @@ def untouched(model: nn.Module) -> Iterator[None]:
     them, and the global random streams.
     """
     modes = {module: module.training for module in model.modules()}
-    buffers = {module: dict(module._buffers) for module in model.modules()}
+    buffers = {module: _own_buffers(module) for module in model.modules()}
+    names = {module: set(dir(module)) for module in model.modules()}  # buffers that are None among them
     contents = {buffer: buffer.detach().clone() for buffer in model.buffers()}
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     try:
@@ -230,9 +231,26 @@ def untouched(model: nn.Module) -> Iterator[None]:
         for module, training in modes.items():
             module.training = training
         for module, found in buffers.items():
-            module._buffers.clear()
-            module._buffers.update(found)
+            _restore_buffers(module, found, names[module])
         with torch.no_grad():
             for buffer, content in contents.items():
                 if not torch.equal(buffer, content):
                     buffer.resize_(content.shape).copy_(content)
+
+
+def _own_buffers(module: nn.Module) -> dict[str, Tensor]:
+    return dict(module.named_buffers(recurse=False, remove_duplicate=False))
+
+
+def _restore_buffers(module: nn.Module, found: dict[str, Tensor], names: set[str]) -> None:
+    """Undo what a forward pass did to a module's buffers; `names` are the attributes that it had."""
+    for name in _own_buffers(module).keys() - found.keys():
+        if name in names:
+            setattr(module, name, None)
+        else:
+            delattr(module, name)
+    for name, buffer in found.items():
+        if not hasattr(module, name):
+            module.register_buffer(name, buffer)
+        elif getattr(module, name) is not buffer:
+            setattr(module, name, buffer)

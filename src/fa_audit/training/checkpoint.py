@@ -16,13 +16,15 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from fa_audit.core.errors import AuditError, shortened
 from fa_audit.core.files import FOREIGN, write_bytes
 from fa_audit.data.data_file import checksum
-from fa_audit.experiments.spec import RunSpec
+from fa_audit.experiments.spec import LARGEST_OPTION, RunSpec
 from fa_audit.methods import METHODS
+from fa_audit.methods.bp import BP
 from fa_audit.methods.method import Method
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.training.learner import Learner, build, load_method
@@ -88,7 +90,7 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu", *, met
     """
     tensors, about = read_tensor_file(path, FORMAT)
     try:
-        learner = _untrained(about, method, str(path))
+        learner = _untrained(about, method, str(path), _under("network", tensors))
         load_learner_tensors(learner, tensors)
     except AuditError as error:
         raise AuditError(f"{path}: {str(error).rstrip(' .')}; {HINT}.") from error
@@ -97,16 +99,30 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu", *, met
     return learner.to(device)
 
 
-def _untrained(about: dict[str, Any], method: Method | None, path: str) -> Learner:
-    """Build the learner that a checkpoint describes, from registered classes or `method`."""
-    spec = RunSpec.from_dict(about["spec"])
+def _untrained(about: dict[str, Any], method: Method | None, path: str, weights: Mapping[str, Tensor]) -> Learner:
+    """Build the learner that a checkpoint describes, from registered classes or `method`, if `weights` fit it."""
+    spec, size = RunSpec.from_dict(about["spec"]), (tuple(about["image_shape"]), about["classes"])
     if spec.architecture not in ARCHITECTURES:
         raise AuditError(f"the architecture {shortened(spec.architecture)} is none of fa-audit's own: not loaded")
     if method is None:
         method = _registered_method(spec.method, about["method"])
     elif about["method"] != _described(method):
-        log.warning("%s was written with %s; going on with %s", path, about["method"], _described(method))
-    return build(spec, tuple(about["image_shape"]), about["classes"], method)
+        log.warning("%s was written with %s; continuing with %s", path, about["method"], _described(method))
+    # What a file describes need not fit into memory: compare the shapes with those of a network without contents.
+    with torch.device("meta"), _Undrawn():
+        described = build(spec, *size, BP()).network.state_dict()
+    for name, tensor in described.items():
+        found = tuple(weights[name].shape) if name in weights else "none"
+        if found != tuple(tensor.shape):
+            raise RuntimeError(f"network.{name}: found {found}, expected {tuple(tensor.shape)}")
+    return build(spec, *size, method)
+
+
+class _Undrawn(TorchFunctionMode):
+    """Draw no Gaussians: on torch's meta device, which draws nothing, they would import its compiler, 1 s."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return kwargs["tensor"] if function is nn.init.normal_ else function(*args, **(kwargs or {}))
 
 
 def _described(method: Method) -> dict[str, Any]:
@@ -129,6 +145,8 @@ def _registered_method(name: str, stored: Mapping[str, Any]) -> Method:
             " fa-audit's own. A file does not decide what is imported: pass load_checkpoint(path, method=YourMethod()),"
             " or --method package.module:ClassName on the command line"
         )
+    if large := [n for n, v in stored["constants"].items() if isinstance(v, int | float) and v > LARGEST_OPTION]:
+        raise AuditError(f"constants of '{name}': found {', '.join(large)} > {LARGEST_OPTION}")
     return replace(load_method(name), **stored["constants"])
 
 

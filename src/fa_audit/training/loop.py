@@ -75,7 +75,7 @@ def train(
     past = resume.load(learner, optimiser) if resume else None
     progress: dict[str, Any] = past or {"epoch": 0, "seconds": 0.0, "history": []}
     if past:
-        log.info("going on after epoch %d of %d", progress["epoch"], spec.epochs)
+        log.info("resuming after epoch %d of %d", progress["epoch"], spec.epochs)
     padded, test = pad(dataset.train_images, dataset.padding), evaluation_batches(dataset)
     for epoch in range(progress["epoch"], spec.epochs):
         if should_stop(spec.monitor, progress["history"]):
