@@ -10,9 +10,6 @@ from collections.abc import Sequence
 from itertools import dropwhile, islice, takewhile
 from pathlib import Path
 
-from fa_audit.core.errors import AuditError
-from fa_audit.experiments.config_file import load_config
-
 SHOWN = 2  # of the failures, at the end
 READING = re.compile(r"^Config file |\bload_configfile\b", re.MULTILINE)  # in Snakemake's errors over a configuration
 TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} +")
@@ -72,6 +69,9 @@ class Failures:
 
 def config_error(words: Sequence[str]) -> str:
     """Return what is wrong with a file after ``--configfile``: Snakemake reads it first, and names no line."""
+    from fa_audit.core.errors import AuditError
+    from fa_audit.experiments.config_file import load_config
+
     named = dropwhile(lambda word: not word.startswith("--configfile"), words)
     first = [word.partition("=")[2] for word in islice(named, 1)]
     for path in filter(None, [*first, *takewhile(lambda word: not word.startswith("-"), named)]):
