@@ -31,7 +31,7 @@ with logged(snakemake), device(snakemake) as where:
         check_baseline(compared[role], name, spec, path)
     check_run(sidecar, files.sidecar, checkpoint=files.checkpoint, trajectory=files.trajectory)
     named = parse_run(snakemake.wildcards.run).method
-    method = None if named in METHODS else load_method(named)  # a class that the configuration vouches for
+    method = None if named in METHODS else load_method(named)  # a class that the configuration names
     learner = load_checkpoint(files.checkpoint, where, method=method)
     check_spec(learner.spec, spec, files.checkpoint)
     report = audit(
