@@ -290,7 +290,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("code-digest", "core/code.py", "digest_of(sorted(_content(path) for path in code_files(*entries)))",
          '""', "an edit of a method retrains its runs", "workflow_plans"),
         ("upstream-digest", "experiments/lineage.py", "[self.network(network) for network in self.networks(key)]", "[]",
-         "an audit is stale with the networks that it reads", "workflow_plans"),
+         "an audit is stale with the networks that it reads", "failed_jobs"),
         ("path-run", "results/tidy.py", "!= (expected := RunKey.of(path))", "is (expected := RunKey.of(path))",
          "a file of another run than its path says is refused", "tidy"),
         ("gpu-limit", "workflow_scripts/_limits.py", "if limit > gpus * jobs:", "if False:",

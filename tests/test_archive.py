@@ -108,8 +108,8 @@ def test_results_that_are_altered_incomplete_or_in_the_making_are_refused(projec
     assert f"fa-audit: {TABLE}: found SHA-256" in archive(project).stderr
     manifest.write_text(whole)
     os.utime(manifest, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with exclusive(project / ".snakemake/fa-audit.lock"):
-        assert "another snakemake" in archive(project).stderr
+    with exclusive(project / "results/.lock"):
+        assert "another workflow" in archive(project).stderr
     (project / TABLE).unlink()
     assert "incomplete or stale" in archive(project).stderr
     assert not (project / "results.tar").exists()

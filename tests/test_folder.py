@@ -1,17 +1,14 @@
 """What is checked of a folder before any job starts."""
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
-from projects import ROOT
-
-sys.path.insert(0, str(ROOT / "workflow_scripts"))
-
-from _folder import check_data, check_room, check_writable
 
 from fa_audit.core.errors import AuditError
+from fa_audit.core.folder import check_room, check_writable
+
+ROOTS = ("results", ".snakemake")
 
 
 @pytest.fixture(autouse=True)
@@ -24,17 +21,16 @@ def folder(tmp_path, monkeypatch):
 
 def test_a_folder_with_results_and_a_fresh_clone_are_fine(folder):
     for _ in range(2):
-        check_writable()
-        check_room()
-        check_data(["digits"])
+        check_writable(ROOTS)
+        check_room(ROOTS)
         shutil.rmtree(".snakemake", ignore_errors=True)
         shutil.rmtree("results", ignore_errors=True)
 
 
-@pytest.mark.parametrize("name", ["results", ".snakemake"])
+@pytest.mark.parametrize("name", ROOTS)
 @pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("not mounted")])
 def test_what_stands_in_the_place_of_a_folder_is_named(folder, name, make):
     (folder / name).rename(folder / "elsewhere")
     make(folder / name)
     with pytest.raises(AuditError, match=f"^{name}: found no folder .*Move it away"):
-        check_writable()
+        check_writable(ROOTS)

@@ -138,9 +138,9 @@ def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_numb
 
 
 def test_two_workflows_do_not_share_a_folder(trainings):
-    with exclusive(trainings / ".snakemake/fa-audit.lock"):
+    with exclusive(trainings / "results/.lock"):
         refused = snakemake(trainings, "baselines")
-    assert refused.returncode != 0 and f"another snakemake (process {os.getpid()}" in refused.stdout
+    assert refused.returncode != 0 and f"another workflow (process {os.getpid()}" in refused.stdout
 
 
 # ---- the report and the picture

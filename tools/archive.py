@@ -14,17 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
-sys.path.append(str(Path(__file__).resolve().parents[1] / "workflow_scripts"))
-
-from _folder import claim_folder
 
 from fa_audit.core.errors import AuditError, printable
 from fa_audit.core.files import write_atomically, write_text
+from fa_audit.core.folder import claim
+from fa_audit.experiments.paths import LOCK
 from fa_audit.results.origin import MANIFEST, SUMS, mismatches, recorded, sums
 
 PACKED = (Path("results"), Path(".snakemake/metadata"))
 # The clone has its README.md; resume/ is unfinished work; the list is written anew.
-LEFT_OUT = (Path("results/README.md"), Path("results/resume"), Path(SUMS))
+LEFT_OUT = (Path("results/README.md"), Path("results/resume"), Path(LOCK), Path(SUMS))
 
 
 def main() -> int:
@@ -52,7 +51,7 @@ def check(archive: Path, configfile: Path) -> None:
         raise AuditError(f"archive: found '{archive}'; expected a name that ends in .tar, outside results/.")
     if configfile.is_absolute() or ".." in configfile.parts or not configfile.is_file():
         raise AuditError(f"configuration: found '{configfile}'; expected the path of a file in this folder.")
-    claim_folder()
+    claim(LOCK)
     plan = [sys.executable, "-m", "snakemake", "--dry-run", "--configfile", str(configfile)]
     done = subprocess.run(plan, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if "Nothing to be done" not in done.stdout:

@@ -1,12 +1,14 @@
 # What jobs ask for, and what is checked before the first of them.
 
-from _folder import check_data, check_room, check_writable, claim_folder
 from _limits import asks_for_gpu, check_cluster_limits, check_limit
+from fa_audit.core.folder import check_room, check_writable, claim
 from fa_audit.core.gpu import visible_gpu_count
+from fa_audit.data.data_file import check_data_files
 from fa_audit.experiments.costs import read_costs
 
 COSTS = read_costs(Path(workflow.basedir) / "benchmarks/costs.json")
 COMPUTING = ("train_network", "audit_network", "audit_model")
+WRITTEN = ("results", ".snakemake")
 # Per run: the count decides the bits, and one-thread runs side by side are fastest on a CPU.
 THREADS = 1
 
@@ -54,11 +56,11 @@ def devices():
 
 @readable
 def start_work():
-    check_room()
-    claim_folder()
-    check_data({setting.common["dataset"] for setting in GRID.settings.values()})
+    check_room(WRITTEN)
+    claim(paths.LOCK)
+    check_data_files({data_file(s.common["dataset"]) for s in GRID.settings.values()})
     say_start(devices())
 
 
 if workflow.is_main_process:
-    readable(check_writable)()
+    readable(check_writable)(WRITTEN)

@@ -145,7 +145,7 @@ def test_an_audit_killed_at_any_moment(complete, finished, moment):
 @pytest.mark.parametrize("moment", [0, 0.4])
 def test_a_second_snakemake_is_refused_and_does_no_harm(project, finished, moment):
     first = start(project)
-    lock = project / ".snakemake/fa-audit.lock"
+    lock = project / "results/.lock"
     before = lock.read_text()
     try:
         while lock.read_text() in ("", before):
@@ -153,7 +153,7 @@ def test_a_second_snakemake_is_refused_and_does_no_harm(project, finished, momen
             time.sleep(0.01)
         time.sleep(moment * finished[1])
         os.killpg(first.pid, signal.SIGSTOP)  # or it may have ended before the second one asks for the folder
-        refused(project, "another snakemake", str(first.pid), "wait for it or stop it")
+        refused(project, "another workflow", str(first.pid), "wait for it or stop it")
         os.killpg(first.pid, signal.SIGCONT)
         assert first.wait() == 0 and results(project) == results(finished[0])
     finally:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +59,14 @@ def checksums(described: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[s
 def checksum(array: Any) -> str:
     """Return the SHA-256 of the bytes of a numpy array or of a torch tensor on the CPU."""
     return hashlib.sha256(np.ascontiguousarray(array)).hexdigest()
+
+
+def check_data_files(paths: Iterable[str | Path]) -> None:
+    """Read every data set that is there.
+
+    Raises:
+        AuditError: one is truncated, foreign or altered.
+    """
+    for path in sorted(map(Path, paths)):
+        if path.exists():
+            read_data_file(path, "np")

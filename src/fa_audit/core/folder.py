@@ -1,4 +1,4 @@
-"""Checks of the working folder before the first job: no other workflow, writable, room on the disk, data sets sound."""
+"""Check a working folder before work begins in it: writable, room on its disk, no other process at work."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ from pathlib import Path
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import exclusive, not_written
-from fa_audit.data.data_file import read_data_file
 
-WRITTEN = ("results", ".snakemake")
-FOLDER_LOCK = Path(".snakemake/fa-audit.lock")
 BLOCK = 4096  # bytes: what file systems hand out
 _held = contextlib.ExitStack()  # until the process ends, however it ends
 
 
-def check_writable() -> None:
-    """Check that jobs and Snakemake itself can write into every folder of results.
+def check_writable(roots: Iterable[str | Path]) -> None:
+    """Check that files can be written everywhere in `roots`, folders of the working folder; they may be absent.
 
     Raises:
         AuditError: a folder cannot be written to, or something else stands in its place.
     """
-    for root in map(Path, WRITTEN):
+    for root in map(Path, roots):
         if (root.exists() or root.is_symlink()) and not root.is_dir():
             raise AuditError(
                 f"{root}: found no folder (a file, or a link to nothing); expected a folder. Move it away."
@@ -37,13 +34,13 @@ def check_writable() -> None:
                 )
 
 
-def check_room() -> None:
-    """Write a block to the disk: on a full one Snakemake would go on without its records.
+def check_room(roots: Iterable[str | Path]) -> None:
+    """Write a block to the disk of every folder in `roots`, or of the working folder where one is absent.
 
     Raises:
         AuditError: the block was not written.
     """
-    for folder in map(Path, WRITTEN):
+    for folder in map(Path, roots):
         folder = folder if folder.exists() else Path(".")
         try:
             with tempfile.TemporaryFile(dir=folder, buffering=0) as probe:
@@ -52,28 +49,17 @@ def check_room() -> None:
             raise not_written(folder / "probe", error) from error
 
 
-def check_data(datasets: Iterable[str]) -> None:
-    """Read the data sets that are there: a job would refuse a damaged one, but its results would be removed before.
+def claim(lock: str | Path) -> None:
+    """Hold the lock file of the working folder until this process ends, even if it is killed.
 
     Raises:
-        AuditError: one is truncated, foreign or altered.
-    """
-    for path in sorted(Path(f"results/data/{name}.safetensors") for name in datasets):
-        if path.exists():
-            read_data_file(path, "np")
-
-
-def claim_folder() -> None:
-    """Hold the folder for this workflow. Snakemake's own lock outlives a killed process; this one does not.
-
-    Raises:
-        AuditError: another workflow is at work here, or the disk is full.
+        AuditError: another process holds it, or the disk is full.
     """
     try:
-        _held.enter_context(exclusive(FOLDER_LOCK, wait=False))
+        _held.enter_context(exclusive(lock, wait=False))
     except BlockingIOError as error:
         raise AuditError(
-            f"another snakemake ({error.strerror}) is at work in {Path.cwd()}; wait for it or stop it, then run again."
+            f"another workflow ({error.strerror}) is at work in {Path.cwd()}; wait for it or stop it, then run again."
         ) from None
     except OSError as error:
-        raise not_written(FOLDER_LOCK, error) from error
+        raise not_written(Path(lock), error) from error
