@@ -73,6 +73,7 @@ EXPERIMENT = {  # of the first published number: the setting resmlp of configs/t
     "epochs": 2,
     "batch_size": 128,
 }
+TINY = EXPERIMENT | {"seeds": [1], "runs": ["dfa"], "baselines": ["bp+frozen", "dfa+frozen"]}
 COMMON = {"setting": "resmlp", "n": 1, "seeds": [1], "source": "a paper"}
 PUBLISHED = {
     "settings": {"resmlp": EXPERIMENT},

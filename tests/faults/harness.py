@@ -8,37 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from projects import copy_sources
-
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
 
 RUN, EPOCHS = "dfa+penalty1e-2", 8
-# What --break does to the copy of the project: file, a piece of its text, what is put in its place.
-BREAKS = {
-    "resume": (
-        "src/fa_audit/training/checkpoint.py",
-        "moments.setdefault(int(index), {})[key] = value",
-        "moments.setdefault(int(index), {})[key] = value if key == 'step' else torch.zeros_like(value)",
-    ),
-    "write": ("src/fa_audit/core/files.py", "            write(part)\n", "            write(path), write(part)\n"),
-    "checksum": (
-        "src/fa_audit/training/checkpoint.py",
-        'undamaged = about.pop("sha256") == _checksum(tensors, about)',
-        'undamaged = bool(about.pop("sha256"))',
-    ),
-}
-
-
-def broken_copy(folder, how):
-    """Copy the project; put a deliberate mistake into it if one is named."""
-    copy_sources(folder)
-    if how:
-        name, right, wrong = BREAKS[how]
-        text = (folder / name).read_text()
-        assert right in text, f"--break {how} does not find what it breaks"
-        (folder / name).write_text(text.replace(right, wrong))
-    return folder
 
 
 def at_random(count, *purpose):
