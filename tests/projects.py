@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import yaml
@@ -57,6 +58,14 @@ def snakemake(folder, *arguments, config="tiny.yaml", **environment):
         command(*arguments, config=config),
         cwd=folder, env=clean | environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
+
+
+def wait_for(log, words, process):
+    """Wait until a log holds some words that a running process has yet to write."""
+    deadline = time.monotonic() + 240
+    while not (log.exists() and words in log.read_text()):
+        assert time.monotonic() < deadline and process.poll() is None, f"no {words!r} in {log}"
+        time.sleep(0.02)
 
 
 def make_all(folder, config):

@@ -9,13 +9,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from projects import EVERYTHING, ROOT, command, copy_sources, snakemake, write_config
+from projects import ROOT, TINY, command, copy_sources, snakemake, wait_for, write_config
 
 from fa_audit.core.code import code_files
 from fa_audit.core.files import exclusive, sha256_of
@@ -26,7 +25,6 @@ from fa_audit.networks import ARCHITECTURES
 from fa_audit.results.figures import FIGURES
 from fa_audit.results.tables import TABLES
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FIGURE_FILES = [f"results/figures/{name}.{ending}" for name in [*FIGURES, "scorecard"] for ending in ("pdf", "png")]
 TABLE_FILES = [f"results/tables/{name}.{ending}" for name in TABLES for ending in ("csv", "md", "tex", "html")]
 ARTEFACTS = [*FIGURE_FILES, *TABLE_FILES, *(f"results/scorecard.{ending}" for ending in ("csv", "md", "html"))]
@@ -101,9 +99,7 @@ def test_a_model_from_outside_is_audited_from_its_description(everything):
 # ---- interruptions, and whoever else is in the folder
 
 
-LONG = {"settings": {"tiny": EVERYTHING["settings"]["resmlp"] | {"epochs": 60, "runs": ["dfa"]}}}
-for unused in ("sweep", "ladder", "description"):
-    del LONG["settings"]["tiny"][unused]
+LONG = {"settings": {"tiny": TINY | {"epochs": 60}}}
 TARGET = "results/checkpoints/tiny/dfa/seed1.safetensors"
 
 
@@ -124,10 +120,7 @@ def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_numb
         cwd=trainings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     log = trainings / "results/logs/train_network/tiny/dfa/seed1.log"
-    deadline = time.monotonic() + 240
-    while not (log.exists() and "epoch 5/60" in log.read_text()):
-        assert time.monotonic() < deadline and process.poll() is None, "the training did not start"
-        time.sleep(0.02)
+    wait_for(log, "epoch 5/60", process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(timeout=60)
     assert not (trainings / TARGET).exists() and list(trainings.glob("results/resume/tiny/dfa/seed1.safetensors"))
@@ -146,30 +139,14 @@ def test_two_workflows_do_not_share_a_folder(trainings):
 # ---- the report and the picture
 
 
-@pytest.fixture(scope="module")
-def report(everything, tmp_path_factory):
-    """The unpacked report."""
-    folder = tmp_path_factory.mktemp("report")
-    done = snakemake(everything, "--report", str(folder / "report.zip"))
+def test_the_report_holds_every_artefact_and_begins_with_the_scorecard(everything, tmp_path):
+    done = snakemake(everything, "--report", str(tmp_path / "report.zip"))
     assert done.returncode == 0, done.stdout
-    with zipfile.ZipFile(folder / "report.zip") as packed:
-        packed.extractall(folder)
-    return folder
-
-
-def test_the_report_holds_every_artefact_and_begins_with_the_scorecard(report):
-    names = {path.name for path in report.rglob("*")}
-    assert {Path(path).name for path in [*ARTEFACTS, "MANIFEST.json"]} <= names
-    page = next(report.rglob("report.html")).read_text()
-    assert "1 Scorecard" in page and "Every number that the paper published" in page
-
-
-@pytest.mark.skipif(not CHROMIUM, reason="needs chromium on the PATH")
-def test_the_report_opens_in_a_browser(report, tmp_path):
-    (page,) = report.rglob("report.html")
-    options = ["--headless", "--no-sandbox", "--virtual-time-budget=20000", f"--user-data-dir={tmp_path}", "--dump-dom"]
-    done = subprocess.run([CHROMIUM, *options, page.as_uri()], capture_output=True, text=True, timeout=120)
-    assert "audits every one of them" in " ".join(done.stdout.split()) and "2 Figures" in done.stdout, done.stderr
+    with zipfile.ZipFile(tmp_path / "report.zip") as report:
+        assert {Path(path).name for path in [*ARTEFACTS, "MANIFEST.json"]} <= {Path(n).name for n in report.namelist()}
+        (page,) = (name for name in report.namelist() if name.endswith("report.html"))
+        text = report.read(page).decode()
+    assert "1 Scorecard" in text and "Every number that the paper published" in text
 
 
 def arrows(text):
@@ -196,15 +173,11 @@ def test_snakemake_s_linter_and_formatter_have_nothing_to_say(tmp_path):
     assert subprocess.run(formatter, cwd=folder, capture_output=True).returncode == 0
 
 
-def rules_with_scripts():
-    text = "\n".join(path.read_text() for path in sorted((ROOT / "rules").rglob("*.smk")))
-    blocks = re.split(r"^rule ", text, flags=re.MULTILINE)[1:]
-    return {block.split(":")[0]: block for block in blocks}
+RULES = "\n".join(path.read_text() for path in sorted((ROOT / "rules").rglob("*.smk")))
 
 
-@pytest.mark.parametrize("name", rules_with_scripts())
-def test_every_rule_says_what_it_does_and_what_it_needs(name):
-    block = rules_with_scripts()[name]
+@pytest.mark.parametrize("block", re.split(r"^rule ", RULES, flags=re.M)[1:], ids=lambda block: block.split(":")[0])
+def test_every_rule_says_what_it_does_and_what_it_needs(block):
     assert re.search(r'\A\w+:\n    """[A-Z].*\."""\n', block)
     for directive in ("input", "output", "log", "benchmark", "conda", "threads", "resources", "script"):
         assert f"    {directive}:" in block, directive

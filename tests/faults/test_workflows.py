@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from disks import fill, read_only, small_disk
 from harness import altered, at_random, lasting
-from projects import TINY, command, snakemake, write_config
+from projects import TINY, command, snakemake, wait_for, write_config
 
 pytestmark = pytest.mark.faults
 
@@ -120,9 +120,7 @@ def test_an_audit_killed_at_any_moment(complete, finished, moment):
     shutil.rmtree(complete / "results/audits")
     shutil.rmtree(complete / "results/logs/audit_network")
     process = start(complete)
-    while not (complete / "results/logs/audit_network/tiny/dfa/seed1.log").exists():
-        assert process.poll() is None
-        time.sleep(0.01)
+    wait_for(complete / "results/logs/audit_network/tiny/dfa/seed1.log", "", process)
     time.sleep(moment)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
