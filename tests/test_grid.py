@@ -2,9 +2,9 @@
 
 import inspect
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
+from projects import ROOT
 
 from fa_audit import DiagnosticThresholds
 from fa_audit.core.errors import AuditError
@@ -17,7 +17,6 @@ from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.networks.description import READS
 from fa_audit.results.kinds import KINDS
 
-ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = [ROOT / "config.yaml", *sorted((ROOT / "configs").glob("*.yaml"))]
 PAPER = ROOT / "config.yaml"
 BLOCK = {
@@ -78,14 +77,6 @@ def test_every_audited_run_of_the_paper_has_its_frozen_and_shallow_baselines():
             assert own.method == setting.spec(run, setting.seeds[0]).method
             assert (roles["bp"], roles["shallow"]) == ("bp+frozen", "bp+shallow")
     assert compared > 80
-
-
-def test_every_block_of_the_paper_has_a_comment_that_says_where_it_belongs():
-    lines = PAPER.read_text().splitlines()
-    for block in load_config(PAPER)[0]["settings"]:
-        above = lines[lines.index(f"  {block}:") - 1 :: -1]
-        comment = " ".join(line for line in above[: next(i for i, x in enumerate(above) if not x.startswith("  #"))])
-        assert "Section" in comment or "Appendix" in comment, block
 
 
 @pytest.mark.parametrize("name", ["cpu", "measured"])

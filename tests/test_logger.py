@@ -100,7 +100,7 @@ def test_failures_end_in_ten_lines_with_run_cause_and_command(tmp_path, monkeypa
     assert said[0] == "FAILED  train network dfa seed 0 demo: bad 0\n"
     assert "exit status 1" in terminal.fail(4, tmp_path / "absent.log")
     group = [{"jobid": 5, "rule_name": "train_network", "log": [str(tmp_path / "5.log")]}]
-    assert "train_network: bad 5" in terminal.log("x", event=LogEvent.GROUP_ERROR, job_error_info=group)
+    assert "demo: bad 5" in terminal.log("x", event=LogEvent.GROUP_ERROR, job_error_info=group)
     end = terminal.log(ADVICE, fa_audit="stopped").splitlines()
     assert len(end) <= 10 and "6 jobs failed" in end[1] and end[2] == "  train network dfa seed 0 demo: bad 0"
     assert "  and 4 more" in end and end[-2:] == ["  to go on   again", "             make demo"]

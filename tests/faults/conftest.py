@@ -3,10 +3,12 @@
 import os
 
 import pytest
-from harness import Disturbed, Server
+from forks import Server
+from harness import Disturbed
 from mutations import MUTATIONS
 from projects import copy_sources
 
+PRELOADED = ("training.run_files", "audit.run_audit", "methods.dfa", "networks.resmlp")
 IN_MEMORY = "/dev/shm"  # these tests flush thousands of files
 
 
@@ -31,7 +33,8 @@ def sources(request, tmp_path_factory):
 @pytest.fixture(scope="session")
 def server(sources):
     """Runs `fa-audit ...` without importing torch again each time."""
-    with Server(sources) as running:
+    modules = [f"fa_audit.{name}" for name in PRELOADED]
+    with Server("fa_audit.cli", *modules, PYTHONPATH=str(sources / "src"), PYTHONWARNINGS="ignore") as running:
         yield running
 
 

@@ -3,10 +3,7 @@
 import json
 import os
 import random
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
@@ -18,40 +15,6 @@ def at_random(count, *purpose):
     """Draw fractions in [0, 1), the same in every session."""
     draw = random.Random(f"20260621 {purpose}")
     return [round(draw.random(), 3) for _ in range(count)]
-
-
-class Server:
-    """The process of server.py."""
-
-    def __init__(self, sources):
-        environment = os.environ | {"PYTHONPATH": str(sources / "src"), "PYTHONWARNINGS": "ignore"}
-        command = [sys.executable, str(Path(__file__).with_name("server.py"))]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self.process = subprocess.Popen(command, env=environment, text=True, **pipes)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
-
-    def _ask(self, **order):
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-    def start(self, folder, *arguments, **faults):
-        """Start `fa-audit` with these arguments in a folder and return the process id."""
-        return self._ask(start=[str(argument) for argument in arguments], folder=str(folder), faults=faults)
-
-    def wait(self, process):
-        """Return the exit status of a process, negative for a signal, and its output."""
-        return self._ask(wait=process)
-
-    def run(self, folder, *arguments, **faults):
-        return self.wait(self.start(folder, *arguments, **faults))
 
 
 class Disturbed:
