@@ -1,5 +1,7 @@
 """A project folder to run Snakemake in, as a user would, and what its dry run plans."""
 
+import json
+import math
 import os
 import re
 import shutil
@@ -11,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from fa_audit.core.files import exclusive
+from fa_audit.experiments.paths import RunKey
 
 PLAIN = "--logger-fa-audit-plain"  # Snakemake's own messages
 ROOT = Path(__file__).resolve().parents[1]
@@ -118,6 +121,20 @@ def finished_project(tmp_path_factory):
             said = make_all(folder, EVERYTHING)
             (folder / "first.log").write_text(said)
     return folder
+
+
+def audits(folder):
+    """Every audit of a project, by its run."""
+    return {RunKey.of(path): json.loads(path.read_text()) for path in folder.glob("results/audits/*/*/*.json")}
+
+
+def check_evidence(audit):
+    """Check that every layer was measured, and that all blocks but the frozen ones moved."""
+    assert all(math.isfinite(layer["hidden_norm"] * layer["grad_norm"]) for layer in audit["layers"])
+    assert all(abs(block["cosine"]["value"]) <= 1 for block in audit["credit"])
+    moved = [block["feature_drift"]["value"] > 0 for block in audit["credit"]]
+    assert moved == [index >= audit["spec"]["frozen_blocks"] for index in range(len(moved))], audit["spec"]
+    assert len(audit["layers"]) == len(moved) + 1
 
 
 def plan_of(said):

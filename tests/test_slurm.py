@@ -1,6 +1,5 @@
-"""The grid through a real Slurm: what is submitted, what goes on after a job was lost, and how results come home."""
+"""The grid through a real Slurm: what is submitted, and what goes on after a job was lost."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -10,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from projects import ROOT, TINY, copy_sources, planned, snakemake, wait_for, write_config
+from projects import TINY, copy_sources, snakemake, wait_for, write_config
 from slurm_cluster import ENDS_WITH_US, GPU, missing, running_cluster
 
 pytestmark = pytest.mark.slurm
@@ -23,11 +22,6 @@ PROFILE = ("--workflow-profile", "profiles/slurm")
 # The plugin's first look at a job is after 40 s otherwise, and `sacct` needs an accounting database.
 QUICK = ("--slurm-init-seconds-before-status-checks", "2", "--slurm-status-command", "squeue")
 NO_GPU = f"a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: {GPU})"
-# rsync, for a machine without it, as far as docs/cluster.md uses it: only the last folder of the target is made.
-RSYNC = """#!/bin/sh -e
-[ -d "$3" ] || mkdir "$3"
-case $2 in */) cp -a "$2." "$3" ;; *) cp -a "$2" "$3" ;; esac
-"""
 
 
 @pytest.fixture(scope="module")
@@ -109,20 +103,6 @@ def test_logs_name_their_slurm_job_and_a_gpu_that_torch_does_not_see(grid):
     assert {job["JobId"] for job in jobs} == set(re.findall(r"Slurm job (\d+) on \S", "".join(logs.values())))
     computing = {path: text for path, text in logs.items() if re.search("/(train|audit)_network/", str(path))}
     assert len(computing) == 6 and all(NO_GPU in text for text in computing.values())
-
-
-def test_results_that_come_home_are_up_to_date_there(grid, tmp_path):
-    home = project(tmp_path / "home")
-    (tmp_path / "rsync").write_text(RSYNC)
-    (tmp_path / "rsync").chmod(0o755)
-    commands = re.findall("^rsync .*", (ROOT / "docs/cluster.md").read_text(), re.MULTILINE)
-    assert len(commands) == 2
-    for command in commands:
-        here = command.replace("login.cluster:fa-audit", str(grid[0]))
-        subprocess.run(here, shell=True, check=True, cwd=home, env={"PATH": f"{os.environ['PATH']}:{tmp_path}"})
-    assert planned(home) == {}
-    (home / "results/tables/main_audit.csv").unlink()
-    assert set(planned(home)) == {"build_table", "manifest"}
 
 
 def uncomment(folder, named, *changes):

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import math
 import os
 import re
 import shutil
@@ -14,7 +13,19 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from projects import ROOT, TINY, command, copy_sources, snakemake, wait_for, write_config
+from projects import (
+    MODEL,
+    ROOT,
+    TINY,
+    audits,
+    check_evidence,
+    command,
+    copy_sources,
+    planned,
+    snakemake,
+    wait_for,
+    write_config,
+)
 
 from fa_audit.core.code import code_files
 from fa_audit.core.files import exclusive, sha256_of
@@ -28,10 +39,6 @@ from fa_audit.results.tables import TABLES
 FIGURE_FILES = [f"results/figures/{name}.{ending}" for name in [*FIGURES, "scorecard"] for ending in ("pdf", "png")]
 TABLE_FILES = [f"results/tables/{name}.{ending}" for name in TABLES for ending in ("csv", "md", "tex", "html")]
 ARTEFACTS = [*FIGURE_FILES, *TABLE_FILES, *(f"results/scorecard.{ending}" for ending in ("csv", "md", "html"))]
-
-
-def audits(folder):
-    return {RunKey.of(path): json.loads(path.read_text()) for path in folder.glob("results/audits/*/*/*.json")}
 
 
 def test_everything_that_the_registries_name_is_trained_audited_and_drawn(everything):
@@ -49,14 +56,11 @@ def test_everything_that_the_registries_name_is_trained_audited_and_drawn(everyt
 
 def test_audits_hold_finite_evidence_and_are_compared_with_the_baselines_of_their_setting(everything):
     for key, audit in audits(everything).items():
-        assert all(math.isfinite(layer["hidden_norm"] * layer["grad_norm"]) for layer in audit["layers"])
+        check_evidence(audit)
         assert all(layer["float32_cosine"]["value"] > 0.999 for layer in audit["layers"])
         sidecar = json.loads((everything / key.path("checkpoints", "json")).read_text())
         assert audit["headline_acc"] == sidecar["accuracy"] and sidecar["provenance"]["threads"] == 1
-        drift = [block["feature_drift"]["value"] > 0 for block in audit["credit"]]
-        frozen = audit["spec"]["frozen_blocks"]
-        assert drift == [index >= frozen for index in range(len(drift))], key
-        if frozen == len(drift):
+        if audit["spec"]["frozen_blocks"] == len(audit["credit"]):
             assert audit["baseline_runs"] == {} and audit["checks"]["depth"]["fires"] is None
         else:
             own = key._replace(run=f"{audit['spec']['method']}+frozen")
@@ -94,6 +98,19 @@ def test_a_model_from_outside_is_audited_from_its_description(everything):
     audit = json.loads((everything / "results/models/resnet18.json").read_text())
     assert (audit["model"], len(audit["layers"]), audit["batches"]) == ("resnet18", 9, 1)
     assert all(layer["grad_norm"] > 0 for layer in audit["layers"])
+
+
+def test_wrong_descriptions_end_in_one_clear_message_each(everything, tmp_path):
+    folder = shutil.copytree(everything, tmp_path / "project")
+    wrong = {"name": MODEL | {"blocks": ["layer1.0", "layer5.0"]}, "vector": MODEL | {"reads": "cls token"}}
+    write_config(folder, {"models": wrong})
+    done = snakemake(folder, "--cores", "2", "--keep-going")
+    assert done.returncode != 0 and "Traceback" not in done.stdout
+    for message in (
+        "audit_model: models.name: ResNet: blocks: 'layer5.0' is no module; the model has: conv1, bn1",
+        "audit_model: models.vector: ResNet: the input of block 'layer1.0': found shape (3, 64, 8, 8)",
+    ):
+        assert done.stdout.count(message) == 1
 
 
 # ---- interruptions, and whoever else is in the folder
@@ -162,6 +179,16 @@ def test_the_picture_in_the_readme_is_the_pipeline(tmp_path):
 
 
 # ---- rules and scripts
+
+
+def test_planning_the_paper_and_the_models_of_the_readme_imports_no_torch(tmp_path):
+    folder = copy_sources(tmp_path / "project")
+    models = re.search(r"```yaml\n(models:.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    (folder / "config.yaml").write_text((folder / "config.yaml").read_text() + models)
+    (tmp_path / "poison").mkdir()
+    (tmp_path / "poison/torch.py").write_text("raise ImportError('torch was imported while planning')\n")
+    jobs = planned(folder, config=None, PYTHONPATH=f"{tmp_path}/poison:{os.environ.get('PYTHONPATH', '')}")
+    assert len(jobs["train_network"]) >= 500 and len(jobs["audit_model"]) == 2
 
 
 def test_snakemake_s_linter_and_formatter_have_nothing_to_say(tmp_path):

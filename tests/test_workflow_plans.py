@@ -1,4 +1,4 @@
-"""Dry runs on copies of a finished project: what a change makes stale, what jobs ask for, errors before any job."""
+"""Dry runs on copies of a finished project: what a change makes stale, errors before any job."""
 
 import copy
 import json
@@ -12,21 +12,6 @@ import pytest
 import yaml
 from forks import snakemake_calls
 from projects import EVERYTHING, PUBLISHED, command, copy_sources, plan_of, write_config
-
-METHOD = """from dataclasses import dataclass
-from typing import ClassVar
-
-from fa_audit.methods.dfa import DFA
-from my_signs import signs
-
-
-@dataclass(frozen=True)
-class Mine(DFA):
-    relative_time: ClassVar[float] = 7.5
-    memory_mb: ClassVar[int] = 500
-"""
-RESOURCES = {"dataset": "digits", "architecture": "resmlp", "batch_size": 128, "machine": "mine", "memory_mb": 4000}
-RESOURCES |= {"architecture_options": {"depth": 2, "residual": True, "terminal_norm": True, "width": 8}}
 
 
 def configured(*path, value):
@@ -154,35 +139,6 @@ PLANS = {
     ),
 }
 SETTING = EVERYTHING["settings"]["student_mlp"]
-MINE = {
-    "settings": {"mine": SETTING | {"runs": ["my_method:Mine"], "baselines": ["bp+frozen", "my_method:Mine+frozen"]}}
-}
-
-
-def own_method(folder):
-    (folder / "my_method.py").write_text(METHOD)
-    (folder / "my_signs.py").write_text("def signs(credit):\n    return credit.sign()\n")
-    write_config(folder, MINE)
-
-
-def measured(folder):
-    entry = RESOURCES | {"seconds_per_epoch": 600.0, "seconds_per_audit": 300.0}
-    (folder / "benchmarks/costs.json").write_text(json.dumps({"cpu": [entry]}))
-
-
-ASKED = {  # target of a forced plan -> what is edited, and what each rule's job asks for
-    "results/audits/resmlp/bp/seed1.json": (
-        measured,
-        {
-            "train_network": ("runtime=70", "mem_mb=5000"),  # 2 epochs of 10 minutes, twice, and 30 minutes
-            "audit_network": ("runtime=25", "mem_mb=6000"),
-        },
-    ),
-    "results/checkpoints/mine/my_method:Mine/seed1.json": (
-        own_method,
-        {"train_network": ("runtime=45", "mem_mb=2500")},  # of what the method declares
-    ),
-}
 
 
 def wrong_published_numbers(folder):
@@ -206,11 +162,10 @@ def outcomes(everything, tmp_path_factory):
     """The outcome of every dry run, by its name."""
     folder, calls = tmp_path_factory.mktemp("plans"), {}
     cases = {name: (plan.edit, *plan.targets) for name, plan in PLANS.items()} | REFUSED
-    cases |= {target: (edit, target, "--forceall") for target, (edit, _) in ASKED.items()}
-    for number, (name, (edit, *options)) in enumerate(cases.items()):
+    for number, (name, (edit, *targets)) in enumerate(cases.items()):
         project = Path(shutil.copytree(everything, folder / str(number)))
         edit(project)
-        calls[name] = (command("-n", *options)[3:], {"PROJECT": str(project)})
+        calls[name] = (command("-n", *targets)[3:], {"PROJECT": str(project)})
     return dict(zip(calls, snakemake_calls(folder, list(calls.values()))))
 
 
@@ -222,13 +177,6 @@ def test_a_change_makes_stale_what_uses_it_and_nothing_else(outcomes, name):
     for rule, wanted in plan.jobs.items():
         assert (len(jobs[rule]) if isinstance(wanted, int) else jobs[rule]) == wanted
     assert set(jobs) <= set(plan.jobs) | plan.others
-
-
-@pytest.mark.parametrize("target", ASKED)
-def test_jobs_ask_for_the_time_and_memory_of_their_network_and_method(outcomes, target):
-    for rule, values in ASKED[target][1].items():
-        block = next(part for part in outcomes[target].said.split("\n\n") if f"rule {rule}:" in part)
-        assert all(f"{value}," in block + "," for value in values), block
 
 
 @pytest.mark.parametrize("words", REFUSED)
