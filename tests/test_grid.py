@@ -42,7 +42,7 @@ def without(block, *keys):
 
 
 def specs_of(grid):
-    return {key: grid.setting(key.setting).spec(key.run, key.seed) for key in grid.all_cells()}
+    return {key: grid.setting(key.setting).spec(key.run, key.seed) for key in grid.all_run_keys()}
 
 
 # --- what the project ships ------------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def specs_of(grid):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_shipped_configuration_is_valid(path):
     grid = shipped(path)
-    assert list(grid.cells("runs")) and list(grid.cells("baselines"))
+    assert list(grid.run_keys("runs")) and list(grid.run_keys("baselines"))
 
 
 def test_the_paper_has_seventeen_settings_and_more_than_125_trainings():
@@ -106,7 +106,7 @@ def test_the_registered_options_are_the_class_s_own(name):
 
 def test_a_setting_expands_to_full_specifications_of_its_runs_and_seeds():
     setting = grid_of(a=BLOCK | {"seeds": [7, 1], "lr": 1}).setting("a")
-    assert [str(key) for key in setting.cells("runs")] == [
+    assert [str(key) for key in setting.run_keys("runs")] == [
         f"a/{run}/seed{seed}" for run in ("bp", "dfa") for seed in (1, 7)
     ]
     assert setting.spec("dfa+frozen", 7) == RunSpec(
