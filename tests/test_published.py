@@ -36,9 +36,9 @@ def grid_of(**changes):
 
 def test_every_published_number_belongs_to_a_run_of_the_paper_s_grid_and_to_none_of_smaller_networks():
     published = read_published(SHIPPED)
-    keys = {key for entry in published.entries for key in entry.cells()}
-    assert set(published.cells_in(shipped("config.yaml"))) == keys
-    assert published.cells_in(shipped("configs/ci.yaml")) == published.cells_in(shipped("configs/demo.yaml")) == []
+    keys = {key for entry in published.entries for key in entry.run_keys()}
+    assert set(published.run_keys_in(shipped("config.yaml"))) == keys
+    assert all(published.run_keys_in(shipped(f"configs/{name}.yaml")) == [] for name in ("ci", "demo"))
     counts = {kind: sum(entry.kind == kind for entry in published.entries) for kind in ("value", "magnitude")}
     assert counts == {"value": 44, "magnitude": 34} and len(published.entries) == 99
     assert all("arXiv 2606.21126" in entry.source for entry in published.entries)
@@ -47,18 +47,18 @@ def test_every_published_number_belongs_to_a_run_of_the_paper_s_grid_and_to_none
 def test_audits_to_compare_with_have_the_run_the_seed_and_the_specification_of_an_entry():
     published = read_published(FILE)
     expected = [("tiny", run, seed) for run in ("bp", "dfa") for seed in (42, 123)]
-    assert sorted(published.cells_in(grid_of())) == sorted(expected)
-    assert published.cells_in(grid_of(runs=["dfa"])) == [("tiny", "dfa", 42), ("tiny", "dfa", 123)]
+    assert sorted(published.run_keys_in(grid_of())) == sorted(expected)
+    assert published.run_keys_in(grid_of(runs=["dfa"])) == [("tiny", "dfa", 42), ("tiny", "dfa", 123)]
     for change in ({"epochs": 3}, {"dataset": "cifar10"}, {"architecture": EXPERIMENT["architecture"] | {"width": 8}}):
-        assert published.cells_in(grid_of(**change)) == []
+        assert published.run_keys_in(grid_of(**change)) == []
     monitored = {"settings": {"tiny": EXPERIMENT | {"runs": ["dfa"], "seeds": [42]}}, "monitor": {"stop_on": ["D1"]}}
-    assert published.cells_in(read_grid(monitored)) == [("tiny", "dfa", 42)]
+    assert published.run_keys_in(read_grid(monitored)) == [("tiny", "dfa", 42)]
 
 
 def test_what_an_entry_leaves_out_has_its_usual_value():
     value, magnitude, verdict, order = read_published(FILE).entries
     assert value.seeds == [42, 123, 456] and magnitude.seeds == [42] and value.note == ""
-    assert order.runs == ("bp", "dfa") and value.runs == ("bp",) and list(order.cells())[3] == ("tiny", "dfa", 42)
+    assert order.runs == ("bp", "dfa") and value.runs == ("bp",) and list(order.run_keys())[3] == ("tiny", "dfa", 42)
     assert verdict.value is True and verdict.deviation is None and magnitude.layer == 2
 
 

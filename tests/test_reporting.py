@@ -230,7 +230,7 @@ def test_nothing_is_said_of_what_does_not_apply(audits, render):
     assert "Credits" not in text
 
 
-# --- one cell ------------------------------------------------------------------------------------------------------
+# --- one run -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -244,7 +244,7 @@ def test_nothing_is_said_of_what_does_not_apply(audits, render):
         (lambda audit: audit["spec"].update(seed=3), r"seed 3 once more, after .*audit0.json"),
     ],
 )
-def test_a_report_is_about_one_cell(audits, written, change, words):
+def test_a_report_is_about_one_run(audits, written, change, words):
     change(audits[1])
     with pytest.raises(AuditError, match=rf"audit1\.json: .*{words}"):
         read_seed_group(written(audits))
