@@ -45,11 +45,6 @@ def legend_of(figure):
     return [text.get_text() for text in legend.get_texts()]
 
 
-def shades(ax):
-    """Lower and upper end of the first shaded band."""
-    return sorted([ax.patches[0].get_y(), ax.patches[0].get_y() + ax.patches[0].get_height()])
-
-
 def texts(figure):
     """Every visible, non-empty text with its box in pixels; the tick labels within the limits only."""
     with style.context():

@@ -99,11 +99,3 @@ def cells(table):
     lines = [line[2:-2].split(" | ") for line in to_markdown(table).splitlines() if line.startswith("| ")]
     headings = [heading.replace("\\", "") for heading in lines[0]]
     return [dict(zip(headings, line, strict=True)) for line in lines[2:]]
-
-
-def statistics(table, run, quantity, setting="main"):
-    """What `values` has of one quantity of one run: statistic -> value; the seeds' values as a list under "seeds"."""
-    values = table.values
-    part = values[(values["setting"] == setting) & (values["run"] == run) & (values["quantity"] == quantity)]
-    seeds = part[part["statistic"] == "seed"]
-    return part.set_index("statistic")["value"].drop("seed").to_dict() | {"seeds": seeds["value"].tolist()}
