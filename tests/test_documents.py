@@ -59,8 +59,6 @@ def test_what_the_cards_name_is_in_a_real_audit_and_its_tables(make_spec, datase
     spec = make_spec("dfa", epochs=1)
     trained = train(spec, dataset)
     audited = audit(trained.learner, dataset, 0.5, trajectory=trained.history).to_dict()
-    assert tuple(audited["checks"]) == tuple(CHECK_LABELS) and set(audited["layers"][0]) == set(STATES)
-    assert set(audited["credit"][0]) == set(CREDITS) and set(audited["deep"]) == set(DEEP)
     about = {"setting": "tiny", "run": "dfa", "seed": 3, "spec": spec.to_dict(), "baseline_runs": {}}
     about |= dict.fromkeys(("stopped_after", "digest", "seconds", "device", "commit"))
     columns = {*runs_table([audited | about]), *layers_table([audited | about])}

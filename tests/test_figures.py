@@ -5,13 +5,11 @@ from dataclasses import replace
 import matplotlib
 import numpy as np
 import pytest
-from drawing import DEFAULTS, TITLE, assert_readable, everything, legend_of, lines, words
+from drawing import TITLE, assert_readable, drawn, everything, legend_of, lines, words
 from made_up_runs import EXPLODED, LONG, SEEDS, backwards, network, several, tidy_of
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.registry import load
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.methods import METHODS
 from fa_audit.results.figures import FIGURES, FIGURES_OF_ONE, style
 
 ORIGIN = "commit abc1234; spec 5678"
@@ -30,28 +28,24 @@ def settings_of(kind, runs, count=3, **options):
     return tidy_of(*(several(runs, setting=name, depth=depth, **options) for name, depth in depths.items()))
 
 
-def figure_of(kind, tidy, **options):
-    return load("figure", FIGURES, kind)(tidy, **DEFAULTS | options)
-
-
 @pytest.fixture(scope="session")
 def four():
     """Every kind drawn once."""
-    return {kind: figure_of(kind, settings_of(kind, FOUR)) for kind in FIGURES}
+    return {kind: drawn(kind, settings_of(kind, FOUR)) for kind in FIGURES}
 
 
 @pytest.mark.parametrize("kind", FIGURES)
 def test_no_text_overlaps_or_is_cut(four, kind):
     assert_readable(four[kind])
     crowd = settings_of(kind, ELEVEN, 4, seeds=SEEDS[:1])
-    assert_readable(figure_of(kind, crowd, title=" ".join([TITLE] * 4), labels=ODD))
+    assert_readable(drawn(kind, crowd, title=" ".join([TITLE] * 4), labels=ODD))
     one = settings_of(kind, {"dfa" if kind == "depth_ladder" else LONG: EXPLODED}, 1, losses=(2.0,))
-    assert_readable(figure_of(kind, one, labels=ODD))
+    assert_readable(drawn(kind, one, labels=ODD))
 
 
 @pytest.mark.parametrize("kind", FIGURES)
 def test_the_same_tables_in_any_order_are_the_same_figure(four, kind):
-    again = figure_of(kind, backwards(settings_of(kind, FOUR)))
+    again = drawn(kind, backwards(settings_of(kind, FOUR)))
     assert everything(again) == everything(four[kind])
 
 
@@ -60,7 +54,7 @@ def test_the_same_figure_is_the_same_file_that_says_where_it_comes_from(four, tm
         style.save(four["decision_utility"], tmp_path / f"a.{suffix}", ORIGIN)
         with matplotlib.rc_context({"font.size": 20, "axes.facecolor": "red", "lines.linewidth": 9}):  # the user's own
             before = matplotlib.rcParams.copy()
-            own = figure_of("decision_utility", settings_of("decision_utility", FOUR))
+            own = drawn("decision_utility", settings_of("decision_utility", FOUR))
             style.save(own, tmp_path / f"b.{suffix}", ORIGIN)
             assert matplotlib.rcParams.copy() == before
         first, second = ((tmp_path / f"{name}.{suffix}").read_bytes() for name in "ab")
@@ -79,7 +73,7 @@ LIMITS = {  # kind -> panel -> limit; (a) and (c) fire above theirs
 @pytest.mark.parametrize("kind", LIMITS)
 def test_limits_are_drawn_shaded_and_named(four, kind):
     given = DiagnosticThresholds(growth=20, reference=3e-6, stability=0.2, depth_margin=0.05)
-    changed = figure_of(kind, settings_of(kind, FOUR), thresholds=given)
+    changed = drawn(kind, settings_of(kind, FOUR), thresholds=given)
     for limits, figure in ((DiagnosticThresholds(), four[kind]), (given, changed)):
         for panel, check in LIMITS[kind].items():
             ax, limit = figure.axes[panel], getattr(limits, check) * (100 if check == "depth_margin" else 1)
@@ -95,8 +89,6 @@ def test_limits_are_drawn_shaded_and_named(four, kind):
 
 
 def test_a_method_has_one_colour_and_marker_in_every_figure(four):
-    styles = style.run_styles(reversed([*METHODS, *(f"run{i:02d}" for i in range(77 - len(METHODS)))]))
-    assert len({(look.colour, look.marker) for look in styles.values()}) == 77
     look = style.run_styles(["dfa", "bp"])["dfa"]
     assert look == style.run_styles(["a", "dfa+penalty1e-2", "dfa", "fa", "bp"])["dfa"]
     curves = [line for ax in four["trajectories"].axes for line in ax.lines if line.get_label() == "dfa"]
@@ -106,7 +98,7 @@ def test_a_method_has_one_colour_and_marker_in_every_figure(four):
 
 def test_odd_characters_are_printed_as_they_are_unless_they_are_no_formula():
     tidy = tidy_of(several({"dfa": EXPLODED}), network("bp", setting="other"))
-    assert set(ODD.values()) <= set(words(figure_of("trajectories", tidy, labels=ODD)))
+    assert set(ODD.values()) <= set(words(drawn("trajectories", tidy, labels=ODD)))
     for text in ("$x_$", "US$ 5 and_$ 6_"):
         with pytest.raises(AuditError, match=r"cannot be read .*expected one such as"):
             style.check_texts(["BP", text])
@@ -125,7 +117,7 @@ def test_infinite_values_and_zeros_are_arrows_with_a_legend_and_missing_ones_are
     rows.loc[rows["run"] == "dfa", column] = np.inf
     rows.loc[rows["run"] == "bp", column] = 0.0
     rows.loc[rows["run"] == "fa", column] = np.nan
-    figure = figure_of(kind, replace(tidy, **{table: rows}))
+    figure = drawn(kind, replace(tidy, **{table: rows}))
     ax = figure.axes[panel]
     infinite, zeros = (np.concatenate(lines(ax, label)) for label in ("infinite", "zero"))
     assert len(infinite) == len(zeros) > 2 and (infinite[:, 1] > 0.9).all() and (zeros[:, 1] < 0.1).all()

@@ -10,14 +10,7 @@ from made_up_runs import EXPLODED, network, several, tidy_of
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.results.figures import (
-    audit_overview,
-    credit_layers,
-    depth_ladder,
-    depth_sweep,
-    penalty_rescue,
-    trajectories,
-)
+from fa_audit.results.figures.trajectories import FIRST
 
 NAN = np.nan
 RUNS = {"bp": {}, "fa": {"accuracy": 0.4, "max_growth": 700.0, "cosines": (0.5, 0.3)}, "dfa": EXPLODED}
@@ -59,7 +52,7 @@ def assert_curves(ax, run, last, column):
 
 def test_the_overview_has_every_seed_its_mean_and_its_baselines_in_the_order_of_accuracy(tidy):
     limits = DiagnosticThresholds(depth_margin=0.05)
-    figure = drawn(audit_overview, tidy, labels={"bp": "BP", "dfa": "DFA + all"}, thresholds=limits)
+    figure = drawn("audit_overview", tidy, labels={"bp": "BP", "dfa": "DFA + all"}, thresholds=limits)
     for ax, column in zip(figure.axes, ("max_growth", "grad_norm_last", "stability", "accuracy"), strict=True):
         means = [bar.get_segments()[0][0, 1] for bar in ax.collections if bar.get_label() == "mean"]
         assert means == pytest.approx([np.mean(of(tidy.runs, run, column)) for run in ORDER])
@@ -80,19 +73,13 @@ def test_the_overview_has_every_seed_its_mean_and_its_baselines_in_the_order_of_
 # ---- credit of every layer
 
 
-def test_the_aggregate_is_the_mean_over_the_blocks_that_have_a_cosine():
-    rows = [network("dfa", seed=1, cosines=(0.42, NAN, -0.015)), network("dfa", seed=2, cosines=(-1.0,))]
-    aggregate = drawn(credit_layers, tidy_of(rows)).axes[0]
-    assert lines(aggregate, "dfa")[0].tolist() == [[pytest.approx(0.2025), 0.6], [-1.0, 0.6]]
-
-
 def test_every_measured_block_and_state_has_its_seeds_and_the_line_of_their_means(tidy):
     dfa, shallow = tidy.layers["run"] == "dfa", tidy.layers["run"] == "fa"
     tidy.layers.loc[dfa & (tidy.layers["layer"] == 0), "cosine"] = NAN
     tidy.layers.loc[dfa & (tidy.layers["layer"] == 1) & (tidy.layers["seed"] == 42), "cosine"] = NAN
     tidy.layers.loc[shallow, "cosine"] = NAN  # a network without blocks
     tidy = replace(tidy, layers=tidy.layers[~shallow | (tidy.layers["layer"] == 0)])
-    figure = drawn(credit_layers, tidy)
+    figure = drawn("credit_layers", tidy)
     for (ax, column), run in itertools.product(zip(figure.axes[1:], ("cosine", "grad_norm")), ORDER):
         table = tidy.layers[tidy.layers["run"] == run]
         found, measured = markers(ax, run), table.dropna(subset=[column])
@@ -100,13 +87,16 @@ def test_every_measured_block_and_state_has_its_seeds_and_the_line_of_their_mean
         assert sorted(round(x) for x, _, _ in found) == sorted(measured["layer"])
         if found:
             np.testing.assert_allclose(mean_lines(ax)[run][:, 1], table.groupby("layer")[column].mean())
+        aggregate = np.transpose([table.groupby("seed")["cosine"].mean(), of(tidy.runs, run, "accuracy")])
+        np.testing.assert_allclose(lines(figure.axes[0], run)[0], aggregate)
     assert legend_of(figure)[:3] == ["bp (n = 3)", "fa (n = 3)", "dfa (n = 2 to 3)"]
 
 
 def test_markers_are_hollow_where_the_reference_is_below_its_limit(tidy):
     tidy.layers.loc[(tidy.layers["run"] == "dfa") & (tidy.layers["layer"] == 1), "grad_norm"] = NAN
     for limit in (1e-7, 1e-2):
-        aggregate, cosine, gradient = drawn(credit_layers, tidy, thresholds=DiagnosticThresholds(reference=limit)).axes
+        limits = DiagnosticThresholds(reference=limit)
+        aggregate, cosine, gradient = drawn("credit_layers", tidy, thresholds=limits).axes
         for run in ORDER:
             table = tidy.layers[tidy.layers["run"] == run]
             below = table.loc[table["grad_norm"] < limit, "cosine"].dropna()
@@ -125,7 +115,7 @@ def test_every_setting_has_a_row_of_its_last_states_with_rings_where_the_checks_
     two.trajectories.loc[two.trajectories["setting"] == "deep", "test_accuracy"] /= 10
     where = (two.runs["setting"] == "deep") & (two.runs["seed"] == 123)
     two.runs.loc[where, ["first_scale_flag", "first_reference_flag"]] = [3, NAN]
-    figure = drawn(trajectories, two, labels={"deep": "Four blocks", "bp": "BP"})
+    figure = drawn("trajectories", two, labels={"deep": "Four blocks", "bp": "BP"})
     panels = np.array(figure.axes).reshape(-1, 3)
     flags = {"hidden_norm": "first_scale_flag", "grad_norm": "first_reference_flag", "test_accuracy": None}
     for (setting, depth), row in zip({"deep": 4, "shallower": 2}.items(), panels, strict=True):
@@ -136,13 +126,13 @@ def test_every_setting_has_a_row_of_its_last_states_with_rings_where_the_checks_
                 assert_curves(ax, run, last, column)
             both = last.merge(runs, on=["run", "seed"])
             fired = both[both["epoch"] == both[flag]] if flag else both[:0]
-            rings = [ring.tolist() for found in lines(ax, trajectories.FIRST) for ring in found]
+            rings = [ring.tolist() for found in lines(ax, FIRST) for ring in found]
             assert sorted(rings) == sorted(fired[["epoch", column]].to_numpy().tolist()) and bool(rings) == bool(flag)
     (hidden, gradient, accuracy), below = panels
     assert hidden.get_ylim() == below[0].get_ylim() and gradient.get_ylim() == below[1].get_ylim()
     assert accuracy.get_ylim()[1] < 0.1 < below[2].get_ylim()[1]
     assert [row[0].get_title(loc="left") for row in panels] == ["Four blocks", "shallower"]
-    assert legend_of(figure) == ["BP", "fa", "dfa", trajectories.FIRST]
+    assert legend_of(figure) == ["BP", "fa", "dfa", FIRST]
 
 
 # ---- depths
@@ -152,7 +142,7 @@ def test_every_depth_has_its_seeds_and_the_line_of_their_means():
     depths = tidy_of(*(several(RUNS, setting=f"depth{depth}", depth=depth) for depth in DEPTHS))
     depths.runs.loc[(depths.runs["run"] == "dfa") & (depths.runs["setting"] == "depth4"), "own_frozen_acc"] = NAN
     runs = depths.runs.assign(margin=100 * (depths.runs["accuracy"] - depths.runs["own_frozen_acc"]))
-    figure = drawn(depth_sweep, depths)
+    figure = drawn("depth_sweep", depths)
     panels = zip(figure.axes, ("accuracy", "max_growth", "grad_norm_last", "margin"), strict=True)
     for (ax, column), run in itertools.product(panels, ORDER):
         values = {depth: of(runs[runs["depth"] == depth], run, column) for depth in DEPTHS}
@@ -161,7 +151,7 @@ def test_every_depth_has_its_seeds_and_the_line_of_their_means():
     assert [label.get_text() for label in figure.axes[2].get_xticklabels()] == ["2", "4", "12"]
     depths.runs["depth"] = 4
     with pytest.raises(AuditError, match=r"depth2, depth4, depth12 all have depth 4; expected .* that differ in depth"):
-        drawn(depth_sweep, depths)
+        drawn("depth_sweep", depths)
 
 
 # ---- ladder
@@ -180,7 +170,7 @@ def test_rungs_go_from_the_frozen_baseline_to_the_whole_plain_network():
         network("bp+random_targets", random_targets=True, depth=3),
     ]  # fmt: skip
     frozen = network("bp+frozen", frozen_blocks=3, depth=3, own_frozen_acc=NAN)
-    figure = drawn(depth_ladder, tidy_of(rows, others, frozen), labels={"dfa": "DFA"})
+    figure = drawn("depth_ladder", tidy_of(rows, others, frozen), labels={"dfa": "DFA"})
     ax = figure.axes[0]
     assert_seeds(ax, "bp", {0: [0.21, 0.22], 2: [0.41, 0.42], 3: [0.51, 0.52]})
     assert_seeds(ax, "dfa", {0: [0.01, 0.02], 1: [0.11, 0.12], 2: [0.21], 3: [0.31, 0.32]})
@@ -188,7 +178,7 @@ def test_rungs_go_from_the_frozen_baseline_to_the_whole_plain_network():
     np.testing.assert_allclose(means[:, 1], [0.215, NAN, 0.415, 0.515])
     assert legend_of(figure) == ["bp (n = 2)", "DFA (n = 1 to 2)"]
     with pytest.raises(AuditError, match=r"found bp\+penalty1e-2, bp\+random_targets.*; expected runs of a ladder"):
-        drawn(depth_ladder, tidy_of(others))
+        drawn("depth_ladder", tidy_of(others))
 
 
 # ---- penalties
@@ -204,34 +194,31 @@ def test_last_states_and_credit_stand_at_their_penalty():
     sweep = tidy_of(several(SWEEP))
     missing = (sweep.runs["run"] == "dfa") & (sweep.runs["seed"] == 42)
     sweep.runs.loc[missing, ["deep_cosine", "deep_rho"]] = NAN
-    figure = drawn(penalty_rescue, sweep, labels={"dfa": "DFA", "dfa+penalty1e-3": "not this"})
+    figure = drawn("penalty_rescue", sweep, labels={"dfa": "DFA", "dfa+penalty1e-3": "not this"})
     *over_time, cosine, rho, _ = figure.axes
     assert [ax.get_title(loc="left") for ax in over_time] == [f"(a) $\\lambda$ = {x}" for x in ("0", "1e-3", "1e-1")]
     last = sweep.trajectories[sweep.trajectories["layer"] == 4]
     for (ax, suffix), method in itertools.product(zip(over_time, PENALTIES, strict=True), ("dfa", "bp")):
-        of_method = last[last["run"] == method + suffix].assign(run=method)
-        assert_curves(ax, method, of_method, "hidden_norm")
+        assert_curves(ax, method, last[last["run"] == method + suffix].assign(run=method), "hidden_norm")
     for ax, column in ((cosine, "deep_cosine"), (rho, "deep_rho")):
         assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "1e-3", "1e-1"]
         values = {place: of(sweep.runs, "dfa" + suffix, column) for place, suffix in enumerate(PENALTIES)}
         assert_seeds(ax, "dfa", values)
         means = mean_lines(ax, ("dfa", "bp"))["dfa"][:, 1]
         assert means == pytest.approx([np.nanmean(found) for found in values.values()])
-    names = ["DFA (n = 2 to 3)", "bp (n = 3)"]
-    assert legend_of(figure) == [*names, "one seed", "mean over seeds", "own frozen baseline"]
+    assert legend_of(figure)[:2] == ["DFA (n = 2 to 3)", "bp (n = 3)"]
 
 
 def test_bars_are_means_over_seeds_under_the_line_of_the_own_frozen_baseline():
     frozen_run = several({"dfa+frozen": {"own_frozen_acc": NAN, "deep_cosine": NAN, "deep_rho": NAN}})
     sweep = tidy_of(frozen_run, several({"dfa": {}, "dfa+penalty1e-3": {"own_frozen_acc": NAN}}))
-    accuracy = drawn(penalty_rescue, sweep).axes[-1]
+    accuracy = drawn("penalty_rescue", sweep).axes[-1]
     means = sweep.runs.groupby("run")[["accuracy", "own_frozen_acc"]].mean()
-    bars = {run: [bar for box in accuracy.containers if box.get_label() == run.partition("+p")[0] for bar in box][place]
-            for run, place in (("dfa", 0), ("dfa+penalty1e-3", 1), ("dfa+frozen", 0))}  # fmt: skip
-    for run, bar in bars.items():
-        middle = bar.get_x() + bar.get_width() / 2
+    assert len(accuracy.containers) == 3
+    for box in accuracy.containers:
+        (bar,), middle = box, box[0].get_x() + box[0].get_width() / 2
+        run = box.get_label() + ("+penalty1e-3" if round(middle) == 1 else "")
         assert bar.get_height() == pytest.approx(means.loc[run, "accuracy"]) and bar.get_y() == 0
-        assert round(middle) == ("penalty" in run)
         (line,) = [x for x in lines(accuracy, "own frozen baseline") if abs(x[:, 0].mean() - middle) < 1e-9]
         np.testing.assert_allclose(line[:, 1], means.loc[run, "own_frozen_acc"])
     points = np.concatenate(lines(accuracy, "dfa"))[:, 1]

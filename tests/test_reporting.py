@@ -163,10 +163,8 @@ def test_networks_that_were_not_trained_here_are_numbered_and_nothing_is_said_of
 
 # --- disclosures ---------------------------------------------------------------------------------------------------
 
-
 FIRED = {"checks.reference.fires": True, "checks.reference.value": 1e-9, "layers.-1.scale_free": 0.5}
 FIRED |= {"checks.reference.note": "saturated loss"}
-NEARLY = {"layers.-1.scale_free": 1e-3}
 INSIDE = {"deep.cosine.value": 0.2, "deep.fresh_b_null.n_valid": 20, "deep.fresh_b_null.interval": [-0.1, 0.3]}
 OUTSIDE = INSIDE | {"deep.fresh_b_null.interval": [-0.1, 0.1]}
 CHANCE = {"credit.0.rho.value": 0.5, "credit.1.rho.value": 0.01}
@@ -180,7 +178,7 @@ PRECISION = {"layers.1.float32_error.value": 0.125, "layers.0.float32_cosine.val
     ("changes", "term", "words"),
     [
         (FIRED, "Reference gradient", r"saturated loss: \|\|g\_L\|\| is below 1e-07, "),
-        (NEARLY, "Reference gradient", r"nearly saturated: B \|\|h\_L\|\| \|\|g\_L\|\| = 0.001"),
+        ({"layers.-1.scale_free": 1e-3}, "Reference gradient", r"nearly saturated: B \|\|h\_L\|\| \|\|g\_L"),
         ({"samples": 64}, "Gradient norms", "is meant for N = 128"),
         (PRECISION, "float32 agreement", "median relative error 0.125, 1st percentile of cosines 0.5"),
         (CLAMPED, "Cosines", "is at most 0.5 away from it; samples without an angle: 8 at most"),
@@ -205,25 +203,24 @@ def test_what_makes_a_number_lie_is_disclosed(audits, render, changes, term, wor
     assert words in text and not text.startswith("seed")  # once for both seeds
 
 
-# --- one cell ------------------------------------------------------------------------------------------------------
+# --- what is refused, and LaTeX ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda audit: audit["spec"].update(epochs=9), r"it differs in spec\.epochs \(9, not 1\)"),
+        (lambda audit: audit.pop("verdict"), "missing verdict"),
+        (lambda audit: put(audit, {"layers.1.hidden_norm": "much"}), r"layers\.1\.hidden_norm: found 'much'; expected"),
+        (lambda audit: put(audit, {"spec.epochs": 9}), r"it differs in spec\.epochs \(9, not 1\)"),
         (lambda audit: put(audit, {"spec.architecture_options.width": 8}), r"architecture_options\.width \(8,"),
         (lambda audit: audit["layers"].pop(), r"number of states \(2, not 3\)"),
         (lambda audit: audit.pop("spec"), r"spec\.dataset \('absent', not 'digits'\).* and \d+ more"),
-        (lambda audit: audit["spec"].update(seed=3), r"seed 3 once more, after .*audit0.json"),
+        (lambda audit: put(audit, {"spec.seed": 3}), r"seed 3 once more, after .*audit0.json"),
     ],
 )
-def test_a_report_is_about_one_cell(audits, render, change, words):
+def test_what_is_no_audit_or_one_of_another_cell_is_refused_in_one_line(audits, render, change, words):
     change(audits[1])
     assert re.search(rf"audit1\.json: .*{words}", render(audits))
-
-
-# --- LaTeX, and damaged files --------------------------------------------------------------------------------------
 
 
 def test_latex_is_escaped_balanced_full_and_written_as_it_would_be_printed(real, render, tmp_path):
@@ -238,23 +235,3 @@ def test_latex_is_escaped_balanced_full_and_written_as_it_would_be_printed(real,
     assert r"\subsection*{Audit report: 50\%\_\&\#1 \textasciicircum{}\textasciitilde{}\{a\}" in text
     assert render([audit], "--format", "latex", "--output", str(tmp_path / "new/a.tex")) == ""
     assert (tmp_path / "new/a.tex").read_text() == text
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("", "found an empty file; expected an audit's JSON: results/audits/"),
-        ("{", "found no JSON (Expecting property name"),
-        ('{"spec": {}, "accuracy": 0.5}', "missing method, verdict, flags"),
-        (None, "No such file or directory; expected an audit's JSON"),
-        ("wrong", "layers.1.hidden_norm: found 'much'; expected a number, null, 'nan', 'inf' or '-inf'."),
-    ],
-)
-def test_what_is_no_audit_is_one_line_with_its_place(audits, tmp_path, capsys, content, words):
-    path = tmp_path / "bad.json"
-    if content is not None:
-        put(audits[0], {"layers.1.hidden_norm": "much"})
-        path.write_text(json.dumps(audits[0]) if content == "wrong" else content)
-    assert main(["report", str(path)]) == 1
-    message = capsys.readouterr().err
-    assert message.startswith(f"fa-audit: {path}: {words}") and len(message.splitlines()) == 1
