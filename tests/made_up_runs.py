@@ -80,8 +80,8 @@ def tidy_of(*rows):
         for part in [epoch / len(row["losses"])] for layer in range(row["depth"] + 1)
     ]  # fmt: skip
     table = pd.DataFrame([{k: v for k, v in row.items() if k not in ("cosines", "losses")} for row in rows])
-    work = table[["setting", "run", "seed", *WORK]]
-    return Tidy(tuple(table["setting"].unique()), table.drop(columns=WORK), pd.DataFrame(layers), pd.DataFrame(history), work)
+    settings, work = tuple(table["setting"].unique()), table[["setting", "run", "seed", *WORK]]
+    return Tidy(settings, table.drop(columns=WORK), pd.DataFrame(layers), pd.DataFrame(history), work)
 
 
 def backwards(tidy):
