@@ -9,6 +9,7 @@ import pytest
 from damage import damaged
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from latex import check_latex
 from printed_audits import printed_audits
 
 from fa_audit.cli import main
@@ -83,7 +84,10 @@ def other_json(content):
 def test_a_damaged_audit_is_reported_or_refused(whole, tmp_path, data):
     content = (whole / "audit.json").read_bytes()
     (tmp_path / "audit.json").write_bytes(data.draw(other_json(content)))
-    check("report", tmp_path / "audit.json", "--format", data.draw(st.sampled_from(["markdown", "latex"])))
+    form, output = data.draw(st.sampled_from(["markdown", "latex"])), tmp_path / "report"
+    refused = check("report", tmp_path / "audit.json", "--format", form, "--output", output)
+    if form == "latex" and not refused:
+        check_latex(output.read_text())
 
 
 @some
