@@ -16,12 +16,12 @@ SHAPE, CLASSES = (3, 6, 10), 3  # sides, width and batch differ: a mean over the
 SHAPES = [(1, 3, 2), (3, 8, 8), (2, 5, 7), (3, 32, 32)]
 
 
-def spec_of(architecture, method="bp", *, width=8, depth=2, **fields):
-    """A specification of one short epoch."""
-    known = ARCHITECTURE_OPTIONS[architecture]
-    options = tuple(sorted((known | {"width": width, "depth": depth}).items()))
-    values = {"epochs": 1, "batch_size": 16, "seed": 3} | fields
-    return RunSpec(dataset="tiny", architecture=architecture, architecture_options=options, method=method, **values)
+def spec_of(architecture, method="bp", **given):
+    """A specification of one short epoch; `given` are fields of it and options of the architecture."""
+    options = ARCHITECTURE_OPTIONS[architecture] | {"width": 8, "depth": 2}
+    options |= {name: given.pop(name) for name in options.keys() & given.keys()}
+    values = {"architecture_options": tuple(sorted(options.items())), "epochs": 1, "batch_size": 16, "seed": 3}
+    return RunSpec(dataset="tiny", architecture=architecture, method=method, **values | given)
 
 
 @torch.no_grad()

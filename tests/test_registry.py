@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.registry import class_literals, find_module
+from fa_audit.core.registry import class_literals
 from fa_audit.methods import METHODS
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.method import Method
@@ -33,9 +33,11 @@ def test_reading_literals_imports_nothing(tmp_path):
 
 
 def test_literals_of_the_class_and_of_its_bases_are_read(tmp_path, monkeypatch):
-    (tmp_path / "base.py").write_text("class Far:\n    far = 1\n    both = 1\n")
+    """Bases are found in modules that are files and in packages, as Python finds them."""
+    (tmp_path / "package/inner").mkdir(parents=True)
+    (tmp_path / "package/inner/__init__.py").write_text("class Far:\n    far = 1\n    both = 1\n")
     source = """
-        from base import Far
+        from package.inner import Far
         from fa_audit.methods.ep import EP
         import torch
 
@@ -78,16 +80,6 @@ def test_a_class_that_cannot_be_read_is_named(tmp_path, monkeypatch, entry, word
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(AuditError, match=words):
         class_literals(entry)
-
-
-def test_modules_are_found_as_files_and_as_packages(tmp_path):
-    folders = [tmp_path / "first", tmp_path / "second"]
-    (folders[1] / "package/inner").mkdir(parents=True)
-    for path in ("__init__.py", "inner/__init__.py", "inner/leaf.py"):
-        (folders[1] / "package" / path).touch()
-    assert find_module("package", folders) == folders[1] / "package/__init__.py"
-    assert find_module("package.inner.leaf", folders) == folders[1] / "package/inner/leaf.py"
-    assert find_module("package.other", folders) is None
 
 
 @pytest.mark.parametrize(
