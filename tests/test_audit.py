@@ -22,12 +22,8 @@ from fa_audit.training.monitor import first_flags
 
 
 def test_bp_s_credits_are_the_gradients_at_the_blocks_outputs_and_so_is_fa_s_last(make_spec, dataset):
-    bp, fa = (
-        credit_alignment(
-            build(make_spec(method), dataset.image_shape, dataset.classes), *evaluation_batches(dataset)[0]
-        )
-        for method in ("bp", "fa")
-    )
+    learners = (build(make_spec(method), dataset.image_shape, dataset.classes) for method in ("bp", "fa"))
+    bp, fa = (credit_alignment(learner, *evaluation_batches(dataset)[0]) for learner in learners)
     assert [block["cosine_at_output"].value for block in bp] == pytest.approx([1, 1, 1], abs=1e-6)
     *below, last = [block["cosine_at_output"].value for block in fa]
     assert last == pytest.approx(1, abs=1e-6) and fa[-1]["cosine"].value > 0.9

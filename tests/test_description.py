@@ -109,7 +109,7 @@ class OuterSkip(nn.Module):
     def __init__(self, in_place):
         super().__init__()
         self.start, self.end = nn.Linear(3, 6), nn.Linear(6, CLASSES)
-        self.parts = nn.ModuleList(nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(3))
+        self.parts = nn.ModuleList(nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 6)) for _ in range(3))
         self.in_place = in_place
 
     def forward(self, x):
@@ -145,7 +145,51 @@ def linears_by_hand(model, x):
     return states, model.head(states[-1].mean(model.positions))
 
 
+STARTS = {  # ways to a first state (B, d) from a part of the images (B, 2, d); torch cannot write in place to all of them
+    "plain": lambda model, h: h[:, 0] * 1.0,
+    "view": lambda model, h: h[:, 0],
+    "unbind": lambda model, h: h.unbind(1)[0],
+    "expanded": lambda model, h: model.start[:1].detach().expand(len(h), -1),
+    "parameter": lambda model, h: model.start[: len(h)],
+    "inference": lambda model, h: model.inferred(h),
+}
+WRITABLE = ("plain", "view")
+
+
+class Starts(nn.Module):
+    """Two blocks after a first state made in one of these ways, with skips around them or without."""
+
+    def __init__(self, way, skip):
+        super().__init__()
+        self.way, self.skip = STARTS[way], skip
+        self.one, self.two, self.head = nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, CLASSES)
+        self.start = nn.Parameter(torch.randn(1, 6).repeat(BATCH, 1))
+
+    @torch.inference_mode()
+    def inferred(self, h):
+        return h[:, 0] * 1.0
+
+    def states_after(self, h):
+        middle = self.one(h) + self.skip * h
+        return [h, middle, self.two(middle) + self.skip * middle]
+
+    def forward(self, x):
+        return self.head(self.states_after(self.way(self, x[:, 0, :2, :6]))[-1])
+
+
+def starts_by_hand(model, x):
+    start = model.way(model, x[:, 0, :2, :6]).detach().clone().requires_grad_()
+    states = model.states_after(start)
+    return states, model.head(states[-1])
+
+
+def starting(way, skip):
+    return (lambda: Starts(way, skip)), starts_by_hand, ("one", "two"), "all features"
+
+
 CASES = {
+    **{f"starts with {way}": starting(way, skip=0) for way in STARTS},
+    **{f"starts with {way}, skip outside": starting(way, skip=1) for way in WRITABLE},
     "plain CNN, maps": (plain_cnn, plain_cnn_by_hand, ("0", "2", "3", "6"), "spatial mean"),
     "plain CNN, everything": (plain_cnn, plain_cnn_by_hand, ("0", "2", "3", "6"), "all features"),
     "resnet18": (resnet18, resnet18_by_hand, "layer*.*", "spatial mean"),
@@ -180,6 +224,7 @@ def truth(by_hand, model, x, labels, how):
 def test_states_and_gradients_are_those_of_the_hand_written_pass(case):
     make, by_hand, blocks, reads = CASES[case]
     model, (x, labels) = built(make).double(), samples(dtype=torch.float64)
+    before, images = copy.deepcopy(model.state_dict()), x.clone()
     network = describe(model, Description(blocks, reads), x)
     with untouched(model), torch.no_grad():
         found = reference(network, x, labels)
@@ -192,9 +237,18 @@ def test_states_and_gradients_are_those_of_the_hand_written_pass(case):
     torch.testing.assert_close(tuple(map(network.read, states)), found.states, rtol=0, atol=0)
     torch.testing.assert_close(logits, found.logits, rtol=0, atol=0)
     assert all(t.untyped_storage().nbytes() == t.nbytes for t in (*found.states, *found.gradients))  # no states kept
+    assert torch.equal(x, images)
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
     network.chunk = 2
     with untouched(model):
         torch.testing.assert_close(vars(reference(network, x, labels)), vars(found), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("way", sorted(STARTS.keys() - WRITABLE))
+def test_a_skip_whose_gradient_would_be_lost_is_an_error(way):
+    model, (x, _) = built(lambda: Starts(way, skip=1)), samples()
+    with pytest.raises(AuditError, match=r"Starts: the input of block 'one' is a parameter, or a part of another"):
+        describe(model, Description(("one", "two"), "all features"), x)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -213,19 +267,10 @@ def test_a_skip_outside_is_seen_however_far_the_states_explode(factor):
     """Beside what the inner blocks return their input vanishes in float32; beside what the last returns it does not."""
     model, (x, labels) = built(lambda: OuterSkip(False)), samples()
     for part in model.parts[:2]:
-        part.append(Times(factor))
+        part[2].weight.data.mul_(factor)
     found = diagnose(model, [(x, labels)], None, description=Description("parts.*", "all features")).residual_norms
     states, _ = outer_skip_by_hand(model, x)
     assert found == pytest.approx([h.norm(dim=1).median().item() for h in states], rel=1e-6)
-
-
-class Times(nn.Module):
-    def __init__(self, factor):
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, h):
-        return self.factor * h
 
 
 # --- nothing is left behind ----------------------------------------------------------------------------------------
