@@ -92,15 +92,10 @@ def vit_by_hand(model, x):
     tokens = torch.cat([model.class_token.expand(len(x), -1, -1), patches], dim=1)
     states = [tokens + model.encoder.pos_embedding]
     for block in model.encoder.layers:
-        attended = states[-1] + attention_by_hand(block.self_attention, block.ln_1(states[-1]))
+        z = block.ln_1(states[-1])
+        attended = states[-1] + block.self_attention(z, z, z)[0]
         states.append(attended + block.mlp(block.ln_2(attended)))
     return states, model.heads(model.encoder.ln(states[-1])[:, 0])
-
-
-def attention_by_hand(module, z):
-    q, k, v = F.linear(z, module.in_proj_weight, module.in_proj_bias).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
-    mixed = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1) @ v
-    return module.out_proj(mixed.transpose(1, 2).flatten(2))
 
 
 class OuterSkip(nn.Module):
@@ -145,7 +140,7 @@ def linears_by_hand(model, x):
     return states, model.head(states[-1].mean(model.positions))
 
 
-STARTS = {  # ways to a first state (B, d) from a part of the images (B, 2, d); torch cannot write in place to all of them
+STARTS = {  # ways to h_0 (B, d) from a part of the images (B, 2, d); torch cannot write in place to all of them
     "plain": lambda model, h: h[:, 0] * 1.0,
     "view": lambda model, h: h[:, 0],
     "unbind": lambda model, h: h.unbind(1)[0],

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import rough_learner
+from networks import block_by_hand, by_hand, energy, rough_learner
 
 from fa_audit.core.randomness import generator
 from fa_audit.data.dataset import pad, training_batches
@@ -22,30 +22,20 @@ def gradients(module):
     return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
 
 
-def written_out_states(network, x, residual=True):
-    """States and residuals of a ResMLP, from the formula and not from the library's `split`."""
-    h = [network.embed[1](x.flatten(1))]
-    f = []
-    for block in network.blocks:
-        f.append(block.outer(F.gelu(block.inner(block.norm(h[-1])))))
-        h.append(h[-1] + f[-1] if residual else f[-1])
-    return h, f
-
-
 @pytest.mark.parametrize(("residual", "penalty", "frozen"), [(True, 0.0, 0), (False, 0.0, 0), (True, 0.3, 1)])
 def test_bp_is_autograd_of_loss_plus_energy_of_the_trained_blocks(batch, residual, penalty, frozen):
     fields = {"penalty": penalty, "frozen_blocks": frozen, "residual": residual, "terminal_norm": residual}
     learner = rough_learner("resmlp", "bp", SHAPE, depth=3, **fields)
     network, (x, labels) = learner.network, batch
-    h, f = written_out_states(network, x, residual)
-    energy = sum((each**2).sum(dim=1).mean() for each in f[frozen:])
-    loss = F.cross_entropy(network.head(h[-1]), labels)
+    logits, h = by_hand("resmlp", network, x, training=True)
+    f = [block_by_hand("resmlp", network, layer, h[layer], training=True)[0] for layer in range(frozen, 3)]
+    loss = F.cross_entropy(logits, labels)
     rows = torch.autograd.grad(len(x) * loss, h, retain_graph=True)
     credits = BP().credits(network, trace(network, x, local=False), labels, learner.state)
     torch.testing.assert_close((credits.embedding, *credits.blocks), rows, rtol=1e-10, atol=1e-14)
     assert not credits.normalise
     parameters = [p for p in network.parameters() if p.requires_grad]
-    expected = torch.autograd.grad(loss + penalty * energy, parameters)
+    expected = torch.autograd.grad(loss + penalty * sum(map(energy, f)), parameters)
     plain = learn(learner, x, labels, torch.Generator())
     assert plain.item() == pytest.approx(loss.item(), rel=1e-12)
     for parameter, gradient in zip(parameters, expected, strict=True):

@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
+from networks import block_by_hand, by_hand, head_by_hand
 from torch import nn
 
 from fa_audit.methods.ep import EP
@@ -40,28 +41,15 @@ def make_learner(make_spec):
 
 
 def following(network, layer, h):
-    """``h_{l+1}`` of a ResMLP, from its formula."""
-    block = network.blocks[layer]
-    z = F.layer_norm(h, (WIDTH,), block.norm.weight, block.norm.bias)
-    f = block.outer(F.gelu(block.inner(z)))
-    return h + f if network.skip == "outside" else f
-
-
-def embedded(network, x):
-    return network.embed[1](x.flatten(1))
-
-
-def states_of(network, x):
-    """The states of one forward pass, at which the free phase rests."""
-    states = [embedded(network, x)]
-    for layer in range(DEPTH):
-        states.append(following(network, layer, states[-1]))
-    return states
+    return block_by_hand("resmlp", network, layer, h, training=True)[1]
 
 
 def losses(network, top, labels):
-    """Cross-entropy of each sample."""
-    return F.cross_entropy(network.head(top), labels, reduction="none")
+    return F.cross_entropy(head_by_hand("resmlp", network, top), labels, reduction="none")
+
+
+def free_states(network, x):
+    return [h.detach() for h in by_hand("resmlp", network, x, training=True)[1]]
 
 
 def errors_of(network, free, states):
@@ -95,11 +83,11 @@ def taught_parameters(network):
 
 def hand_update(network, x, labels, method, betas):
     """``mean over the phases of d(E_nudged - E_free)/dtheta / beta``, per sample, from the errors of each layer."""
-    free, total = [h.detach() for h in states_of(network, x)], 0.0
+    free, total = free_states(network, x), 0.0
     for beta in betas:
         nudged = relaxed(network, free, labels, beta, method)
         e = [error.detach() for error in errors_of(network, free, nudged)]
-        total = total - (e[0] * embedded(network, x)).sum() / beta
+        total = total - (e[0] * network.embed(x)).sum() / beta
         for layer in range(DEPTH):
             total = total - (e[layer + 1] * following(network, layer, nudged[layer])).sum() / beta
     return torch.autograd.grad(total / len(betas) / len(labels), list(taught_parameters(network).values()))
@@ -115,8 +103,8 @@ def credits_of(learner, x, labels):
 def relative_error(learner, x, labels):
     """``||EP update - BP gradient|| / ||BP gradient||`` over all parameters of embedding and blocks."""
     parameters = list(taught_parameters(learner.network).values())
-    top = states_of(learner.network, x)[-1]
-    truth = torch.autograd.grad(losses(learner.network, top, labels).mean(), parameters)
+    logits, _ = by_hand("resmlp", learner.network, x, training=True)
+    truth = torch.autograd.grad(F.cross_entropy(logits, labels), parameters)
     learn(learner, x, labels, torch.Generator())
     missed = sum((p.grad - g).square().sum() for p, g in zip(parameters, truth, strict=True))
     return (missed / sum(g.square().sum() for g in truth)).sqrt().item()
@@ -141,7 +129,7 @@ def test_credits_and_update_are_those_of_the_written_out_relaxation(
     x, labels = batch
     method = EP(beta=0.6, steps=5, alpha=0.25, symmetric=symmetric)
     learner = make_learner(method, residual, terminal_norm)
-    free = [h.detach() for h in states_of(learner.network, x)]
+    free = free_states(learner.network, x)
     up = relaxed(learner.network, free, labels, 0.6, method)
     down = relaxed(learner.network, free, labels, -0.6, method)
     expected = [-(a - b) / 1.2 if symmetric else -(a - h) / 0.6 for a, b, h in zip(up, down, free, strict=True)]
