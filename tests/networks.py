@@ -120,15 +120,9 @@ def conv_norm(conv, norm, h, training):
     return F.batch_norm(h, *statistics, norm.weight, norm.bias, training)
 
 
-def halve(h):
-    """The maximum over windows of 2 x 2 pixels; a last odd row or column is dropped."""
-    rows, columns = (side // 2 for side in h.shape[-2:])
-    return h[:, :, : 2 * rows, : 2 * columns].unflatten(3, (columns, 2)).unflatten(2, (rows, 2)).amax(dim=(3, 5))
-
-
 def stage(layers, h, training):
     h = F.relu(conv_norm(layers[0], layers[1], h, training))
-    return halve(h) if min(h.shape[-2:]) >= 4 else h
+    return F.max_pool2d(h, 2) if min(h.shape[-2:]) >= 4 else h
 
 
 def attention(layers, h):

@@ -36,7 +36,7 @@ def test_an_audit_keeps_the_two_frozen_baselines_apart(make_spec, dataset):
     assert report.checks.depth.fires is False and report.checks.depth.value == pytest.approx(0.05)
     assert report.checks.depth_strict.fires is True and report.checks.depth_strict.value == pytest.approx(0.01)
     assert report.to_dict()["verdict"]["baseline"] == "dfa+frozen"
-    assert "D3-strict (against bp+frozen)" in report.flags
+    assert "D3-strict (against bp+frozen)" in report.flags and "D3" not in report.three_check_verdict
     assert "dfa+frozen" in str(report)
 
 

@@ -16,7 +16,6 @@ from fa_audit.training.checkpoint import learner_tensors, load_checkpoint, save_
 from fa_audit.training.learner import build, learn
 from fa_audit.training.loop import train
 
-STEPS = 4  # 50 samples in batches of 16
 normalised_by_batch = pytest.mark.parametrize("name", ["small_resnet", "bn_cnn"])
 
 
@@ -42,13 +41,10 @@ def after_single_passes(spec, dataset):
 
 @pytest.mark.parametrize("method", METHODS)
 @normalised_by_batch
-def test_running_statistics_are_those_of_one_pass_a_step_and_frozen_ones_stay(dataset, name, method, frozen=1):
-    spec = spec_of(name, method, depth=3, frozen_blocks=frozen, epochs=1, lr=0.0)
+def test_running_statistics_are_those_of_one_pass_a_step_and_frozen_ones_stay(dataset, name, method):
+    spec = spec_of(name, method, depth=3, frozen_blocks=1, epochs=1, lr=0.0)
     expected, found = after_single_passes(spec, dataset), train(spec, dataset).learner.network
-    assert_same_bits(found.state_dict(), expected.state_dict())
-    counts = {n: int(b) for n, b in found.named_buffers() if n.endswith("num_batches_tracked")}
-    assert len(counts) > 2
-    assert all(count == (0 if frozen and n.startswith("blocks.0.") else STEPS) for n, count in counts.items())
+    assert_same_bits(found.state_dict(), expected.state_dict())  # with the number of passes
 
 
 @torch.no_grad()

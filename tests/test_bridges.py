@@ -1,18 +1,18 @@
 """State and credit bridge: their nets written out, their credits as finite differences, their losses as sums."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 import torch
 import torch.nn.functional as F
+from networks import spec_of
 from torch import nn
 
 from fa_audit.methods.bridge import BridgeNet
 from fa_audit.methods.credit_bridge import CreditBridge, soft_minimum
 from fa_audit.methods.kolen_pollack import KolenPollack
 from fa_audit.methods.state_bridge import StateBridge
-from fa_audit.networks.network import Network
 from fa_audit.networks.trace import trace
 from fa_audit.training.learner import build, learn
 from fa_audit.training.loop import train
@@ -25,28 +25,16 @@ SHAPED = ["standard", "no skip", "no norm", "feature maps"]
 KINDS = pytest.mark.parametrize("kind", SHAPED)
 
 
-class Maps(Network):
-    """Feature maps, two convolutional blocks, pooling and a linear head."""
-
-    def __init__(self):
-        super().__init__()
-        self.width, self.classes = WIDTH, CLASSES
-        self.embed = nn.Conv2d(1, WIDTH, 3)
-        self.blocks = nn.ModuleList(nn.Sequential(nn.Conv2d(WIDTH, WIDTH, 1), nn.GELU()) for _ in range(2))
-        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(WIDTH, CLASSES))
-
-
 @pytest.fixture
-def make_learner(make_spec):
+def make_learner():
     """Learners in float64, with parameters far from their initialisation and a net after its warm-up."""
 
     def make(method, kind="standard", **options):
-        options |= {"residual": kind != "no skip", "terminal_norm": kind != "no norm", "depth": 2, "width": WIDTH}
-        learner, randomness = build(make_spec(**options), SHAPE, CLASSES, method), torch.Generator().manual_seed(2)
         if kind == "feature maps":
-            with torch.random.fork_rng():
-                torch.manual_seed(5)
-                learner = replace(learner, network=Maps())
+            spec = spec_of("small_resnet", **options)
+        else:
+            spec = spec_of("resmlp", residual=kind != "no skip", terminal_norm=kind != "no norm", **options)
+        learner, randomness = build(spec, SHAPE, CLASSES, method), torch.Generator().manual_seed(2)
         for module in (learner.network.double(), learner.state.double()):
             for parameter in module.parameters():
                 parameter.data.add_(0.3 * torch.randn(parameter.shape, generator=randomness))

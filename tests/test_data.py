@@ -223,14 +223,20 @@ def test_a_folder_as_published_is_read_without_the_network(network, tmp_path):
     assert (data.mean, data.std) == ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 
 
-def test_a_missing_folder_is_downloaded_once_and_checked(network, tmp_path):
-    network.side_effect = lambda url, root, **_: write_folder(root, CONTENTS | {"test_batch": b"cut"})
-    with pytest.raises(AuditError, match="wrong md5"):
-        cifar.cifar10(tmp_path)
+@pytest.mark.parametrize("name", CONTENTS)
+def test_corrupted_files_are_never_accepted_and_missing_ones_downloaded_once(network, tmp_path, name):
+    corrupted = CONTENTS | {name: flipped(CONTENTS[name])}
+    write_folder(tmp_path / "here", corrupted)
+    network.side_effect = lambda url, root, **_: write_folder(root, corrupted)
+    for folder in (tmp_path / "here", tmp_path / "downloaded"):
+        with pytest.raises(AuditError) as caught:
+            cifar.cifar10(folder)
+        assert f"{name} (wrong md5)" in str(caught.value) and str(folder) in str(caught.value)
     network.side_effect = lambda url, root, **_: write_folder(root, CONTENTS)
     network.reset_mock()
-    assert len(cifar.cifar10(tmp_path).train_labels) == 11
-    assert len(cifar.cifar10(tmp_path).train_labels) == 11 and network.call_count == 1
+    for folder in (tmp_path / "here", tmp_path / "here", tmp_path / "downloaded"):
+        assert len(cifar.cifar10(folder).train_labels) == 11
+    assert network.call_count == 2
 
 
 def test_without_files_and_network_the_message_says_what_to_do(network, tmp_path):
@@ -240,13 +246,3 @@ def test_without_files_and_network_the_message_says_what_to_do(network, tmp_path
     for part in ("data_batch_1 (missing)", f"data_root '{tmp_path}'", "no route to host", "3 more", "small-batches-py"):
         assert part in message
     assert network.call_count == cifar.ATTEMPTS
-
-
-@pytest.mark.parametrize("name", CONTENTS)
-def test_corrupted_files_are_never_accepted(network, tmp_path, name):
-    write_folder(tmp_path, CONTENTS | {name: flipped(CONTENTS[name])})
-    with pytest.raises(AuditError) as caught:
-        cifar.cifar10(tmp_path)
-    assert f"{name} (wrong md5)" in str(caught.value) and str(tmp_path) in str(caught.value)
-    network.side_effect = lambda url, root, **_: write_folder(root, CONTENTS)
-    assert len(cifar.cifar10(tmp_path).train_labels) == 11

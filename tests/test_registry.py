@@ -8,17 +8,9 @@ import pytest
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.registry import class_literals
-from fa_audit.methods import METHODS
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.method import Method
 from fa_audit.training.learner import load_method
-
-
-@pytest.mark.parametrize("declared", ["relative_time", "memory_mb"])
-def test_the_costs_that_are_read_from_the_source_are_those_of_the_class(declared):
-    base = class_literals("fa_audit.methods.method:Method")
-    for name, entry in METHODS.items():
-        assert (base | class_literals(entry))[declared] == getattr(type(load_method(name)), declared)
 
 
 def test_reading_literals_imports_nothing(tmp_path):

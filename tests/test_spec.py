@@ -57,12 +57,6 @@ def test_contradictions_are_refused_with_a_reason(text, message):
     assert message in str(caught.value)
 
 
-def test_baselines_are_networks_without_trained_blocks():
-    assert [parse_run(f"dfa{option}").is_baseline for option in ("", "+frozen2", "+frozen", "+shallow")] == [
-        False, False, True, True,
-    ]  # fmt: skip
-
-
 @given(st.floats(min_value=0, exclude_min=True, allow_infinity=False))
 def test_short_numbers_lose_nothing(value):
     assert float(short_number(value)) == value and short_number(1234.0) == "1.234e3"
