@@ -240,9 +240,13 @@ class Diverging(DFA):
 
 @pytest.mark.parametrize(
     ("architecture", "method", "options"),
-    [("resmlp", BP(), {}), ("resmlp", FA(), {"random_targets": True}), ("resmlp", Diverging(), {}),
-     ("small_resnet", DFA(), {"penalty": 0.01, "frozen_blocks": 1})],
-)  # fmt: skip
+    [
+        ("resmlp", BP(), {}),
+        ("resmlp", FA(), {"random_targets": True}),
+        ("resmlp", Diverging(), {}),
+        ("small_resnet", DFA(), {"penalty": 0.01, "frozen_blocks": 1}),
+    ],
+)
 def test_interrupted_after_any_epochs_and_resumed_is_uninterrupted(dataset, tmp_path, architecture, method, options):
     spec, path = spec_of(architecture, "dfa", epochs=4, **options), tmp_path / "resume"
     whole = train(spec, dataset, method=method)

@@ -307,23 +307,3 @@ def test_both_doors_take_a_description_even_without_gradients():
     assert all(layer.float32_error.value < 1e-3 for layer in report.evidence.layers)
     other = FAProtocol(model, x, labels, batch_size=6, description=described).run(test_acc=0.5)
     assert other.to_dict() == report.to_dict()
-
-
-FAMILIES = {
-    "mobilenet_v2": ("features.*", "spatial mean"),
-    "densenet121": ("features.denseblock*", "spatial mean"),
-    "swin_t": ("features.*", "spatial mean, channels last"),
-}
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_torchvision_s_families_are_audited_as_they_are(name):
-    x, labels = samples(2)
-    model = built(getattr(zoo, name), num_classes=CLASSES)
-    network = describe(model, Description(*FAMILIES[name]), x)
-    with untouched(model):
-        found = reference(network, x, labels)
-        expected = model(x)
-    torch.testing.assert_close(found.logits, expected, rtol=1e-4, atol=1e-6)
-    assert found.finite and all(g.any() and g.dim() == 2 for g in found.gradients)
-    assert len(found.states) == len(network.names) + 1 > 4

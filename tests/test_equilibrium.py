@@ -93,10 +93,6 @@ def hand_update(network, x, labels, method, betas):
     return torch.autograd.grad(total / len(betas) / len(labels), list(taught_parameters(network).values()))
 
 
-def credits_of(learner, x, labels):
-    return learner.method.credits(learner.network, trace(learner.network, x, local=True), labels, learner.state)
-
-
 # --- backpropagation in the limit ------------------------------------------------------------------------------------
 
 
@@ -133,7 +129,7 @@ def test_credits_and_update_are_those_of_the_written_out_relaxation(
     up = relaxed(learner.network, free, labels, 0.6, method)
     down = relaxed(learner.network, free, labels, -0.6, method)
     expected = [-(a - b) / 1.2 if symmetric else -(a - h) / 0.6 for a, b, h in zip(up, down, free, strict=True)]
-    credits = credits_of(learner, x, labels)
+    credits = method.credits(learner.network, trace(learner.network, x, local=True), labels, learner.state)
     torch.testing.assert_close([credits.embedding, *credits.blocks], expected, rtol=1e-9, atol=1e-13)
     assert not credits.normalise
     update = hand_update(learner.network, x, labels, method, (0.6, -0.6) if symmetric else (0.6,))

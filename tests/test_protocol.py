@@ -215,9 +215,14 @@ def test_stability_needs_two_batches_and_the_first_ten_are_used():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("headline_acc", 69.4), ("frozen_baseline_acc", -0.01), ("bp_frozen_acc", math.nan), ("layer_for_stability", -1),
-     ("layer_for_stability", 4)],
-)  # fmt: skip
+    [
+        ("headline_acc", 69.4),
+        ("frozen_baseline_acc", -0.01),
+        ("bp_frozen_acc", math.nan),
+        ("layer_for_stability", -1),
+        ("layer_for_stability", 4),
+    ],
+)
 def test_accuracies_that_are_no_fractions_and_layers_that_do_not_exist_are_refused(name, value):
     with pytest.raises(AuditError, match=f"{name}: found {value}; expected"):
         diagnose(network(), batches(), **{"headline_acc": 0.5} | {name: value})
