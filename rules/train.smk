@@ -33,15 +33,15 @@ rule share_run:
         sidecar=original("checkpoints", "json"),
         trajectory=original("trajectories", "csv"),
     output:
-        checkpoint="results/checkpoints/{twin}.safetensors",
-        sidecar="results/checkpoints/{twin}.json",
-        trajectory="results/trajectories/{twin}.csv",
+        checkpoint="results/checkpoints/{duplicate}.safetensors",
+        sidecar="results/checkpoints/{duplicate}.json",
+        trajectory="results/trajectories/{duplicate}.csv",
     log:
-        "results/logs/share_run/{twin}.log",
+        "results/logs/share_run/{duplicate}.log",
     benchmark:
-        "results/benchmarks/share_run/{twin}.tsv"
+        "results/benchmarks/share_run/{duplicate}.tsv"
     wildcard_constraints:
-        twin="|".join(map(re.escape, ORIGINALS)) or "(?!)",
+        duplicate="|".join(map(re.escape, ORIGINALS)) or "(?!)",
     localrule: True
     conda:
         "../envs/fa-audit.yaml"
@@ -52,8 +52,8 @@ rule share_run:
         runtime=5,
     params:
         code=code_digest(*stage("share_run")),
-        spec=lambda wildcards: spec(*ORIGINALS[wildcards.twin]).to_dict(),
-        upstream=lambda wildcards: LINEAGE.network(ORIGINALS[wildcards.twin]),
+        spec=lambda wildcards: spec(*ORIGINALS[wildcards.duplicate]).to_dict(),
+        upstream=lambda wildcards: LINEAGE.network(ORIGINALS[wildcards.duplicate]),
     script:
         "../workflow_scripts/share_run.py"
 

@@ -18,10 +18,9 @@ from fa_audit.methods.dfa import DFA
 from fa_audit.methods.ep import EP
 from fa_audit.methods.fa import FA
 from fa_audit.methods.state_bridge import StateBridge
+from fa_audit.training import resume as resume_files
 from fa_audit.training.checkpoint import (
     FORMAT,
-    RESUME_FORMAT,
-    Resume,
     learner_tensors,
     load_checkpoint,
     read_tensor_file,
@@ -30,6 +29,7 @@ from fa_audit.training.checkpoint import (
 )
 from fa_audit.training.learner import build, load_method
 from fa_audit.training.loop import train
+from fa_audit.training.resume import Resume
 
 SHAPE, CLASSES = (1, 4, 4), 3
 
@@ -82,7 +82,7 @@ def test_damaged_and_other_files_are_refused(learner, tmp_path):
     words = dict.fromkeys([*foreign, "."], "truncated, foreign or executable") | {"missing": "no such file"}
     (tmp_path / "a bit").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     words["a bit"] = r"a bit: altered \(SHA-256 differs\); train the run again or name another"
-    write_tensor_file(tmp_path / "resume", RESUME_FORMAT, tensors, {})
+    write_tensor_file(tmp_path / "resume", resume_files.FORMAT, tensors, {})
     words["resume"] = "holds 'fa-audit resume 1', expected 'fa-audit checkpoint 1'"
     for name, message in words.items():
         with pytest.raises(AuditError, match=message):

@@ -16,7 +16,7 @@ from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
 from fa_audit.training.run_files import fingerprint
 
-# A torch with cards that need no driver: NVIDIA's names of those that CARDS lists.
+# A torch with GPUs that need no driver: NVIDIA's names of those that CARDS lists.
 TORCH = """
 import os
 from types import SimpleNamespace
@@ -26,11 +26,11 @@ cuda = SimpleNamespace(
     is_available=lambda: bool(names),
     device_count=lambda: len(names),
     get_device_properties=lambda index: SimpleNamespace(uuid=names[index]),
-    get_device_name=lambda index: f"a card named {names[index]}",
+    get_device_name=lambda index: f"a GPU named {names[index]}",
     set_device=lambda index: None,
 )
 """
-# Takes a card as every script of the workflow does, says which, and holds it until it is told to end.
+# Takes a GPU as every script of the workflow does, says which, and holds it until it is stopped.
 JOB = """
 import json, os, sys
 from types import SimpleNamespace
@@ -49,7 +49,7 @@ OWN = "FA_AUDIT_JOBS_PER_GPU"
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts a job that sees cards, all of a name of this test's own, in a folder of its own."""
+    """Start a job that sees GPUs, all of a name of this test's own, in a folder of its own."""
     (tmp_path / "torch.py").write_text(TORCH)
     (tmp_path / "job.py").write_text(JOB)
     jobs, name = [], uuid4().hex
@@ -76,10 +76,10 @@ def said(job):
 
 
 def device_of(job):
-    told = said(job)
-    assert told.startswith("computing on "), told
+    first = said(job)
+    assert first.startswith("computing on "), first
     where = said(job)
-    assert told.startswith(f"computing on {where} (a card named ")
+    assert first.startswith(f"computing on {where} (a GPU named ")
     return where
 
 
@@ -131,7 +131,7 @@ def test_a_share_of_a_gpu_by_gres_is_a_gpu(start):
         ("", 0, ""),
     ],
 )
-def test_why_a_job_computes_on_the_cpu_is_told_in_the_log(start, cards, gpu, why):
+def test_why_a_job_computes_on_the_cpu_stands_in_the_log(start, cards, gpu, why):
     job = start(*cards, RESOURCES=json.dumps({"gpu": gpu}))
     assert said(job) == f"computing on the CPU{why}" and said(job) == "cpu"
 

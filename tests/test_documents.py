@@ -9,7 +9,7 @@ import pytest
 import yaml
 from projects import ROOT
 
-from fa_audit.audit.audit_file import CREDITS, DEEP, STATES
+from fa_audit.audit.audit_file import CREDITS, DEEP, State
 from fa_audit.audit.run_audit import audit
 from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds
 from fa_audit.experiments.published import FILE, read_published
@@ -49,7 +49,9 @@ def places():
 
 def test_every_check_layer_and_credit_of_an_audit_has_its_place_in_a_card():
     expected = {f"checks.{name}" for name in CHECK_LABELS} | {f"credit[].{name}" for name in CREDITS}
-    expected |= {f"layers[].{name}" for name in STATES if name != "layer"} | {f"deep.{name}" for name in DEEP}
+    expected |= {f"layers[].{name}" for name in State.model_fields if name != "layer"} | {
+        f"deep.{name}" for name in DEEP
+    }
     expected |= {"finite", "feature_drift", "first_flags.first_scale_flag", "first_flags.first_reference_flag"}
     assert expected <= places()
     assert not {place for place in places() - expected if re.match(r"(checks|credit\[\]|layers\[\]|deep)\.", place)}

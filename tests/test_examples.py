@@ -8,16 +8,13 @@ from importlib import import_module
 import pytest
 from projects import ROOT
 
-MODULES = [
-    "audit.diagnose", "core.errors", "core.metrics", "core.thresholds", "experiments.config_file", "experiments.grid",
-    "experiments.paths", "experiments.plan", "experiments.spec", "networks.contract", "results.statistics",
-    "results.verdict_summary",
-]  # fmt: skip
+SOURCES = ROOT / "src"
+MODULES = [path.relative_to(SOURCES) for path in SOURCES.rglob("*.py") if ">>> " in path.read_text()]
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_examples_of_a_module(name):
-    found = doctest.testmod(import_module(f"fa_audit.{name}"))
+@pytest.mark.parametrize("path", MODULES, ids=str)
+def test_examples_of_a_module(path):
+    found = doctest.testmod(import_module(".".join(path.with_suffix("").parts)))
     assert found.attempted and not found.failed
 
 

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 
 import pytest
 from projects import EXPERIMENT, PLAIN, command, write_config
@@ -108,21 +107,13 @@ def test_failures_end_in_ten_lines_with_run_cause_and_command(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "error"),
-    [
-        ("settings: [1", "line 1, column", "WorkflowError:\nConfig file is not valid JSON or YAML."),
-        ("- a", "expected a mapping", "WorkflowError:\nConfig file must be given as JSON or YAML."),
-        (None, "No such file", "Traceback ...\n  File x, line 416, in y\n    load_configfile(f)\nFileNotFoundError: c"),
-    ],
+    "error",
+    ["WorkflowError:\nConfig file is not valid.", "Traceback\n  in y\n    load_configfile(f)\nFileNotFoundError: c"],
 )
-@pytest.mark.parametrize("option", ["--configfile={}", "--configfile {}"])
-def test_a_configuration_that_snakemake_cannot_read_is_one_line(tmp_path, monkeypatch, text, words, error, option):
-    if text:
-        (tmp_path / "c.yaml").write_text(text)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["snakemake", "-n", *option.format("c.yaml").split(), "--cores", "1"])
+def test_a_configuration_that_snakemake_cannot_read_is_told_of_with_the_command_that_names_the_line(error):
     said = Terminal().log(error, logging.ERROR, event=LogEvent.ERROR)
-    assert said.startswith("fa-audit: c.yaml") and words in said and said.count("\n") == 1
+    assert said.startswith(error.splitlines()[-1] + "\n") and "`fa-audit plan --configfile FILE`" in said
+    assert said.count("\n") == 2
 
 
 def test_jobs_that_the_user_stopped_did_not_fail(tmp_path):

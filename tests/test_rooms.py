@@ -1,6 +1,9 @@
 """The library's rooms: each imports only the rooms below it."""
 
 import ast
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src/fa_audit"
@@ -19,8 +22,11 @@ def imported_rooms(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.append(node.module)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: a relative import, which the order of the rooms does not see"
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names += re.findall(r"\Afa_audit\.\w+", node.value)  # of import_module
     return {room for name in names if (room := room_of(name))}
 
 
@@ -38,3 +44,16 @@ def test_imports_between_rooms_point_downwards() -> None:
 def test_every_file_of_the_library_lies_in_a_room() -> None:
     there = {path.stem for path in PACKAGE.iterdir() if path.name not in ("__init__.py", "__pycache__", "py.typed")}
     assert there == set(ORDER)
+
+
+def test_the_library_knows_nothing_of_the_workflow_engine() -> None:
+    assert [path for path in PACKAGE.rglob("*.py") if "snakemake" in path.read_text().lower()] == []
+
+
+def test_the_public_names_load_neither_the_workflow_nor_data_sets_nor_plots() -> None:
+    program = (
+        "import sys; from fa_audit import diagnose, FAProtocol, Description, DiagnosticReport, DiagnosticThresholds;"
+        "print(sorted({'snakemake', 'torchvision', 'sklearn', 'matplotlib', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -9,7 +9,7 @@ from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 from fa_audit.data.dataset import save_dataset
 from fa_audit.training import run_files as runfiles
-from fa_audit.training.checkpoint import Resume
+from fa_audit.training.resume import Resume
 from fa_audit.training.run_files import train_run
 from fa_audit.training.sidecar import check_run, read_baseline, read_sidecar
 

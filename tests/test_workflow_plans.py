@@ -133,7 +133,7 @@ PLANS = {
     ),
     "a copied run in a fresh folder": Plan(
         without_results,
-        {"train_network": runs("depths_depth2", "bp+frozen"), "share_run": ["twin=resmlp/bp+frozen/seed1"]},
+        {"train_network": runs("depths_depth2", "bp+frozen"), "share_run": ["duplicate=resmlp/bp+frozen/seed1"]},
         {"prepare_data"},
         ("results/checkpoints/resmlp/bp+frozen/seed1.json",),
     ),

@@ -1,4 +1,4 @@
-"""What every script needs around its work: the library on the path, a log, errors in one line, a device."""
+"""Prepare and end every script: the library on the path, a log, errors in one line, a device."""
 
 from __future__ import annotations
 

@@ -7,8 +7,9 @@ from _workflow import device, logged
 
 from fa_audit.core.numerics import set_numerics
 from fa_audit.data.dataset import load_dataset
+from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec
-from fa_audit.training.checkpoint import Resume
+from fa_audit.training.resume import Resume
 from fa_audit.training.run_files import fingerprint, train_run
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ with logged(snakemake, leftovers=False), device(snakemake) as where:
     files, out, wild = snakemake.input, snakemake.output, snakemake.wildcards
     spec = RunSpec.from_dict(snakemake.params.spec)
     set_numerics(snakemake.params.torch_threads)
-    path = Path(f"results/resume/{wild.setting}/{wild.run}/seed{wild.seed}.safetensors")
-    resume = Resume(path, f"{fingerprint(spec, [files.data], where)} {snakemake.params.code}")
+    path = RunKey(wild.setting, wild.run, int(wild.seed)).path("resume", "safetensors")
+    resume = Resume(Path(path), f"{fingerprint(spec, [files.data], where)} {snakemake.params.code}")
     outputs = {"checkpoint": out.checkpoint, "sidecar": out.sidecar, "trajectory": out.trajectory}
     train_run(spec, load_dataset(files.data), **outputs, resume=resume, device=where)

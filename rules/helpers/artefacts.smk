@@ -14,7 +14,7 @@ PROVENANCE_FOLDER = "4 Provenance"
 
 @readable
 def entry_in(section, name):
-    """The entry of a figure or a table, its kind, settings, labels and thresholds filled in."""
+    """Return the entry of a figure or a table, its kind, settings, labels and thresholds filled in."""
     if name not in config.get(section, {}):
         known = ", ".join(sorted(config.get(section, {}))) or "none"
         raise AuditError(f"the config has no {section} '{name}'; it has: {known}.")
@@ -80,13 +80,13 @@ def names_in(section):
 
 
 def files_of(section):
-    """The files of every figure or table."""
+    """Return the files of every figure or table."""
     paths_of = {"figures": paths.figure_files, "tables": paths.table_files}[section]
     return [path for name in names_in(section) for path in paths_of(name)]
 
 
 def settings_of(section):
-    """The settings that figures or tables show."""
+    """Return the settings that figures or tables show."""
     return sorted(
         {setting for name in names_in(section) for setting in entry_in(section, name)["settings"]}
     )
@@ -99,7 +99,7 @@ def origin_files():
 
 
 def artefacts_digest():
-    """A digest of what decides every figure, every table and the scorecard."""
+    """Return a digest of what decides every figure, every table and the scorecard."""
     entries = [
         (section, entry_in(section, name)) for section in STAGES for name in names_in(section)
     ]
@@ -121,7 +121,7 @@ PUBLISHED = load_published()
 
 @cache
 def published_keys():
-    """The audits of this configuration that published numbers are compared with."""
+    """Return the audits of this configuration that published numbers are compared with."""
     return PUBLISHED.run_keys_in(GRID)
 
 

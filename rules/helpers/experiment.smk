@@ -18,12 +18,12 @@ from fa_audit.data import DATASETS
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.lineage import Lineage, data_stage, run_code, stage
-from fa_audit.experiments.paths import TIDY, RunKey, data_file, run_files, run_pattern, tidy_file
+from fa_audit.experiments.paths import TIDY, RunKey, data_file, run_files, tidy_file
 from fa_audit.results.kinds import KINDS
 
 
 def readable(function):
-    """Let bad input end in its one message: an exception would bring Snakemake's traceback along."""
+    """Make bad input end in its one message: an exception would bring Snakemake's traceback along."""
 
     def wrapped(*args):
         try:
@@ -36,7 +36,7 @@ def readable(function):
 
 @readable
 def load_lines():
-    """The line of every value of the configuration; read before Snakemake does, whose errors name no line."""
+    """Return the line of every value of the configuration; read before Snakemake does, whose errors name no line."""
     files = workflow.overwrite_configfiles or ["config.yaml"]
     return reduce(or_, [load_config(os.path.relpath(path))[1] for path in files])
 
@@ -67,7 +67,7 @@ def spec(setting, run, seed):
 
 @readable
 def key_of(wildcards):
-    """The run that wildcards name; an unknown one is an error."""
+    """Return the run that wildcards name; an unknown one is an error."""
     key = RunKey(wildcards.setting, wildcards.run, int(wildcards.seed))
     spec(*key)
     return key
@@ -98,7 +98,7 @@ def baseline_inputs(wildcards):
 
 @readable
 def audited(setting):
-    """The runs of a setting that are audited."""
+    """Return the runs of a setting that are audited."""
     return list(GRID.setting(setting).run_keys("runs"))
 
 
@@ -107,7 +107,7 @@ ORIGINALS = {str(key): original for key, original in GRID.duplicate_runs.items()
 
 
 def original(folder, ending):
-    return lambda wildcards: ORIGINALS[wildcards.twin].path(folder, ending)
+    return lambda wildcards: ORIGINALS[wildcards.duplicate].path(folder, ending)
 
 
 # ---- files by kind
@@ -124,7 +124,7 @@ def baseline_files():
 
 
 def rest_of(settings):
-    """Every file that the tidy tables of settings rest on, and they; a target asks for all, so that none is missed."""
+    """Return the tidy tables of settings and every file that they rest on, all of which a target asks for."""
     keys = dict.fromkeys(key for name in settings for key in audited(name))
     networks = dict.fromkeys(network for key in keys for network in LINEAGE.networks(key))
     return [

@@ -14,7 +14,7 @@ THREADS = 1
 
 
 def on_cluster():
-    """Whether jobs are sent to a cluster's nodes, or this is such a job: the machine here decides nothing then."""
+    """Return whether jobs are sent to a cluster's nodes, or this is one: this machine decides nothing then."""
     # A dry run hides its executor; `jobs` is what a cluster has in place of `cores`.
     if workflow.dryrun:
         return workflow.resource_settings.nodes is not None
@@ -22,12 +22,12 @@ def on_cluster():
 
 
 def gpus(wildcards):
-    """One GPU per job, on a cluster always; on a machine without any, none, so that jobs fill its cores instead."""
+    """Return 1, or 0 on a machine without any GPU, where jobs fill the cores instead; 1 on a cluster always."""
     return 1 if on_cluster() or visible_gpu_count() else 0
 
 
 def asked_of(rule):
-    """What is written for the resources of a rule; --set-resources and profiles have the last word."""
+    """Return what is written for the resources of a rule; --set-resources and profiles have the last word."""
     resources = workflow.get_rule(rule).resources.items()
     return {"gpu": gpus(None)} | {n: r.raw for n, r in resources if r.raw is not None}
 
@@ -38,12 +38,12 @@ def device_of(rule):
 
 
 def estimate(of, rule):
-    """An estimate of `Costs` for a job of a rule, on the device that it gets."""
+    """Return an estimate of `Costs` for a job of a rule, on the device that it gets."""
     return lambda wildcards: of(spec_of(wildcards), device_of(rule))
 
 
 def devices():
-    """Where jobs compute, in words; a missing or too large limit of GPU jobs is an error."""
+    """Return where jobs compute, in words; a missing or too large limit of GPU jobs is an error."""
     limits = {n: r.value for n, r in workflow.global_resources.items() if not n.startswith("_")}
     if not workflow.local_exec:
         asked = {rule: asked_of(rule) for rule in COMPUTING}

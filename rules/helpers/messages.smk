@@ -42,7 +42,7 @@ def say_results():
 
 
 def places(made):
-    """One line per kind of artefact: its folder, and the first of its files."""
+    """Return one line per kind of artefact: its folder, and the first of its files."""
     for kind, paths in made.items():
         if there := [Path(path) for path in paths if Path(path).exists()]:
             names = [path.name for path in there[:3]] + ["..."] * (len(there) > 3)

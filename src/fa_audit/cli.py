@@ -178,8 +178,8 @@ def _report(options: argparse.Namespace) -> int:
 def _train(options: argparse.Namespace) -> int:
     from fa_audit.core.numerics import set_numerics
     from fa_audit.data.dataset import load_dataset
-    from fa_audit.training.checkpoint import Resume
     from fa_audit.training.learner import load_method
+    from fa_audit.training.resume import Resume
     from fa_audit.training.run_files import fingerprint, train_run
 
     output: Path = options.output

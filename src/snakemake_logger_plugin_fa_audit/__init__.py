@@ -42,7 +42,8 @@ class LogHandler(LogHandlerBase):
         self.progress, self.failures, self.summary = Progress(), Failures(), Summary()
         self.running = False  # from here on Snakemake's messages are about its own work
         self.last: list[str] = []
-        sys.excepthook = _interrupted_in_brief
+        if not self.settings.plain:
+            sys.excepthook = _interrupted_in_brief
 
     def emit(self, record: LogRecord) -> None:
         """Print what a record says to a reader, if anything."""

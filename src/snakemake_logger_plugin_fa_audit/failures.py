@@ -7,11 +7,14 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from itertools import dropwhile, islice, takewhile
 from pathlib import Path
 
 SHOWN = 2  # of the failures, at the end
 READING = re.compile(r"^Config file |\bload_configfile\b", re.MULTILINE)  # in Snakemake's errors over a configuration
+CONFIGFILE = (
+    "fa-audit: `fa-audit plan --configfile FILE` says in which line of a configuration the mistake is. Snakemake takes"
+    " every word after --configfile for a file: write targets before it."
+)
 TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} +")
 
 
@@ -31,7 +34,7 @@ class Failures:
     def error(self, message: str) -> list[str]:
         """Return an error of Snakemake; one about a job is kept, to stand in for an empty log."""
         if READING.search(message):
-            return [config_error(sys.argv[1:]) or message]
+            return [message.splitlines()[-1], CONFIGFILE]
         if message.startswith(("RuleException", "CalledProcessError")):
             self.interrupted |= "Signals.SIGINT" in message
             self.message = message.splitlines()[-1]
@@ -65,21 +68,6 @@ class Failures:
             lines.append(f"  and {len(self.jobs) - SHOWN} more")
         command = os.environ.get("FA_AUDIT_COMMAND") or shlex.join(["snakemake", *sys.argv[1:]])
         return [*lines, *advice.splitlines()[1:], f"             {command}"]
-
-
-def config_error(words: Sequence[str]) -> str:
-    """Return what is wrong with a file after ``--configfile``: Snakemake reads it first, and names no line."""
-    from fa_audit.core.errors import AuditError
-    from fa_audit.experiments.config_file import load_config
-
-    named = dropwhile(lambda word: not word.startswith("--configfile"), words)
-    first = [word.partition("=")[2] for word in islice(named, 1)]
-    for path in filter(None, [*first, *takewhile(lambda word: not word.startswith("-"), named)]):
-        try:
-            load_config(path)
-        except AuditError as error:
-            return f"fa-audit: {error}"
-    return ""
 
 
 def last_line(path: str) -> str:

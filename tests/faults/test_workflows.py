@@ -81,8 +81,8 @@ def ends_with_the_same_bits(folder, finished):
     assert not list(folder.glob("results/resume/**/*.safetensors"))
 
 
-def refused(folder, *words):
-    done = snakemake(folder, TARGET, "--cores", "2")
+def refused(folder, *words, target=TARGET):
+    done = snakemake(folder, target, "--cores", "2")
     assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout
     assert any(all(word in line for word in words) for line in done.stdout.splitlines()), done.stdout
 
@@ -167,7 +167,7 @@ def test_a_damaged_file_and_one_of_another_run_are_named_and_made_again(complete
     damaged = b"[]" if path.suffix == ".json" else altered(path.read_bytes(), 0.9)
     path.write_bytes((complete / of).read_bytes() if of else damaged)
     for _ in range(2):
-        refused(complete, name, words)
+        refused(complete, name, words, target="audit")  # which asks for the baselines, too
     path.unlink()
     if words == MIXED_UP:
         (complete / SIDECAR).unlink()

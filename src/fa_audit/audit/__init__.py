@@ -1,1 +1,1 @@
-"""What the protocol measures on a trained network, and the verdicts that follow."""
+"""Measure a trained network by the protocol, and turn the evidence into verdicts."""

@@ -199,7 +199,6 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
 
 
 PRECISION = ("float32_error", "float32_cosine")  # of a state; measured values, which can be absent with a reason
-STATES = tuple(State.model_fields)
 CREDITS = tuple(Credit.model_fields)
 DEEP = tuple(Deep.model_fields)
 assert tuple(Checks.model_fields) == tuple(CHECK_LABELS)

@@ -109,7 +109,12 @@ def _layers(truth: Reference, double: Reference | str) -> list[Layer]:
 
 
 def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measured]:
-    """Compare float32 with float64 gradients ``(B, d)``: median relative error and 1st-percentile cosine."""
+    """Compare float32 with float64 gradients ``(B, d)``: median relative error and 1st-percentile cosine.
+
+    >>> error, agreement = float32_agreement(torch.tensor([[3.0, 0.0]]), torch.tensor([[2.0, 0.0]]).double())
+    >>> error.value, agreement.value
+    (0.5, 1.0)
+    """
     (unit_single, valid_single), (unit_double, valid_double) = unit(single), unit(double)
     valid = valid_single & valid_double
     n, n_valid = len(valid), int(valid.sum())

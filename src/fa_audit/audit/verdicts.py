@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass
 
 from fa_audit.audit.diagnostics import Diagnostics
-from fa_audit.core.thresholds import DiagnosticThresholds, depth_margin, fires
-
-NON_FINITE = "non-finite"
+from fa_audit.core.thresholds import NON_FINITE, DiagnosticThresholds, depth_margin, fires
 
 
 @dataclass(frozen=True)
@@ -115,6 +113,12 @@ def three_check_verdict(checks: Checks) -> str:
     """Return ``FAIL(...)`` if (D1 and D2) or D3 or anything is not finite, naming what fired; else ``PASS``.
 
     Without a failure, an unevaluated check makes it ``INCOMPLETE(...)``: it never counts as a pass.
+
+    >>> fired, passed, unknown = (Check("", None, 0.0, outcome) for outcome in (True, False, None))
+    >>> three_check_verdict(Checks(fired, fired, passed, passed, passed, finite=True))
+    'FAIL(D1+D2)'
+    >>> three_check_verdict(Checks(fired, passed, passed, unknown, unknown, finite=True))
+    'INCOMPLETE(D3 not evaluated)'
     """
     named = {"D1": checks.scale, "D2": checks.reference, "D3": checks.depth}
     fired = _fired(named, checks.finite)
@@ -125,7 +129,14 @@ def three_check_verdict(checks: Checks) -> str:
 
 
 def four_check_verdict(checks: Checks) -> str:
-    """Return ``needs walk-back (...)`` naming what fired of a to d, ``trustworthy``, or ``incomplete (...)``."""
+    """Return ``needs walk-back (...)`` naming what fired of a to d, ``trustworthy``, or ``incomplete (...)``.
+
+    >>> fired, passed = (Check("", None, 0.0, outcome) for outcome in (True, False))
+    >>> four_check_verdict(Checks(fired, passed, passed, fired, passed, finite=True))
+    'needs walk-back (a, d)'
+    >>> four_check_verdict(Checks(passed, passed, passed, passed, fired, finite=True))
+    'trustworthy'
+    """
     named = {"a": checks.scale, "b": checks.reference, "c": checks.stability, "d": checks.depth}
     if fired := _fired(named, checks.finite):
         return f"needs walk-back ({', '.join(fired)})"
@@ -134,7 +145,12 @@ def four_check_verdict(checks: Checks) -> str:
 
 
 def flags(checks: Checks) -> list[str]:
-    """List every check that fired, whether or not it decides a verdict, with its cause where there is one."""
+    """List every check that fired, whether or not it decides a verdict, with its cause where there is one.
+
+    >>> fired, passed = Check("", None, 0.0, True, "saturated loss"), Check("", None, 0.0, False)
+    >>> flags(Checks(passed, fired, passed, passed, passed, finite=False))
+    ['D2 (saturated loss)', 'non-finite']
+    """
     named = {"D1": checks.scale, "D2": checks.reference, "c": checks.stability}
     named |= {"D3": checks.depth, "D3-strict": checks.depth_strict}
     noted = [f"{name} ({entry.note})" if entry.note else name for name, entry in named.items() if entry.fires]

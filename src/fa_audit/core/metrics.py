@@ -61,6 +61,9 @@ def unit(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Scale rows to unit length in float64; also return a mask ``(B,)`` of the rows that have a direction.
 
     Dividing by the largest entry first keeps squares from under- and overflowing.
+
+    >>> unit(torch.tensor([[3e30, 4e30], [0.0, 0.0]]))[1]
+    tensor([ True, False])
     """
     rows = rows.double()
     largest = rows.abs().amax(dim=-1, keepdim=True)

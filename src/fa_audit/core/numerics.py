@@ -1,4 +1,4 @@
-"""How torch computes: float32 without shortcuts, deterministic kernels, a fixed number of threads."""
+"""Set how torch computes: float32 without shortcuts, deterministic kernels, a fixed number of threads."""
 
 from __future__ import annotations
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import re
 import resource
 import subprocess
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
 
-PACKAGES = ("fa-audit", "torch", "torchvision", "numpy", "pandas", "matplotlib", "safetensors", "snakemake")
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -76,8 +76,11 @@ def commit() -> str:
 
 
 def packages() -> dict[str, str | None]:
-    """Return the installed version of each of `PACKAGES`; None where it is not installed as a package."""
-    return {name: _version(name) for name in PACKAGES}
+    """Return the installed version of this package and of those that it declares; None where one is not installed."""
+    with contextlib.suppress(PackageNotFoundError):
+        declared = [line for line in requires("fa-audit") or () if "extra == 'dev'" not in line.replace('"', "'")]
+        return {name: _version(name) for name in ("fa-audit", *(re.split(r"[^\w-]", line)[0] for line in declared))}
+    return {"fa-audit": None}
 
 
 def _version(package: str) -> str | None:

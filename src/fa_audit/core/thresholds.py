@@ -31,6 +31,7 @@ class DiagnosticThresholds:
     saturation: float = 1e-2
 
 
+NON_FINITE = "non-finite"  # in the place of a check that fired: a state, gradient or logit is NaN or infinite
 CHECK_LABELS = {"scale": "D1 / (a)", "reference": "D2 / (b)", "stability": "(c)", "depth": "D3 / (d)",
                 "depth_strict": "D3-strict"}  # fmt: skip
 # The limit of each check, by its name in `DiagnosticThresholds`.
@@ -55,7 +56,11 @@ def fires(check: str, value: Any, limit: Any) -> Any:
 
 
 def sign_of(check: str) -> str:
-    """Return ``>`` or ``<``: how a check, by its name in an audit, compares its value with its limit when it fires."""
+    """Return ``>`` or ``<``: how a check, by its name in an audit, compares its value with its limit when it fires.
+
+    >>> sign_of("scale"), sign_of("depth")
+    ('>', '<')
+    """
     return ">" if FIRES_WHEN[LIMITS[check]] == "above" else "<"
 
 
@@ -63,5 +68,8 @@ def depth_margin(accuracy: Any, frozen: Any) -> Any:
     """Return accuracy minus that of a frozen baseline, both fractions; numbers or Series.
 
     Rounded to nine digits: 0.36 - 0.34 is two points, whatever binary fractions make of it.
+
+    >>> depth_margin(0.36, 0.34), 0.36 - 0.34
+    (0.02, 0.019999999999999962)
     """
     return round(accuracy - frozen, 9)

@@ -66,12 +66,12 @@ class Architecture(Strict, extra="allow"):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that are written, without the defaults."""
+        """Return the options that are written, without the defaults."""
         return self.model_extra or {}
 
     @property
     def depth(self) -> Any:
-        """The number of blocks, written or by default; None for an unknown architecture without one."""
+        """Return the number of blocks, written or by default; None for an unknown architecture without one."""
         return (ARCHITECTURE_OPTIONS.get(self.name, {}) | self.options).get("depth")
 
 

@@ -79,7 +79,19 @@ class Setting:
 
 @dataclass(frozen=True)
 class Grid:
-    """Every setting of a configuration, by name."""
+    """Every setting of a configuration, by name.
+
+    >>> entry = {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1, 2], "runs": ["bp", "dfa"]}
+    >>> grid = read_grid({"settings": {"small": entry, "deep": entry | {"vary": {"depth": [2, 8]}}}})
+    >>> grid.named(["deep"])
+    ['deep_depth2', 'deep_depth8']
+    >>> next(grid.run_keys("runs")), len(list(grid.all_run_keys()))
+    (RunKey(setting='deep_depth2', run='bp', seed=1), 30)
+    >>> grid.spec(RunKey("small", "dfa+frozen", 2)).frozen_blocks
+    4
+    >>> grid.setting("small").baselines_of("dfa")
+    {'own': 'dfa+frozen', 'bp': 'bp+frozen', 'shallow': 'bp+shallow'}
+    """
 
     settings: Mapping[str, Setting]
 
@@ -116,7 +128,7 @@ class Grid:
 
     @cached_property
     def duplicate_runs(self) -> Mapping[RunKey, RunKey]:
-        """Runs that need no training of their own, each with the first that trains the same specification."""
+        """Return the runs without a training of their own, each with the first that trains the same specification."""
         first: dict[RunSpec, RunKey] = {}
         found = {}
         for key in self.all_run_keys():

@@ -19,7 +19,7 @@ from fa_audit.experiments.spec import parse_run
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
 
-LARGEST_GRID = 50_000  # runs: Snakemake's plan takes about 80 kB of memory for each, so 4 GB
+LARGEST_GRID = 50_000  # runs: a plan takes about 80 kB of memory for each, so 4 GB
 
 
 @dataclass(frozen=True)

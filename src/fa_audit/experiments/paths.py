@@ -1,4 +1,4 @@
-"""Where every file of results lies, relative to the folder in which the workflow runs. Imports no torch."""
+"""Name the path of every file of results, relative to the folder in which the workflow runs. Imports no torch."""
 
 from __future__ import annotations
 
@@ -87,12 +87,3 @@ def table_files(name: str) -> list[str]:
 def scorecard_files() -> list[str]:
     """Return the paths of the scorecard as a table and as a figure, in every format."""
     return [*(f"results/scorecard.{ending}" for ending in SCORECARD_ENDINGS), *figure_files("scorecard")]
-
-
-def origin_file(artefact: str) -> str:
-    """Return the path of the file that says what an artefact was made from: ``results/figures/NAME.origin.json``.
-
-    >>> origin_file("results/figures/overview.pdf")
-    'results/figures/overview.origin.json'
-    """
-    return str(PurePath(artefact).with_suffix("")) + ORIGIN

@@ -82,7 +82,7 @@ class Entry(Strict):
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """Whose number it is: one run, or for an order all of them, best first."""
+        """Return whose number it is: one run, or for an order all of them, best first."""
         return (self.run,) if isinstance(self.run, str) else tuple(self.run)
 
     def run_keys(self) -> Iterator[RunKey]:

@@ -60,12 +60,12 @@ class Run:
 
     @property
     def is_baseline(self) -> bool:
-        """True for networks whose blocks are all frozen or absent: what others are compared with."""
+        """Return whether this is a network whose blocks are all frozen or absent: what others are compared with."""
         return self.frozen < 0 or self.shallow
 
     @property
     def own_baseline(self) -> Run:
-        """The frozen baseline: blocks at initialisation, the rest taught by the same method, without a penalty."""
+        """Return the frozen baseline: blocks at initialisation, the rest taught by the same method, no penalty."""
         return Run(method=self.method, frozen=-1)
 
 
@@ -228,7 +228,7 @@ class RunSpec:
         pairs = {name: tuple(sorted(getattr(checked, name).items())) for name in ("architecture_options", "monitor")}
         return cls(**{**values, **pairs})
 
-    def of_cell(self, run: Run) -> RunSpec:
+    def with_run(self, run: Run) -> RunSpec:
         """Return the specification of another run with the same network, data, budget and seed, and no monitor."""
         depth = dict(self.architecture_options).get("depth", 0)
         return run.spec(depth=depth, **{name: getattr(self, name) for name in SHARED})

@@ -1,4 +1,4 @@
-"""What a method is: it turns one forward trace into credits; the engine in `training/learner.py` does the rest.
+"""Define a method: it turns one forward trace into credits; the engine in `training/learner.py` does the rest.
 
 Shapes: B batch, d width, L blocks, C classes.
 """

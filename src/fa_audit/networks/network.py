@@ -1,4 +1,4 @@
-"""What every architecture offers: an embedding, a list of blocks, a head, and how a block's output is used.
+"""Define what every architecture offers: an embedding, a list of blocks, a head, and how a block's output is used.
 
 Shapes: B batch, d width, T tokens, H x W positions, C classes.
 """

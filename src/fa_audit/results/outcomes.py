@@ -10,7 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-NON_FINITE = "non-finite"
+from fa_audit.core.thresholds import NON_FINITE
+
 CHECKS = {"a": "scale", "b": "reference", "c": "stability", "d": "depth"}  # letter of the four-check protocol -> check
 
 

@@ -20,10 +20,11 @@ from fa_audit.networks.trace import trace
 from fa_audit.testing.credits import changed_by_credits
 from fa_audit.testing.findings import Finding, differing, expect, expect_finite, expect_none, expect_same, in_one_line
 from fa_audit.testing.subject import CLASSES, DEPTH, HELD_OUT, Subject, clouds, credits_of, named
-from fa_audit.training.checkpoint import Resume, learner_tensors, load_checkpoint, load_learner_tensors, save_checkpoint
+from fa_audit.training.checkpoint import learner_tensors, load_checkpoint, load_learner_tensors, save_checkpoint
 from fa_audit.training.learner import Learner, residual_energy
 from fa_audit.training.loop import train
 from fa_audit.training.optimiser import AdamW
+from fa_audit.training.resume import Resume
 
 WELL_ABOVE_CHANCE = 0.6  # chance is 1/6
 SMALL = {"width": 16, "depth": 2}  # registered architectures are made no larger

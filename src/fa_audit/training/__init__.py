@@ -1,1 +1,1 @@
-"""How a network is trained, what is kept of it, and how an interrupted training goes on."""
+"""Train networks, store them, and resume interrupted trainings."""

@@ -1,4 +1,4 @@
-"""Save and load trained networks and interrupted trainings: tensors in safetensors, all else in JSON.
+"""Save and load trained networks: tensors in safetensors, all else in JSON.
 
 Nothing in these files can execute, and each carries a SHA-256 of its whole content.
 """
@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,9 @@ from fa_audit.methods.bp import BP
 from fa_audit.methods.method import Method
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.training.learner import Learner, build, load_method
-from fa_audit.training.optimiser import AdamW
 
 log = logging.getLogger(__name__)
 FORMAT = "fa-audit checkpoint 1"
-RESUME_FORMAT = "fa-audit resume 1"
 LONGEST = 500  # characters of torch's message in an error
 HINT = "train the run again or name another file"
 
@@ -150,63 +148,11 @@ def _registered_method(name: str, stored: Mapping[str, Any]) -> Method:
     return replace(load_method(name), **stored["constants"])
 
 
-@dataclass(frozen=True)
-class Resume:
-    """The file from which an interrupted training continues.
-
-    Attributes:
-        path: of the file.
-        fingerprint: names everything that decides the bits of the run; a file with another fingerprint is not used.
-    """
-
-    path: Path
-    fingerprint: str
-
-    def save(self, learner: Learner, optimiser: AdamW, progress: dict[str, Any]) -> None:
-        """Replace the file by the present state; `progress` must be JSON types."""
-        moments = {
-            f"optimiser.{index}.{name}": value
-            for index, entry in optimiser.moments.items()
-            for name, value in entry.items()
-        }
-        # The history grows with the epochs and a safetensors header is bounded: the progress goes in as a tensor.
-        written = torch.frombuffer(bytearray(json.dumps(progress).encode()), dtype=torch.uint8)
-        tensors = learner_tensors(learner) | moments | {"progress": written}
-        write_tensor_file(self.path, RESUME_FORMAT, tensors, {"fingerprint": self.fingerprint})
-
-    def load(self, learner: Learner, optimiser: AdamW) -> dict[str, Any] | None:
-        """Restore the state and return `progress`; None without a usable file."""
-        if not self.path.exists():
-            return None
-        try:
-            tensors, about = read_tensor_file(self.path, RESUME_FORMAT)
-        except AuditError as error:
-            log.warning("starting over: %s", error)
-            return None
-        if about["fingerprint"] != self.fingerprint:
-            log.info(
-                "starting over: %s is of another specification, data, code, version of torch or model of the device",
-                self.path,
-            )
-            return None
-        load_learner_tensors(learner, tensors)
-        moments: dict[int, dict[str, Tensor]] = {}
-        for name, value in _under("optimiser", tensors).items():
-            index, key = name.split(".")
-            moments.setdefault(int(index), {})[key] = value
-        optimiser.restore(moments)
-        return json.loads(tensors["progress"].numpy().tobytes())
-
-    def clear(self) -> None:
-        """Remove the file once the run's results are safe."""
-        self.path.unlink(missing_ok=True)
-
-
 def write_tensor_file(path: str | Path, kind: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """Write tensors and what describes them, as JSON types, with a SHA-256 over both; equal content, equal bytes.
 
     Args:
-        kind: `FORMAT` or `RESUME_FORMAT`.
+        kind: what the file holds, and the version of its form.
     """
     about = {"format": kind} | dict(about)
     about |= {"sha256": _checksum(tensors, about)}

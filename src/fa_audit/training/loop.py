@@ -22,10 +22,10 @@ from fa_audit.data.dataset import Dataset, evaluation_batches, pad, training_bat
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods.method import Method
 from fa_audit.networks.trace import accuracy_of, reference, trace, untouched
-from fa_audit.training.checkpoint import Resume
 from fa_audit.training.learner import Learner, build, learn
 from fa_audit.training.monitor import should_stop
 from fa_audit.training.optimiser import AdamW
+from fa_audit.training.resume import Resume
 
 log = logging.getLogger(__name__)
 TRAJECTORY_COLUMNS = (

@@ -27,7 +27,7 @@ class AdamW:
 
     @property
     def parameters(self) -> list[Tensor]:
-        """Every parameter, in the order of the groups."""
+        """Return every parameter, in the order of the groups."""
         return [parameter for parameters, _ in self.groups for parameter in parameters]
 
     def restore(self, moments: dict[int, dict[str, Tensor]]) -> None:

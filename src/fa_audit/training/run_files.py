@@ -14,8 +14,9 @@ from fa_audit.core.files import exclusive, remove_leftovers, sha256_of, write_js
 from fa_audit.core.provenance import cuda_versions, device_name, peak_memory_mb, provenance
 from fa_audit.data.dataset import Dataset
 from fa_audit.experiments.spec import RunSpec
-from fa_audit.training.checkpoint import Resume, save_checkpoint
+from fa_audit.training.checkpoint import save_checkpoint
 from fa_audit.training.loop import Trained, train, trajectory_csv
+from fa_audit.training.resume import Resume
 from fa_audit.training.sidecar import check_run, read_sidecar
 
 log = logging.getLogger(__name__)

@@ -109,4 +109,4 @@ def check_baseline(facts: Mapping[str, Any], name: str, audited: RunSpec, path: 
             for the audited network.
     """
     expected = f"Expected {name} with the network, data, budget and seed of the audited one. {hint}"
-    check_spec(RunSpec.from_dict(facts["spec"]), audited.of_cell(parse_run(name)), path, expected)
+    check_spec(RunSpec.from_dict(facts["spec"]), audited.with_run(parse_run(name)), path, expected)

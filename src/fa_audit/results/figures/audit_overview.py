@@ -48,9 +48,9 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         for ax, column in zip(axes, PANELS):
             _panel(ax, groups, column)
         _baselines(accuracy, groups, thresholds.depth_margin)
-        style.limit_line(growth, thresholds.growth, fires="above")
-        style.limit_line(gradient, thresholds.reference, fires="below")
-        style.limit_line(stability, thresholds.stability, fires="above")
+        style.limit_line(growth, thresholds.growth, "growth")
+        style.limit_line(gradient, thresholds.reference, "reference")
+        style.limit_line(stability, thresholds.stability, "stability")
         style.percent_scale(accuracy)
         growth.set_xlim(-0.6, len(groups) - 0.4)
         growth.set_xticks(range(len(groups)))

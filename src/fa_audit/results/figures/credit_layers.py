@@ -41,7 +41,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         for ax, column in ((cosine, "cosine"), (gradient, "grad_norm")):
             lines.seeds_and_means(ax, blocks, "layer", column, spread=SPREAD, hollow="hollow")
             lines.whole_numbers(ax, 7)
-        style.limit_line(gradient, limit, fires="below")
+        style.limit_line(gradient, limit, "reference")
         aggregate.set(title="(a) The aggregate", xlabel="mean cosine over blocks", ylabel="test accuracy")
         cosine.set(title="(b) Credit of every block", xlabel="block $l$", ylabel="cosine of credit and $g_l$")
         gradient.set(title="(c) Reference gradient", xlabel="state $l$", ylabel="median $\\|g_l\\|$")

@@ -20,6 +20,7 @@ from matplotlib.ticker import NullFormatter, NullLocator
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_atomically
+from fa_audit.core.thresholds import FIRES_WHEN
 from fa_audit.methods import METHODS
 
 TWO_COLUMNS = 6.9  # inches: the width of a text block
@@ -135,18 +136,19 @@ def percent_scale(ax: Axes) -> None:
     ax.yaxis.set_major_formatter(lambda fraction, _: f"{100 * fraction:.6g}%")
 
 
-def limit_line(ax: Axes, limit: float, *, fires: str) -> None:
+def limit_line(ax: Axes, limit: float, check: str) -> None:
     """Draw a check's limit, name it in the right margin and shade where the check fires; call it after the data.
 
     Args:
-        fires: ``"above"`` or ``"below"`` the limit.
+        check: as in `fires`, which decides the side.
     """
+    side = FIRES_WHEN[check]
     ax.axhline(limit, color=GREY, linestyle=(0, (5, 2)), linewidth=0.8, label="limit")
     ax.autoscale_view(scalex=False)  # room on both sides of the limit
     low, high = ax.get_ylim()
-    ax.axhspan(limit, high if fires == "above" else low, color=SHADE, linewidth=0, zorder=0)
+    ax.axhspan(limit, high if side == "above" else low, color=SHADE, linewidth=0, zorder=0)
     ax.set_ylim(low, high)
-    margin_note(ax, f"fires\n{fires}\n{number(limit)}", (1, limit), gap=3, fontsize=SMALL)
+    margin_note(ax, f"fires\n{side}\n{number(limit)}", (1, limit), gap=3, fontsize=SMALL)
 
 
 def margin_note(ax: Axes, text: str, place: tuple[float, float], *, gap: float, **options: Any) -> None:

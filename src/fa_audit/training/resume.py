@@ -1,0 +1,72 @@
+"""Store the state of a training after an epoch, and continue an interrupted training from it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fa_audit.core.errors import AuditError
+from fa_audit.training.checkpoint import learner_tensors, load_learner_tensors, read_tensor_file, write_tensor_file
+from fa_audit.training.learner import Learner
+from fa_audit.training.optimiser import AdamW
+
+log = logging.getLogger(__name__)
+FORMAT = "fa-audit resume 1"
+
+
+@dataclass(frozen=True)
+class Resume:
+    """The file from which an interrupted training continues.
+
+    Attributes:
+        path: of the file.
+        fingerprint: names everything that decides the bits of the run; a file with another fingerprint is not used.
+    """
+
+    path: Path
+    fingerprint: str
+
+    def save(self, learner: Learner, optimiser: AdamW, progress: dict[str, Any]) -> None:
+        """Replace the file by the present state; `progress` must be JSON types."""
+        moments = {
+            f"optimiser.{index}.{name}": value
+            for index, entry in optimiser.moments.items()
+            for name, value in entry.items()
+        }
+        # The history grows with the epochs and a safetensors header is bounded: the progress goes in as a tensor.
+        written = torch.frombuffer(bytearray(json.dumps(progress).encode()), dtype=torch.uint8)
+        tensors = learner_tensors(learner) | moments | {"progress": written}
+        write_tensor_file(self.path, FORMAT, tensors, {"fingerprint": self.fingerprint})
+
+    def load(self, learner: Learner, optimiser: AdamW) -> dict[str, Any] | None:
+        """Restore the state and return `progress`; None without a usable file."""
+        if not self.path.exists():
+            return None
+        try:
+            tensors, about = read_tensor_file(self.path, FORMAT)
+        except AuditError as error:
+            log.warning("starting over: %s", error)
+            return None
+        if about["fingerprint"] != self.fingerprint:
+            log.info(
+                "starting over: %s is of another specification, data, code, version of torch or model of the device",
+                self.path,
+            )
+            return None
+        load_learner_tensors(learner, tensors)
+        moments: dict[int, dict[str, Tensor]] = {}
+        for name in (name for name in tensors if name.startswith("optimiser.")):
+            _, index, key = name.split(".")
+            moments.setdefault(int(index), {})[key] = tensors[name]
+        optimiser.restore(moments)
+        return json.loads(tensors["progress"].numpy().tobytes())
+
+    def clear(self) -> None:
+        """Remove the file once the run's results are safe."""
+        self.path.unlink(missing_ok=True)
