@@ -134,7 +134,9 @@ def test_a_model_without_logits(answer, words):
 @pytest.mark.parametrize(
     ("head_reads", "reads", "words"),
     [
-        (lambda h: h[:, -1], "cls token", "found cls token, but the logits depend on other tokens"),
+        (lambda h: h[:, 1:].sum(1), "cls token", "found cls token, but the logits depend on other tokens"),
+        (lambda h: h[:, :2].sum(1), "last token", "found last token, but the logits depend on other tokens"),
+        (lambda h: h[:, -1], "cls token", "depend on the last token of the last state alone; expected last token"),
         (lambda h: h[:, 0], "spatial mean", "found spatial mean, but the logits depend on the first token"),
     ],
 )
