@@ -108,6 +108,13 @@ class ContractNetwork(Network):
             return g.sum(dim=1)
         return g[:, -1] if self._last(g) else super().read_gradient(g)
 
+    def shift(self, h: Tensor, delta: Tensor) -> Tensor:
+        if h.dim() == 3 and self.head.read == "token mean":
+            return h + delta[:, None]
+        if self._last(h):
+            return torch.cat([h[:, :-1], h[:, -1:] + delta[:, None]], dim=1)
+        return super().shift(h, delta)
+
     def _last(self, h: Tensor) -> bool:
         return h.dim() == 3 and self.head.read == "last token"
 

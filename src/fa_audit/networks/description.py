@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, first_line, unknown
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, Observation, observe, untouched
+from fa_audit.networks.trace import Description, Observation, observe, overwritten, storages, untouched
 
 CHUNK_VALUES = 2**20  # input values at a time: six images of 3 x 224 x 224, so that a ViT-B/16 fits into a few GB
 PROBE = 3  # samples that a description is tried on
@@ -88,6 +88,17 @@ class DescribedNetwork(Network):
         if self.reads in TOKENS and h.dim() == 3:
             return h[:, TOKENS[self.reads][0]].clone()  # a view would keep the state of every chunk in memory
         return h.flatten(1)
+
+    def shift(self, h: Tensor, delta: Tensor) -> Tensor:
+        if positions := self.averaged[h.dim()]:
+            for position in positions:
+                delta = delta.unsqueeze(position)
+            return h + delta
+        if self.reads in TOKENS and h.dim() == 3:
+            moved = h.clone()
+            moved[:, TOKENS[self.reads][0]] += delta
+            return moved
+        return h + delta.view_as(h)
 
     def chain(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         seen = self._observe(x)
@@ -218,12 +229,22 @@ class DescribedNetwork(Network):
             h[:, tokens] = torch.nan
             return h
 
-        return not bool(self.logits_after(x, spoilt).isfinite().all())
+        return not bool(self.logits_with(x, len(self.blocks), spoilt).isfinite().all())
 
     @torch.no_grad()
-    def logits_after(self, x: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return the logits ``(B, C)`` of a pass in which the last block returns `change` of what it returns."""
-        handle = self.blocks[-1].register_forward_hook(lambda module, given, returned: change(returned.clone()))
+    def logits_with(self, x: Tensor, layer: int, change: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the logits ``(B, C)`` of a pass in which ``h_layer``, or what makes it one, is `change` of itself."""
+        owned = storages(self.model)
+
+        def enter(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+            value = change(given[0].clone())
+            return None if overwritten(given[0], value, owned) else (value, *given[1:])
+
+        if layer:
+            leave = lambda module, given, returned: change(returned.clone())  # noqa: E731 - torch calls it
+            handle = self.blocks[layer - 1].register_forward_hook(leave)
+        else:
+            handle = self.blocks[0].register_forward_pre_hook(enter)
         try:
             return self.model(x.clone())
         finally:
@@ -231,6 +252,28 @@ class DescribedNetwork(Network):
 
     def _error(self, message: str) -> AuditError:
         return AuditError(f"{type(self.model).__name__}: {message}")
+
+
+class ShiftedPasses:
+    """Passes of a described model on fixed inputs in which the vector of one state is moved.
+
+    It stands where a `Network` runs on from a state; for the state it takes how far the vector moves, ``(B, d)``.
+    """
+
+    def __init__(self, network: DescribedNetwork, x: Tensor) -> None:
+        self.network, self.x, self.blocks = network, x, network.blocks
+
+    def shift(self, moved: Tensor, delta: Tensor) -> Tensor:
+        return moved + delta
+
+    def logits_from(self, layer: int, moved: Tensor) -> Tensor:
+        """Return the logits ``(B, C)`` of passes in which the vector of ``h_layer`` is moved."""
+        size = self.network.chunk or len(self.x)
+        parts = zip(self.x.split(size), moved.split(size))
+        return torch.cat([self._part(x, layer, delta) for x, delta in parts])
+
+    def _part(self, x: Tensor, layer: int, delta: Tensor) -> Tensor:
+        return self.network.logits_with(x, layer, lambda h: self.network.shift(h, delta))
 
 
 def _added(inputs: list[tuple[Tensor | None, Tensor | None]], returned: list[Tensor]) -> tuple[bool, ...]:
