@@ -104,7 +104,7 @@ def _and(labels: list[str]) -> str:
 def _facts(report: DiagnosticReport) -> Iterator[tuple[str, str]]:
     baselines = report.baselines
     yield "accuracy", _percent(report.headline_acc)
-    yield "frozen baseline", f"{_percent(baselines.own)} ({baselines.own_name})"
+    yield "frozen baseline", _percent(baselines.own) + (f" ({baselines.own_name})" if baselines.own is not None else "")
     if baselines.bp is not None:
         yield "bp+frozen", _percent(baselines.bp)
     yield "four-check verdict", report.verdict
@@ -207,7 +207,7 @@ def _plain(text: str) -> str:
 
 def to_html(report: DiagnosticReport) -> str:
     """Format a report as HTML for notebooks, without colours of its own, so that it is readable on any background."""
-    title, first = html.escape(f"Audit of {report.method_name}"), html.escape(_sentence(report))
+    title, first = _escaped(f"Audit of {report.method_name}"), _escaped(_sentence(report))
     body = "".join(map(_part_html, parts(report)))
     return f'<div style="max-width: 50em"><h3>{title}</h3><p><b>{first}</b></p>{body}</div>'
 
@@ -218,16 +218,20 @@ def _sentence(report: DiagnosticReport) -> str:
 
 
 def _part_html(part: Part) -> str:
-    heading = f"<h4>{html.escape(part.heading)}</h4>" if part.heading else ""
+    heading = f"<h4>{_escaped(part.heading)}</h4>" if part.heading else ""
     entries = "".join(_html_row(entry, "th", "td") for entry in part.entries)
     rows = "".join(_html_row(row, *(("td", "td") if index else ("th", "th"))) for index, row in enumerate(part.table))
-    items = "".join(f"<li>{html.escape(item)}</li>" for item in part.items)
+    items = "".join(f"<li>{_escaped(item)}</li>" for item in part.items)
     table = f"<table>{entries}{rows}</table>" if entries or rows else ""
-    return heading + table + (items and f"<ul>{items}</ul>") + (part.text and f"<p>{html.escape(part.text)}</p>")
+    return heading + table + (items and f"<ul>{items}</ul>") + (part.text and f"<p>{_escaped(part.text)}</p>")
 
 
 def _html_row(cells: tuple[str, ...], first: str, other: str) -> str:
     """Format a row, its border half transparent, which shows on light and dark backgrounds."""
     tags = (first, *[other] * len(cells))
     style = 'style="text-align: left; border-bottom: 1px solid #8888"'
-    return f"<tr>{''.join(f'<{tag} {style}>{html.escape(cell)}</{tag}>' for tag, cell in zip(tags, cells))}</tr>"
+    return f"<tr>{''.join(f'<{tag} {style}>{_escaped(cell)}</{tag}>' for tag, cell in zip(tags, cells))}</tr>"
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text).replace("\N{NO-BREAK SPACE}", " ")
