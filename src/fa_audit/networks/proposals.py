@@ -120,10 +120,18 @@ def _fitting(model: nn.Module, chains: list[_Chain], x: Tensor) -> Iterator[_Fit
     """Yield the chains that fit, but none that is much smaller than one through which the whole model runs."""
     most = 0.0
     for chain in chains:
-        if chain.share >= ALIKE * most and (network := _described(model, chain, x)):
-            fit = _Fit(chain, network, _cuts(network, x))
+        if chain.share >= ALIKE * most and (fit := _fit(model, chain, x)):
             most = max(most, chain.share) if fit.whole else most
             yield fit
+
+
+def _fit(model: nn.Module, chain: _Chain, x: Tensor) -> _Fit | None:
+    """Return the first description of a chain that fits, or None."""
+    try:
+        network = _described(model, chain, x)
+        return _Fit(chain, network, _cuts(network, x))
+    except Exception:  # most chains fit no description, and with states of noise external code may raise anything
+        return None
 
 
 def _rank(fit: _Fit) -> tuple[bool, bool, int]:
@@ -211,14 +219,14 @@ def _is_in(name: str, block: str) -> bool:
 # --- readings --------------------------------------------------------------------------------------------------------
 
 
-def _described(model: nn.Module, chain: _Chain, x: Tensor) -> DescribedNetwork | None:
-    """Return the model as the first description of a chain that fits, or None."""
-    try:
-        network = describe(model, Description(chain.names, "all features"), x)
-        points, _ = network.chain(x)
-    except AuditError:
-        return None
-    for reads in _readings(network, x, [point.dim() for point in points]):
+def _described(model: nn.Module, chain: _Chain, x: Tensor) -> DescribedNetwork:
+    """Return the model as described by a chain and the most special reading that fits.
+
+    Raises:
+        AuditError: no reading fits.
+    """
+    network = describe(model, Description(chain.names, "all features"), x)
+    for reads in _readings(network, x, [point.dim() for point in network.chain(x)[0]]):
         try:
             return describe(model, Description(chain.names, reads), x)
         except AuditError:
