@@ -80,8 +80,8 @@ def _vector(network: Network, layer: int, credit: object, state: Tensor) -> Tens
     """
     shape = network.read(state).shape
     shapes = " or ".join(dict.fromkeys([str(tuple(shape)), str(tuple(state.shape))]))
-    fitting = isinstance(credit, Tensor) and credit.shape in (shape, state.shape)
-    if not fitting or credit.dtype not in (torch.float32, torch.float64, state.dtype):
+    known = (torch.float32, torch.float64, state.dtype)
+    if not isinstance(credit, Tensor) or credit.shape not in (shape, state.shape) or credit.dtype not in known:
         raise AuditError(
             f"credits: a_{layer}: found {shown(credit)}; expected {shapes} of torch.float32 or torch.float64, a row for"
             f" every sample, in the form of h_{layer} or of the vector that is read of it."

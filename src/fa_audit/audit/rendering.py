@@ -56,7 +56,7 @@ class Part:
 def parts(report: DiagnosticReport) -> Iterator[Part]:
     """Yield the parts of a report after its first sentence, the most important first."""
     yield Part(entries=tuple(_facts(report)))
-    yield Part("Checks", entries=tuple(_checks(report)), text=CHECKS_LEGEND)
+    yield Part("Checks", entries=tuple(_checks(report)), text=_checks_legend(report))
     yield Part("What to do", items=tuple(advice(report.checks)))
     if warnings := tuple(getattr(report, "warnings", ())):
         yield Part("Warnings", items=warnings)
@@ -130,8 +130,17 @@ def _outcome(name: str, check: Check) -> str:
     outcome = ("FIRES" if check.fires else "ok") + (", borderline" if getattr(check, "borderline", False) else "")
     interval = getattr(check, "interval", None)
     between = f", 95 % interval {_number(interval[0])} to {_number(interval[1])}" if interval else ""
-    note = f"; {check.note}" if check.note else ""
-    return f"{outcome}: {MEANING[name][check.fires]} ({_number(check.value)}{between}; {fires}{note})"
+    notes = "".join(f"; {note}" for note in (getattr(check, "threshold_note", ""), check.note) if note)
+    return f"{outcome}: {MEANING[name][check.fires]} ({_number(check.value)}{between}; {fires}{notes})"
+
+
+def _checks_legend(report: DiagnosticReport) -> str:
+    """Explain the names of the checks, and how the intervals that exist were formed."""
+    formed: dict[str, list[str]] = {}
+    for name, label in CHECK_LABELS.items():
+        formed.setdefault(getattr(getattr(report.checks, name), "interval_note", ""), []).append(label)
+    sources = "; ".join(f"{', '.join(labels)}: {note}" for note, labels in formed.items() if note)
+    return CHECKS_LEGEND + (f" Intervals: {sources}." if sources else "")
 
 
 def _layers(report: DiagnosticReport) -> Iterator[tuple[str, ...]]:

@@ -240,8 +240,10 @@ class DescribedNetwork(Network):
             value = change(given[0].clone())
             return None if overwritten(given[0], value, owned) else (value, *given[1:])
 
+        def leave(module: nn.Module, given: tuple[Tensor, ...], returned: Tensor) -> Tensor:
+            return change(returned.clone())
+
         if layer:
-            leave = lambda module, given, returned: change(returned.clone())  # noqa: E731 - torch calls it
             handle = self.blocks[layer - 1].register_forward_hook(leave)
         else:
             handle = self.blocks[0].register_forward_pre_hook(enter)

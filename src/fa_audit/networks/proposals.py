@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, first_line
-from fa_audit.networks.description import DescribedNetwork, describe, matches, shown
+from fa_audit.networks.description import READS, TOKENS, DescribedNetwork, describe, matches, shown
 from fa_audit.networks.trace import Description, untouched
 
 SAMPLES = 2  # on which descriptions are tried
@@ -163,7 +163,7 @@ def _ran_once(model: nn.Module, x: Tensor) -> list[str]:
     Raises:
         AuditError: the forward pass fails, or returns no logits.
     """
-    calls: dict[nn.Module, list[Any]] = defaultdict(list)
+    calls: dict[nn.Module, list[tuple[tuple[Any, ...], Any]]] = defaultdict(list)
     handles = [
         module.register_forward_hook(lambda module, given, returned: calls[module].append((given[:1], returned)))
         for module in model.modules()
@@ -182,14 +182,15 @@ def _ran_once(model: nn.Module, x: Tensor) -> list[str]:
     if not isinstance(logits, Tensor) or logits.dim() != 2:
         raise AuditError(f"{type(model).__name__} returns {shown(logits)}; expected logits (B, C), one per class.")
     names = {module: name for name, module in model.named_modules()}
-    return [names[module] for module, found in calls.items() if len(found) == 1 and _is_block(*found[0], logits)]
+    return [names[module] for module, found in calls.items() if len(found) == 1 and _is_block(found[0], logits)]
 
 
-def _is_block(given: tuple[Any, ...], returned: Any, logits: Any) -> bool:
+def _is_block(call: tuple[tuple[Any, ...], Any], logits: Tensor) -> bool:
+    given, returned = call
     for h in (*given, returned) if given else (None,):
         if not isinstance(h, Tensor) or not h.is_floating_point() or h.dim() < 2 or len(h) != len(logits):
             return False
-    return returned is not logits and not (returned.shape == logits.shape and torch.equal(returned, logits))
+    return returned is not logits and not torch.equal(returned, logits)
 
 
 def _chains(model: nn.Module, ran: list[str]) -> Iterator[_Chain]:
@@ -238,9 +239,10 @@ def _readings(network: DescribedNetwork, x: Tensor, dims: list[int]) -> list[str
     """List special readings of states of `dims` dimensions; which token is read, `describe` finds out by itself."""
     if dims[-1] == 2:
         return ["spatial mean"] if max(dims[1:]) > 2 else []
-    means = {3: {"spatial mean": (1,)}, 4: {"spatial mean": (2, 3), "spatial mean, channels last": (1, 2)}}
-    tokens = ["cls token", "last token"] if dims[-1] == 3 else []
-    return tokens + [name for name, where in means.get(dims[-1], {}).items() if _any_order(network, x, where)]
+    if dims[-1] == 3:
+        return [*TOKENS, *(["spatial mean"] if _any_order(network, x, (1,)) else [])]
+    means = {name: READS[name][1].get(dims[-1], ()) for name in ("spatial mean", "spatial mean, channels last")}
+    return [name for name, positions in means.items() if positions and _any_order(network, x, positions)]
 
 
 def _any_order(network: DescribedNetwork, x: Tensor, positions: tuple[int, ...]) -> bool:
