@@ -40,7 +40,6 @@ FITTING = {
     "resnet18": (zoo.resnet18, "layer*.*", "spatial mean"),
     "vit": (lambda: zoo.VisionTransformer(32, 16, 3, 2, 8, 12), "encoder.layers.*", "cls token"),
     "swin": (lambda: zoo.SwinTransformer(**SWIN), ("features.1.*", "features.3.*"), "spatial mean, channels last"),
-    "densenet": (lambda: zoo.DenseNet(8, (4, 4), 8), "features.denseblock*", "spatial mean"),
 }
 
 
