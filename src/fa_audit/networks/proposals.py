@@ -110,17 +110,19 @@ def propose(model: nn.Module, x: Tensor) -> list[Proposal]:
         raise AuditError(f"found {type(model).__name__}; expected a torch.nn.Module that torch.jit did not compile.")
     x = x[:SAMPLES]
     with untouched(model):
-        chains = sorted(_chains(model, _ran_once(model, x)), key=lambda chain: -chain.share)[:TRIED]
-        found = list(_fitting(model, chains, x))
-    whole = [entry for entry in found if entry.whole] or found
-    return [_proposal(entry) for entry in sorted(whole, key=_rank)]
+        chains = sorted(_chains(model, _ran_once(model, x)), key=lambda chain: (len(chain.names) == 1, -chain.share))
+        found = list(_fitting(model, chains[:TRIED], x))
+    whole = [fit for fit in found if fit.whole] or found
+    least = ALIKE * max((fit.chain.share for fit in whole), default=0)
+    return [_proposal(fit) for fit in sorted(whole, key=_rank) if fit.chain.share >= least]
 
 
 def _fitting(model: nn.Module, chains: list[_Chain], x: Tensor) -> Iterator[_Fit]:
-    """Yield the chains that fit, but none that is much smaller than one through which the whole model runs."""
+    """Yield the chains that fit; where one has whole states, no much smaller one and no single block about as large."""
     most = 0.0
     for chain in chains:
-        if chain.share >= ALIKE * most and (fit := _fit(model, chain, x)):
+        least = most / ALIKE if len(chain.names) == 1 else most * ALIKE
+        if chain.share >= least and (fit := _fit(model, chain, x)):
             most = max(most, chain.share) if fit.whole else most
             yield fit
 
@@ -134,10 +136,10 @@ def _fit(model: nn.Module, chain: _Chain, x: Tensor) -> _Fit | None:
         return None
 
 
-def _rank(fit: _Fit) -> tuple[bool, bool, int]:
-    """Return what sorts the best first: several blocks, of one class that is no mere container, and many of them."""
-    kinds, count = fit.chain.kinds, len(fit.chain.names)
-    return count == 1, len(kinds) > 1 or kinds[0] in CONTAINERS, -count
+def _rank(fit: _Fit) -> tuple[bool, int]:
+    """Return what sorts the best first: blocks of one class that is no mere container, and many of them."""
+    kinds = fit.chain.kinds
+    return len(kinds) > 1 or kinds[0] in CONTAINERS, -len(fit.chain.names)
 
 
 def _proposal(fit: _Fit) -> Proposal:
@@ -235,14 +237,16 @@ def _described(model: nn.Module, chain: _Chain, x: Tensor) -> DescribedNetwork:
     return network
 
 
-def _readings(network: DescribedNetwork, x: Tensor, dims: list[int]) -> list[str]:
-    """List special readings of states of `dims` dimensions; which token is read, `describe` finds out by itself."""
-    if dims[-1] == 2:
-        return ["spatial mean"] if max(dims[1:]) > 2 else []
+def _readings(network: DescribedNetwork, x: Tensor, dims: list[int]) -> Iterator[str]:
+    """Yield special readings of states of `dims` dimensions; which token is read, `describe` finds out by itself."""
+    if dims[-1] == 2 and max(dims[1:]) > 2:
+        yield "spatial mean"
     if dims[-1] == 3:
-        return [*TOKENS, *(["spatial mean"] if _any_order(network, x, (1,)) else [])]
-    means = {name: READS[name][1].get(dims[-1], ()) for name in ("spatial mean", "spatial mean, channels last")}
-    return [name for name, positions in means.items() if positions and _any_order(network, x, positions)]
+        yield from TOKENS
+    for name in ("spatial mean", "spatial mean, channels last"):
+        positions = READS[name][1].get(dims[-1], ())
+        if positions and _any_order(network, x, positions):
+            yield name
 
 
 def _any_order(network: DescribedNetwork, x: Tensor, positions: tuple[int, ...]) -> bool:
