@@ -114,7 +114,9 @@ def original(folder, ending):
 
 
 def checkpoint_files():
-    return run_files("checkpoints", "safetensors", [*GRID.run_keys("runs"), *GRID.run_keys("baselines")])
+    return run_files(
+        "checkpoints", "safetensors", [*GRID.run_keys("runs"), *GRID.run_keys("baselines")]
+    )
 
 
 def baseline_files():
