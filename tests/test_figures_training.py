@@ -50,7 +50,7 @@ def mean_lines(ax, runs=ORDER):
 
 def test_the_overview_has_every_seed_its_mean_and_its_baselines_in_the_order_of_accuracy(tidy):
     figure = drawn(audit_overview, tidy, labels={"bp": "BP", "dfa": "DFA + all"},
-                   thresholds=DiagnosticThresholds(depth_margin=0.05))  # fmt: skip
+                   thresholds=DiagnosticThresholds(frozen_acc_margin_pp=5.0))  # fmt: skip
     for ax, column in zip(figure.axes, ("max_growth", "grad_norm_last", "stability", "accuracy"), strict=True):
         means = [bar.get_segments()[0] for bar in ax.collections if bar.get_label() == "mean"]
         for position, run in enumerate(ORDER):
@@ -95,7 +95,8 @@ def test_every_block_and_state_has_its_seeds_and_the_line_of_their_means(tidy):
 def test_markers_are_hollow_where_the_reference_is_below_its_limit(tidy):
     tidy.layers.loc[(tidy.layers["run"] == "dfa") & (tidy.layers["layer"] == 1), "grad_norm"] = NAN
     for limit in (1e-7, 1e-2):
-        aggregate, cosine, gradient = drawn(credit_layers, tidy, thresholds=DiagnosticThresholds(reference=limit)).axes
+        limits = DiagnosticThresholds(g_norm_floor=limit)
+        aggregate, cosine, gradient = drawn(credit_layers, tidy, thresholds=limits).axes
         for run in ORDER:
             table = tidy.layers[tidy.layers["run"] == run]
             below = table.loc[table["grad_norm"] < limit, "cosine"].dropna()

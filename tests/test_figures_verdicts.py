@@ -186,7 +186,7 @@ def test_gaps_are_marked_where_there_are_some_and_both_edges_are_named():
 
 
 def test_the_protocols_thresholds_are_lines():
-    limits = DiagnosticThresholds(growth=20, reference=3e-6, stability=0.2, depth_margin=0.05)
+    limits = DiagnosticThresholds(20, 3e-6, 0.2, 5.0)
     axes = drawn(threshold_sensitivity, tidy_of(several({"bp": {}})), thresholds=limits).axes
     found = [set(next(line for line in ax.lines if line.get_label() == "limit").get_xdata()) for ax in axes]
     assert found == [{20}, {3e-6}, {0.2}, {0.05}]

@@ -97,7 +97,7 @@ def test_the_sidecar_records_it_and_the_audit_compares_with_no_baseline(dataset,
 
 def test_an_audit_of_a_stopped_run_keeps_what_else_fired(dataset, make_spec):
     run = train(make_spec("dfa", epochs=3, monitor=EAGER), dataset)
-    limits = DiagnosticThresholds(growth=1e-9, reference=1e9)
+    limits = DiagnosticThresholds(1e-9, 1e9)
     options = {"own_frozen": ("dfa+frozen", 0.9), "bp_frozen_acc": 0.9, "thresholds": limits}
     stopped = audit(run.learner, dataset, run.accuracy, **options, stopped_after=1).to_dict()
     assert stopped["verdict"]["three_check"] == "FAIL(D1+D2)"

@@ -107,7 +107,7 @@ def test_a_margin_of_exactly_two_points_does_not_fire():
 
 
 def test_saturated_and_collapsed_references_are_told_apart():
-    limit = DiagnosticThresholds().saturation
+    limit = DiagnosticThresholds().loss_saturation
     causes = {
         scale_free: report_of(gradient=1e-9, scale_free=scale_free).checks.reference.note
         for scale_free in (1e-4, math.nextafter(limit, 0), limit, 10.0)
@@ -239,25 +239,12 @@ def test_empty_or_unpaired_inputs_and_layers_that_do_not_exist_are_refused():
             diagnose(network(), batches(), None, layer_for_stability=layer)
 
 
-def test_the_protocol_gives_diagnose_s_report_and_never_infers_the_accuracy():
-    data = batches(3)
-    x, labels = (torch.cat(parts) for parts in zip(*data))
-    protocol = FAProtocol(network(), x, labels, method_name="fa", notes="n", layer_for_stability=1, batch_size=9)
-    report = protocol.run(frozen_baseline_acc=0.2, test_acc=0.7)
-    assert report == diagnose(network(), data, 0.7, 0.2, "fa", "n", 1)
-    entry = protocol.summary(protocol.run(frozen_baseline_acc=0.1))
-    assert entry["test_acc"] is None and entry["verdict"] == "INCOMPLETE(D3 not evaluated)"
-    depth = entry["diagnostics"]["D3_depth_utility"]
-    assert (depth["frozen_baseline_acc"], depth["margin"], depth["fires"]) == (0.1, None, None)
-
-
-def test_summary_has_the_documented_keys_and_values():
+def test_the_protocol_s_items_are_the_documented_ones():
     x, labels = (torch.cat(parts) for parts in zip(*batches()))
-    protocol = FAProtocol(network(), x, labels, batch_size=9)
-    report = protocol.run(frozen_baseline_acc=0.5, test_acc=0.51)
+    report = FAProtocol(network(), x, labels, batch_size=9).run(frozen_baseline_acc=0.5, test_acc=0.51)
     norms, gradients = report.residual_norms, report.bp_grad_norms
     growths = [after / before for before, after in itertools.pairwise(norms)]
-    assert protocol.summary(report) == {
+    assert dict(report) == {
         "verdict": "FAIL(D3)",
         "test_acc": 0.51,
         "diagnostics": {

@@ -4,18 +4,37 @@ The names below are imported on first use, so that planning a grid needs no torc
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fa_audit.audit.diagnose import FAProtocol, diagnose
+    from fa_audit.audit.functions import bp_grad_norms, cross_batch_direction_stability, residual_norms
+    from fa_audit.audit.report import DiagnosticReport
+    from fa_audit.core.thresholds import DiagnosticThresholds
+    from fa_audit.networks.trace import Description
 
 __version__ = "0.1.0"
 
 _EXPORTS = {
     "diagnose": "fa_audit.audit.diagnose",
     "FAProtocol": "fa_audit.audit.diagnose",
+    "residual_norms": "fa_audit.audit.functions",
+    "bp_grad_norms": "fa_audit.audit.functions",
+    "cross_batch_direction_stability": "fa_audit.audit.functions",
     "DiagnosticReport": "fa_audit.audit.report",
     "DiagnosticThresholds": "fa_audit.core.thresholds",
     "Description": "fa_audit.networks.trace",
 }
-__all__ = ["Description", "DiagnosticReport", "DiagnosticThresholds", "FAProtocol", "diagnose"]
+__all__ = [
+    "Description",
+    "DiagnosticReport",
+    "DiagnosticThresholds",
+    "FAProtocol",
+    "bp_grad_norms",
+    "cross_batch_direction_stability",
+    "diagnose",
+    "residual_norms",
+]
 
 
 def __getattr__(name: str) -> Any:

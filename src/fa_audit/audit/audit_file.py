@@ -89,6 +89,8 @@ class State(Tolerant):
     scale_free: Number
     float32_error: Measured
     float32_cosine: Measured
+    positions: Count = 1
+    grad_norm_position_mean: Number = None
 
 
 class Credit(Tolerant):
@@ -104,6 +106,8 @@ class Credit(Tolerant):
     bridge_residual: Measured
     fresh_b_cosine: Measured
     feature_drift: Measured
+    rho_float32: Measured = None
+    rho_bp_float32: Measured = None
 
 
 class Deep(Tolerant):
@@ -113,6 +117,8 @@ class Deep(Tolerant):
     clamped_cosine: Measured = None
     rho: Measured = None
     rho_bp: Measured = None
+    rho_float32: Measured = None
+    rho_bp_float32: Measured = None
     nudging: Measured = None
     fresh_b_null: Measured = None
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from fa_audit.audit.diagnostics import Diagnostics
+from fa_audit.audit.three_checks import as_dictionary
 from fa_audit.audit.verdicts import (
     Baselines,
     Check,
@@ -25,8 +26,12 @@ CREDIT_COLUMNS = ("cosine", "rho", "nudging")
 
 
 @dataclass(frozen=True)
-class DiagnosticReport:
-    """The result of an audit.
+class DiagnosticReport(dict[str, Any]):
+    """The result of an audit, under both of the paper's interfaces.
+
+    Attributes, `str()` and `to_dict()` are those of the four-check package: `verdict` is the four-check verdict. The
+    items are the dictionary of the three-check package (`fa_audit.audit.three_checks`): ``report["verdict"]`` is the
+    three-check verdict, and `json.dumps` writes them.
 
     Attributes:
         method_name: what was audited.
@@ -52,6 +57,9 @@ class DiagnosticReport:
     deep: dict[str, Measured] = field(default_factory=dict)
     feature_drift: dict[str, Measured] = field(default_factory=dict)
     first_flags: dict[str, int | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.update(as_dictionary(self))
 
     @property
     def residual_norms(self) -> list[float]:
@@ -121,7 +129,7 @@ class DiagnosticReport:
                 "stability": {"layer": self.stability_layer} | self.evidence.stability.to_dict(),
                 "samples": self.evidence.samples,
                 "batches": self.evidence.batches,
-                "thresholds": asdict(self.thresholds),
+                "thresholds": self.thresholds.limits,
                 "notes": self.notes,
             }
         )
@@ -169,38 +177,6 @@ class DiagnosticReport:
     def _credit_rows(self) -> Iterator[list[str]]:
         for index, block in enumerate(self.credit):
             yield [str(index), *(_number(block[name].value) for name in CREDIT_COLUMNS)]
-
-
-def summary(report: DiagnosticReport) -> dict[str, Any]:
-    """Return the dictionary of the paper's submitted package: verdict, accuracy and the three checks."""
-    checks, limits = report.checks, report.thresholds
-    growths = [layer.growth for layer in report.evidence.layers if layer.growth is not None]
-    return {
-        "verdict": report.three_check_verdict,
-        "test_acc": report.headline_acc,
-        "diagnostics": {
-            "D1_scale_growth": {
-                "max_growth": checks.scale.value,
-                "per_block_growth": growths,
-                "hidden_norms": report.residual_norms,
-                "threshold": limits.growth,
-                "fires": checks.scale.fires,
-            },
-            "D2_ref_validity": {
-                "g_L": report.bp_grad_norms[-1],
-                "bp_grad_norms": report.bp_grad_norms,
-                "floor": limits.reference,
-                "fires": checks.reference.fires,
-            },
-            "D3_depth_utility": {
-                "test_acc": report.headline_acc,
-                "frozen_baseline_acc": report.frozen_baseline_acc,
-                "margin": checks.depth.value,
-                "margin_threshold": limits.depth_margin,
-                "fires": checks.depth.fires,
-            },
-        },
-    }
 
 
 def _entries(measured: dict[str, Measured]) -> dict[str, Any]:

@@ -43,9 +43,9 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
             lines.seeds_and_means(ax, groups, "depth", column, spread=spread)
             title, ylabel = PANELS[column]
             ax.set(title=title, ylabel=ylabel)
-        style.limit_line(axes["max_growth"], thresholds.growth, fires="above")
-        style.limit_line(axes["grad_norm_last"], thresholds.reference, fires="below")
-        style.limit_line(axes["margin"], 100 * thresholds.depth_margin, fires="below")
+        style.limit_line(axes["max_growth"], thresholds.h_norm_explosion_ratio, fires="above")
+        style.limit_line(axes["grad_norm_last"], thresholds.g_norm_floor, fires="below")
+        style.limit_line(axes["margin"], thresholds.frozen_acc_margin_pp, fires="below")
         style.percent_scale(axes["accuracy"])
         for ax in (axes["grad_norm_last"], axes["margin"]):
             ax.set_xlabel("number of blocks $L$")
