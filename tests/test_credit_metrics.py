@@ -33,10 +33,10 @@ from fa_audit.training.loop import block_credits
 
 SHAPE, CLASSES, BATCH, WIDTH = (1, 4, 4), 3, 24, 8
 PER_BLOCK = {
-    *("cosine", "clamped_cosine", "cosine_at_output", "rho", "rho_bp", "rho_random"),
+    *("cosine", "clamped_cosine", "cosine_at_output", "rho", "rho_bp", "rho_random", "rho_float32", "rho_bp_float32"),
     *("nudging", "bridge_residual", "feature_drift", "fresh_b_cosine"),
 }
-DEEP = {"cosine", "clamped_cosine", "rho", "rho_bp", "nudging", "fresh_b_null"}
+DEEP = {"cosine", "clamped_cosine", "rho", "rho_bp", "rho_float32", "rho_bp_float32", "nudging", "fresh_b_null"}
 
 
 @pytest.fixture
@@ -80,6 +80,17 @@ def test_rho_is_numpys_correlation_of_the_pooled_pairs(vectors):
     expected = np.corrcoef(predicted.ravel(), changes.numpy().ravel() + 7)[0, 1]
     assert 0.5 < expected < 0.95
     assert perturbation_correlation(other, directions, changes + 7).value == pytest.approx(expected, rel=1e-10)
+
+
+def test_float32_loses_the_change_of_the_loss_where_states_are_large(make_spec, batch):
+    learner = stirred(build(make_spec("dfa"), SHAPE, CLASSES))
+    healthy = measure_credits(learner, *batch).blocks[1]
+    assert healthy["rho_float32"].value == pytest.approx(healthy["rho"].value, abs=1e-2)
+    with torch.no_grad():
+        for parameter in learner.network.embed.parameters():
+            parameter.mul_(1e5)
+    inflated = measure_credits(learner, *batch).blocks[1]
+    assert inflated["rho_bp"].value > 0.999 and inflated["rho_bp_float32"].value < 0.5
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e-3, 1e30, 1e290])
