@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fa_audit import DiagnosticThresholds, diagnose
-from fa_audit.audit.credit_metrics import credit_alignment
+from fa_audit.audit.credit_metrics import DEEP, credit_alignment
 from fa_audit.audit.run_audit import audit
 from fa_audit.core.errors import AuditError
 from fa_audit.data.dataset import evaluation_batches
@@ -63,7 +63,7 @@ def test_weights_that_are_not_finite_leave_reasons_and_no_numbers(make_spec, dat
     learner.network.embed[1].weight.data[0, 0] = math.nan
     report = audit(learner, dataset, 0.5)
     of_blocks = [entry for block in report.credit for name, entry in block.items() if name != "feature_drift"]
-    assert len(of_blocks) == 27 and len(report.deep) == 6
+    assert len(of_blocks) == 33 and len(report.deep) == 8
     assert all(entry.value is None and entry.reason for entry in [*of_blocks, *report.deep.values()])
     assert report.feature_drift["embed.1.weight"].value is None
     json.dumps(report.to_dict(), allow_nan=False)
@@ -94,7 +94,7 @@ def test_the_json_of_an_audit_carries_counts_and_reasons(make_spec, dataset):
     learner = build(make_spec("dfa"), dataset.image_shape, dataset.classes)
     entry = json.loads(json.dumps(audit(learner, dataset, 0.5).to_dict(), allow_nan=False))
     assert len(entry["credit"]) == 3
-    assert set(entry["deep"]) == {"cosine", "clamped_cosine", "rho", "rho_bp", "nudging", "fresh_b_null"}
+    assert set(entry["deep"]) == {*DEEP, "fresh_b_null"}
     assert entry["feature_drift"].keys() == dict(learner.network.named_parameters()).keys()
     for measured in (*entry["credit"][0].values(), *entry["deep"].values(), *entry["feature_drift"].values()):
         assert {"value", "n", "n_valid"} <= set(measured) and (measured["value"] is None) == ("reason" in measured)

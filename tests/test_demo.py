@@ -103,3 +103,10 @@ def test_every_seed_shows_what_readme_says(demo):
         assert deepest["dfa", seed][0] > FALL * deepest["dfa", seed][-1]
         assert float(dfa["own_frozen_acc"]) - float(dfa["accuracy"]) > POINTS / 100
         assert float(rescued["max_growth"]) < RESCUED
+
+
+@pytest.mark.matrix
+def test_the_smoke_test_agrees_with_the_demo(demo):
+    command = [sys.executable, ROOT / "examples/smoke_test.py", "--results", demo / "results"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.count("ok: ") == 3, done.stdout + done.stderr

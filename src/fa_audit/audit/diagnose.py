@@ -74,14 +74,14 @@ def diagnose(
     headline_acc = _fraction("headline_acc", headline_acc)
     frozen_baseline_acc = _fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp_frozen_acc = _fraction("bp_frozen_acc", bp_frozen_acc)
-    given = islice(eval_batches, BATCHES)
-    network, batches = prepared(model, given if sample is None else chain([sample], given), description, loss_fn)
+    before = [] if sample is None else [sample]
+    given = islice(chain(before, eval_batches), len(before) + BATCHES)  # lazy: `prepared` guards the random stream
+    network, batches = prepared(model, given, description, loss_fn)
     if layer_for_stability is not None:
         check_layer("layer_for_stability", layer_for_stability, network)
-    measured = batches if sample is None else batches[1:]
     return DiagnosticReport(
         method_name=method_name,
-        evidence=measure(network, measured, layer_for_stability, loss_fn, batches[0]),
+        evidence=measure(network, batches[len(before) :], layer_for_stability, loss_fn, batches[0]),
         headline_acc=headline_acc,
         baselines=Baselines(frozen_baseline_acc, frozen_baseline_name, bp_frozen_acc),
         thresholds=thresholds or DiagnosticThresholds(),
@@ -176,15 +176,15 @@ class FAProtocol:
 
     Args:
         model: as in `diagnose`.
-        x_eval: ``(N, ...)`` inputs, unshuffled. Norms of states and gradients are those of all N; the cross-batch
-            stability takes the first 10 batches of them.
+        x_eval: ``(N, ...)`` inputs, unshuffled.
         y_eval: ``(N,)`` labels.
         d1_threshold: D1 fires above this growth of the median state norm across one block.
         d2_eps, d2_factor: D2 fires where the median norm of ``g_L`` is below their product.
         d3_margin_pp: D3 fires below this accuracy margin over the frozen baseline, in percentage points.
         method_name, notes, layer_for_stability, description, loss_fn: as in `diagnose`.
         thresholds: the limits of all checks, in place of the four numbers.
-        batch_size: samples per batch of the cross-batch stability.
+        batch_size: by default norms of states and gradients are those of all N samples, and the cross-batch stability
+            takes the first 10 batches of 128. With a batch size, everything is as `diagnose` has it on such batches.
 
     Raises:
         AuditError: inputs and labels are no pairs, a limit makes no sense, or both kinds of limits are given.
@@ -211,17 +211,17 @@ class FAProtocol:
         notes: str = "",
         layer_for_stability: int | None = None,
         thresholds: DiagnosticThresholds | None = None,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = None,
         description: Description | None = None,
         loss_fn: LossFunction = F.cross_entropy,
     ) -> None:
         if len(x_eval) != len(y_eval):
             raise AuditError(f"x_eval and y_eval: found {len(x_eval)} inputs and {len(y_eval)} labels; expected pairs.")
-        if batch_size < 1:
+        if batch_size is not None and batch_size < 1:
             raise AuditError(f"batch_size: found {batch_size}; expected an integer >= 1.")
         self.model = model
-        self.sample = torch.as_tensor(x_eval), torch.as_tensor(y_eval)
-        self.batches = list(zip(*(part.split(batch_size) for part in self.sample)))
+        self.samples = torch.as_tensor(x_eval), torch.as_tensor(y_eval)
+        self.batches = list(zip(*(part.split(batch_size or BATCH_SIZE) for part in self.samples)))
         limits = DiagnosticThresholds(d1_threshold, d2_eps * d2_factor, frozen_acc_margin_pp=d3_margin_pp)
         if thresholds is not None and limits != DiagnosticThresholds():
             raise AuditError("thresholds: found limits there and in d1_threshold to d3_margin_pp; give one of the two.")
@@ -231,6 +231,7 @@ class FAProtocol:
             "thresholds": thresholds or limits,
             "description": description,
             "loss_fn": loss_fn,
+            "sample": self.samples if batch_size is None else None,
         }
         self.notes = notes
 
@@ -244,13 +245,12 @@ class FAProtocol:
         """
         notes = self.notes
         if test_acc is None and (test_acc := self._accuracy()) is not None:
-            notes = _joined(notes, f"test accuracy of the {len(self.sample[0])} evaluation samples only")
-        options = {"notes": notes, "sample": self.sample, **self.options}
-        return diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **options)
+            notes = _joined(notes, f"test accuracy of the {len(self.samples[0])} evaluation samples only")
+        return diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, notes=notes, **self.options)
 
     def _accuracy(self) -> float | None:
         """Return the accuracy on the evaluation samples; None if their labels are no class indices."""
-        if self.sample[1].dim() != 1 or self.sample[1].is_floating_point():
+        if self.samples[1].dim() != 1 or self.samples[1].is_floating_point():
             return None
         network, batches = prepared(self.model, self.batches, self.options["description"], self.options["loss_fn"])
         return accuracy_of(network, batches)

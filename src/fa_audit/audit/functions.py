@@ -25,8 +25,8 @@ def residual_norms(model: nn.Module, x: Tensor, *, description: Description | No
     Raises:
         AuditError: as `fa_audit.diagnose`.
     """
-    nothing = torch.zeros(len(x), dtype=torch.int64)
-    network, [(x, _)] = prepared(model, [(x, nothing)], description)
+    labels = torch.zeros(len(x), dtype=torch.int64) if isinstance(x, Tensor) and x.dim() else x
+    network, [(x, _)] = prepared(model, [(x, labels)], description)
     with untouched(network):
         return [median_norm(h) for h in states_of(network, x)]
 
