@@ -144,6 +144,14 @@ class FirstFlags(Tolerant):
     first_reference_flag: Epoch = None
 
 
+class BatchNormTwice(Tolerant):
+    """the norms with statistics that are updated twice a step, or an empty mapping"""
+
+    max_growth: Number = None
+    hidden_norm_last: Number = None
+    grad_norm_last: Number = None
+
+
 class Baselines(Tolerant):
     """the frozen baselines"""
 
@@ -176,6 +184,7 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     verdict: Verdicts
     flags: list[Text] = Field(description="a list of texts")
     first_flags: FirstFlags
+    batch_norm_twice: BatchNormTwice = None
     headline_acc: Fraction
     baselines: Baselines
     checks: Checks

@@ -45,6 +45,7 @@ class DiagnosticReport(dict[str, Any]):
         feature_drift: relative change of every parameter since initialisation, by name.
         first_flags: the first epoch at which the scale and the reference check fired, None where they never did; empty
             where the training was not followed.
+        batch_norm_twice: what statistics that are updated twice a step would change (`fa_audit.audit.batch_norm`).
     """
 
     method_name: str
@@ -57,6 +58,7 @@ class DiagnosticReport(dict[str, Any]):
     deep: dict[str, Measured] = field(default_factory=dict)
     feature_drift: dict[str, Measured] = field(default_factory=dict)
     first_flags: dict[str, int | None] = field(default_factory=dict)
+    batch_norm_twice: dict[str, float | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.update(as_dictionary(self))
@@ -118,6 +120,7 @@ class DiagnosticReport(dict[str, Any]):
                 },
                 "flags": self.flags,
                 "first_flags": self.first_flags,
+                "batch_norm_twice": self.batch_norm_twice,
                 "headline_acc": self.headline_acc,
                 "baselines": asdict(self.baselines),
                 "checks": {name: asdict(getattr(self.checks, name)) for name in CHECK_LABELS},
