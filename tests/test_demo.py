@@ -38,7 +38,7 @@ RESCUED = stated(r"residual penalty of 1e-2 keeps the growth below (\d+)x")
 def test_readme_counts_the_demos_networks_and_names_its_files():
     config = load("demo")
     grid = read_grid(config, KINDS)
-    assert stated(r"trains and audits (\d+) networks") == len(list(grid.all_cells())) - len(grid.duplicate_runs)
+    assert stated(r"trains and audits (\d+) networks") == len(list(grid.all_run_keys())) - len(grid.duplicate_runs)
     assert "on each of three seeds" in README and len(grid.setting("demo").seeds) == 3
     for kind, name in re.findall(r"`results/(figures|tables)/(\w+)\.\w+`: (?:growth|state|why|the same)", README):
         assert name in config[kind]
@@ -103,10 +103,5 @@ def test_every_seed_shows_what_readme_says(demo):
         assert deepest["dfa", seed][0] > FALL * deepest["dfa", seed][-1]
         assert float(dfa["own_frozen_acc"]) - float(dfa["accuracy"]) > POINTS / 100
         assert float(rescued["max_growth"]) < RESCUED
-
-
-@pytest.mark.matrix
-def test_the_smoke_test_agrees_with_the_demo(demo):
-    command = [sys.executable, ROOT / "examples/smoke_test.py", "--results", demo / "results"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.count("ok: ") == 3, done.stdout + done.stderr
+    smoke_test = [sys.executable, ROOT / "examples/smoke_test.py", "--results", demo / "results"]
+    assert subprocess.run(smoke_test).returncode == 0

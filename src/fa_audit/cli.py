@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _audit_parser(commands.add_parser("audit", help="audit a checkpoint"))
-    _report_parser(commands.add_parser("report", help="fill in the reporting template from the audits of one cell"))
+    _report_parser(commands.add_parser("report", help="fill in the reporting template from audits of one run"))
     _train_parser(commands.add_parser("train", help="train one network and write its checkpoint"))
     _plan_parser(commands.add_parser("plan", help="print the runs of a configuration and their hours"))
     verify = commands.add_parser("verify", help="compare results with the SHA-256 that is recorded of them")
@@ -151,7 +151,7 @@ def _baseline(path: Path | None, name: str, audited: RunSpec) -> tuple[str, floa
     """Read name and accuracy of a frozen baseline.
 
     Raises:
-        AuditError: it is another run, or of another cell than the audited network.
+        AuditError: it is another run, or of another network, data set, budget or seed than the audited one.
     """
     from fa_audit.training.sidecar import check_baseline, read_baseline
 
