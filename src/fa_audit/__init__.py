@@ -4,7 +4,7 @@ The names below are imported on first use, so that planning a grid needs no torc
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fa_audit.audit.diagnose import FAProtocol, diagnose
@@ -37,11 +37,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module 'fa_audit' has no attribute '{name}'")
-    return getattr(import_module(_EXPORTS[name]), name)
-
-
 def __dir__() -> list[str]:
     return sorted([*globals(), *_EXPORTS])
+
+
+if not TYPE_CHECKING:  # to a type checker it would mean that every name exists
+
+    def __getattr__(name: str) -> object:
+        if name not in _EXPORTS:
+            raise AttributeError(f"module 'fa_audit' has no attribute '{name}'")
+        return getattr(import_module(_EXPORTS[name]), name)

@@ -37,11 +37,11 @@ def batch_norm_twice(learner: Learner, dataset: Dataset, epochs: int) -> dict[st
     twin = replace(learner, network=copy.deepcopy(learner.network))
     network = twin.network
     twin.train_mode()
-    layers = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.training and m.momentum]
-    if not layers or not epochs:
+    layers = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.training]
+    if not layers:
         return {}
     for layer in layers:
-        layer.momentum = 1 - (1 - layer.momentum) ** 2
+        layer.momentum = 1 - (1 - (layer.momentum or 0.0)) ** 2
     with torch.no_grad():
         for x in _last_batches(learner, dataset, epochs):
             network(x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from itertools import chain, islice
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -114,8 +115,8 @@ def _named(loss_fn: LossFunction) -> str:
 
 def check_layer(name: str, layer: int, network: Network) -> None:
     """Raise an `AuditError` that begins with `name` if the network has no such state."""
-    if layer not in range(len(network.blocks) + 1):
-        raise AuditError(f"{name}: found {layer}; expected 0..{len(network.blocks)}.")
+    if not isinstance(layer, Integral) or not 0 <= layer <= len(network.blocks):
+        raise AuditError(f"{name}: found {layer!r}; expected an integer 0..{len(network.blocks)}.")
 
 
 def prepared(
@@ -222,7 +223,8 @@ class FAProtocol:
         self.model = model
         self.samples = torch.as_tensor(x_eval), torch.as_tensor(y_eval)
         self.batches = list(zip(*(part.split(batch_size or BATCH_SIZE) for part in self.samples)))
-        limits = DiagnosticThresholds(d1_threshold, d2_eps * d2_factor, frozen_acc_margin_pp=d3_margin_pp)
+        floor = d2_eps * d2_factor if isinstance(d2_eps, Real) and isinstance(d2_factor, Real) else math.nan
+        limits = DiagnosticThresholds(d1_threshold, floor, frozen_acc_margin_pp=d3_margin_pp)
         if thresholds is not None and limits != DiagnosticThresholds():
             raise AuditError("thresholds: found limits there and in d1_threshold to d3_margin_pp; give one of the two.")
         self.options: dict[str, Any] = {
