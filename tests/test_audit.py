@@ -46,7 +46,7 @@ def test_weights_that_are_not_finite_leave_reasons_and_no_numbers(make_spec, dat
     learner.network.embed[1].weight.data[0, 0] = math.nan
     report = audit(learner, dataset, 0.5)
     of_blocks = [entry for block in report.credit for name, entry in block.items() if name != "feature_drift"]
-    assert len(of_blocks) == 27 and len(report.deep) == 6
+    assert len(of_blocks) == 33 and len(report.deep) == 8
     assert all(entry.value is None and entry.reason for entry in [*of_blocks, *report.deep.values()])
     assert report.feature_drift["embed.1.weight"].value is None
     json.dumps(report.to_dict(), allow_nan=False)

@@ -6,9 +6,10 @@ import pytest
 import torch
 from networks import batch_of, rough_learner, spec_of
 
+from fa_audit import diagnose
 from fa_audit.audit.run_audit import audit
 from fa_audit.core.randomness import generator
-from fa_audit.data.dataset import pad, training_batches
+from fa_audit.data.dataset import evaluation_batches, pad, training_batches
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.networks.trace import keeping_statistics, reference
@@ -28,22 +29,32 @@ def assert_same_bits(found, expected):
 
 
 @torch.no_grad()
-def after_single_passes(spec, dataset):
-    """A network that was run in training mode once on every batch of a run."""
+def after_passes(spec, dataset, count=1):
+    """A network that was run in training mode `count` times on every batch of a run."""
     network, padded = build(spec, dataset.image_shape, dataset.classes).network, pad(dataset.train_images, 1)
     network.train()
     network.blocks[: spec.frozen_blocks].eval()
     for epoch in range(spec.epochs):
         for x, _ in training_batches(dataset, padded, 16, generator(spec.seed, "epoch", epoch)):
-            network(x)
+            for _ in range(count):
+                network(x)
     return network
+
+
+@normalised_by_batch
+def test_an_audit_says_what_two_updates_a_step_would_change(dataset, name):
+    spec = spec_of(name, depth=3, epochs=15, lr=0.0)
+    once, twice = (diagnose(after_passes(spec, dataset, n), evaluation_batches(dataset), None) for n in (1, 2))
+    found = audit(train(spec, dataset).learner, dataset, None).batch_norm_twice
+    norms = [(r.checks.scale.value, r.residual_norms[-1], r.bp_grad_norms[-1]) for r in (once, twice)]
+    assert list(found.values()) == pytest.approx(norms[1], rel=1e-4) != pytest.approx(norms[0], rel=1e-4)
 
 
 @pytest.mark.parametrize("method", METHODS)
 @normalised_by_batch
 def test_running_statistics_are_those_of_one_pass_a_step_and_frozen_ones_stay(dataset, name, method):
     spec = spec_of(name, method, depth=3, frozen_blocks=1, epochs=1, lr=0.0)
-    expected, found = after_single_passes(spec, dataset), train(spec, dataset).learner.network
+    expected, found = after_passes(spec, dataset), train(spec, dataset).learner.network
     assert_same_bits(found.state_dict(), expected.state_dict())  # with the number of passes
 
 

@@ -33,10 +33,10 @@ from fa_audit.training.loop import block_credits
 
 SHAPE, CLASSES, BATCH, WIDTH = (1, 4, 4), 3, 24, 8
 PER_BLOCK = {
-    *("cosine", "clamped_cosine", "cosine_at_output", "rho", "rho_bp", "rho_random"),
+    *("cosine", "clamped_cosine", "cosine_at_output", "rho", "rho_bp", "rho_random", "rho_float32", "rho_bp_float32"),
     *("nudging", "bridge_residual", "feature_drift", "fresh_b_cosine"),
 }
-DEEP = {"cosine", "clamped_cosine", "rho", "rho_bp", "nudging", "fresh_b_null"}
+DEEP = {"cosine", "clamped_cosine", "rho", "rho_bp", "rho_float32", "rho_bp_float32", "nudging", "fresh_b_null"}
 
 
 @pytest.fixture
@@ -75,6 +75,16 @@ def test_rho_is_numpys_correlation_of_the_pooled_pairs(vectors):
     expected = np.corrcoef(predicted.ravel(), changes.numpy().ravel() + 7)[0, 1]
     assert 0.5 < expected < 0.95
     assert perturbation_correlation(other, directions, changes + 7).value == pytest.approx(expected, rel=1e-10)
+
+
+@torch.no_grad()
+def test_float32_loses_the_change_of_the_loss_where_states_are_large(batch):
+    learner = rough("dfa")
+    single = replace(learner, network=learner.network.float(), state=learner.state.float())
+    for factor, low, high in ((1.0, 0.99, 1.01), (1e5, -0.5, 0.5)):
+        single.network.embed[1].weight.mul_(factor)
+        block = measure_credits(single, batch[0].float(), batch[1]).blocks[1]
+        assert block["rho_bp"].value > 0.99 and low < block["rho_bp_float32"].value < high
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e-3, 1e30, 1e290])

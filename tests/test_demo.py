@@ -16,7 +16,7 @@ from fa_audit.experiments.grid import read_grid
 from fa_audit.results.kinds import KINDS
 
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-LIMITS = DiagnosticThresholds()
+LIMITS = DiagnosticThresholds().limits
 
 
 def load(name):
@@ -96,11 +96,13 @@ def test_every_seed_shows_what_readme_says(demo):
     for seed in seeds:
         bp, dfa, rescued = (runs[run, seed] for run in ("bp", "dfa", "dfa+penalty1e-2"))
         assert (bp["three_check"], bp["four_check"]) == ("PASS", "trustworthy")
-        assert float(bp["stability"]) < LIMITS.stability - 0.05  # another machine rounds otherwise
-        assert float(bp["max_growth"]) < LIMITS.growth / 10
-        assert float(bp["accuracy"]) - float(bp["own_frozen_acc"]) > 2 * LIMITS.depth_margin
+        assert float(bp["stability"]) < LIMITS["stability"] - 0.05  # another machine rounds otherwise
+        assert float(bp["max_growth"]) < LIMITS["growth"] / 10
+        assert float(bp["accuracy"]) - float(bp["own_frozen_acc"]) > 2 * LIMITS["depth_margin"]
         assert dfa["three_check"].startswith("FAIL") and dfa["four_check"].startswith("needs walk-back")
-        assert float(dfa["max_growth"]) > GROWTH > 2 * LIMITS.growth - 1
+        assert float(dfa["max_growth"]) > GROWTH > 2 * LIMITS["growth"] - 1
         assert deepest["dfa", seed][0] > FALL * deepest["dfa", seed][-1]
         assert float(dfa["own_frozen_acc"]) - float(dfa["accuracy"]) > POINTS / 100
         assert float(rescued["max_growth"]) < RESCUED
+    smoke_test = [sys.executable, ROOT / "examples/smoke_test.py", "--results", demo / "results"]
+    assert subprocess.run(smoke_test).returncode == 0

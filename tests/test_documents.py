@@ -71,8 +71,8 @@ def test_what_the_cards_name_is_in_a_real_audit_and_its_tables(make_spec, datase
 
 def test_the_limits_are_the_defaults_of_the_code():
     stated = re.findall(r"`(growth|reference|stability|depth_margin|saturation)` = ([\d.e-]+\d)", PROTOCOL)
-    assert {name for name, _ in stated} == set(DiagnosticThresholds.__dataclass_fields__)
-    assert all(float(value) == getattr(DiagnosticThresholds(), name) for name, value in stated)
+    assert {name for name, _ in stated} == set(DiagnosticThresholds().limits)
+    assert all(float(value) == DiagnosticThresholds().limits[name] for name, value in stated)
 
 
 def test_the_reproduction_counts_as_the_scorecard_beside_it():

@@ -72,11 +72,11 @@ LIMITS = {  # kind -> panel -> limit; (a) and (c) fire above theirs
 
 @pytest.mark.parametrize("kind", LIMITS)
 def test_limits_are_drawn_shaded_and_named(four, kind):
-    given = DiagnosticThresholds(growth=20, reference=3e-6, stability=0.2, depth_margin=0.05)
+    given = DiagnosticThresholds(20, 3e-6, 0.2, 5.0)
     changed = drawn(kind, settings_of(kind, FOUR), thresholds=given)
     for limits, figure in ((DiagnosticThresholds(), four[kind]), (given, changed)):
         for panel, check in LIMITS[kind].items():
-            ax, limit = figure.axes[panel], getattr(limits, check) * (100 if check == "depth_margin" else 1)
+            ax, limit = figure.axes[panel], limits.limits[check] * (100 if check == "depth_margin" else 1)
             edge, shade = ax.get_ylim()[check in ("growth", "stability")], ax.patches[0]
             assert set(lines(ax, "limit")[0][:, 1]) == {limit}
             ends = sorted([shade.get_y(), shade.get_y() + shade.get_height()])

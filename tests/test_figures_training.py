@@ -51,7 +51,7 @@ def assert_curves(ax, run, last, column):
 
 
 def test_the_overview_has_every_seed_its_mean_and_its_baselines_in_the_order_of_accuracy(tidy):
-    limits = DiagnosticThresholds(depth_margin=0.05)
+    limits = DiagnosticThresholds(frozen_acc_margin_pp=5.0)
     figure = drawn("audit_overview", tidy, labels={"bp": "BP", "dfa": "DFA + all"}, thresholds=limits)
     for ax, column in zip(figure.axes, ("max_growth", "grad_norm_last", "stability", "accuracy"), strict=True):
         means = [bar.get_segments()[0][0, 1] for bar in ax.collections if bar.get_label() == "mean"]
@@ -95,7 +95,7 @@ def test_every_measured_block_and_state_has_its_seeds_and_the_line_of_their_mean
 def test_markers_are_hollow_where_the_reference_is_below_its_limit(tidy):
     tidy.layers.loc[(tidy.layers["run"] == "dfa") & (tidy.layers["layer"] == 1), "grad_norm"] = NAN
     for limit in (1e-7, 1e-2):
-        limits = DiagnosticThresholds(reference=limit)
+        limits = DiagnosticThresholds(g_norm_floor=limit)
         aggregate, cosine, gradient = drawn("credit_layers", tidy, thresholds=limits).axes
         for run in ORDER:
             table = tidy.layers[tidy.layers["run"] == run]

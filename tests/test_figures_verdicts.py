@@ -95,7 +95,7 @@ def test_curves_are_the_fractions_that_fire_at_each_threshold_beside_the_protoco
     values = [(2.0, 0.0, 0.1), (60.0, 1e-8, NAN), (math.inf, math.inf, 0.5)]
     rows = [network("dfa", seed=i, accuracy=0.4, max_growth=growth, grad_norm_last=norm, stability=cosine)
             for i, (growth, norm, cosine) in enumerate(values)]  # fmt: skip
-    limits = DiagnosticThresholds(growth=20, reference=3e-6, stability=0.2, depth_margin=0.05)
+    limits = DiagnosticThresholds(20, 3e-6, 0.2, 5.0)
     figure = drawn("threshold_sensitivity", tidy_of(network("bp"), rows), thresholds=limits)
     for panel, thresholds, expected in (
         (0, [1.5, 2, 20, 60], [1, 1, 2 / 3, 2 / 3, 1 / 3, 1 / 3]),

@@ -40,7 +40,7 @@ with logged(snakemake), device(snakemake) as where:
         sidecar["accuracy"],
         own_frozen=(own["run"], own["accuracy"]) if (own := compared.get("own")) else None,
         bp_frozen_acc=bp["accuracy"] if (bp := compared.get("bp")) else None,
-        thresholds=DiagnosticThresholds(**snakemake.params.thresholds),
+        thresholds=DiagnosticThresholds.of(snakemake.params.thresholds),
         name=snakemake.wildcards.run,
         trajectory=read_trajectory(files.trajectory),
         stopped_after=sidecar["stopped_after"],

@@ -19,7 +19,7 @@ with logged(snakemake), device(snakemake) as where:
     set_numerics(snakemake.params.torch_threads)
     torch.set_deterministic_debug_mode("warn")  # an external model may need kernels that have no such form
     entry, name = snakemake.params.model, snakemake.wildcards.model
-    limits = DiagnosticThresholds(**snakemake.params.thresholds)
+    limits = DiagnosticThresholds.of(snakemake.params.thresholds)
     report = audit_model(name, entry, load_dataset(snakemake.input.data), where, limits)
     weights = sha256_of(entry["weights"]) if entry["weights"] else None
     about = {"entry": entry, "weights_sha256": weights, "provenance": provenance(where)}

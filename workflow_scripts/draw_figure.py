@@ -21,7 +21,7 @@ with logged(snakemake):
     origin = origin_of(entry, tidy.runs["digest"], snakemake.input.tidy)
     check_texts([entry["title"], *entry["labels"].values()])
     draw = load("figure", FIGURES, entry["kind"])
-    limits = DiagnosticThresholds(**entry["thresholds"])
+    limits = DiagnosticThresholds.of(entry["thresholds"])
     figure = draw(tidy, title=entry["title"], labels=entry["labels"], thresholds=limits)
     for path in (snakemake.output.pdf, snakemake.output.png):
         save(figure, path, str(origin))

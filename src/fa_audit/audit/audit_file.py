@@ -89,6 +89,8 @@ class State(Tolerant):
     scale_free: Number
     float32_error: Measured
     float32_cosine: Measured
+    positions: Count = 1
+    grad_norm_position_mean: Number = None
 
 
 class Credit(Tolerant):
@@ -104,6 +106,8 @@ class Credit(Tolerant):
     bridge_residual: Measured
     fresh_b_cosine: Measured
     feature_drift: Measured
+    rho_float32: Measured = None
+    rho_bp_float32: Measured = None
 
 
 class Deep(Tolerant):
@@ -113,6 +117,8 @@ class Deep(Tolerant):
     clamped_cosine: Measured = None
     rho: Measured = None
     rho_bp: Measured = None
+    rho_float32: Measured = None
+    rho_bp_float32: Measured = None
     nudging: Measured = None
     fresh_b_null: Measured = None
 
@@ -136,6 +142,14 @@ class FirstFlags(Tolerant):
 
     first_scale_flag: Epoch = None
     first_reference_flag: Epoch = None
+
+
+class BatchNormTwice(Tolerant):
+    """the norms with statistics that are updated twice a step, or an empty mapping"""
+
+    max_growth: Number = None
+    hidden_norm_last: Number = None
+    grad_norm_last: Number = None
 
 
 class Baselines(Tolerant):
@@ -170,6 +184,7 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     verdict: Verdicts
     flags: list[Text] = Field(description="a list of texts")
     first_flags: FirstFlags
+    batch_norm_twice: BatchNormTwice = None
     headline_acc: Fraction
     baselines: Baselines
     checks: Checks

@@ -1,8 +1,9 @@
 """Measure the credits of a trained run: against the gradient, against changes of the loss, and against chance.
 
 Shapes: B batch, d width, L blocks, M directions. ``a_l`` is the credit of block l, ``g_l`` the true gradient at its
-input ``h_l``, ``CE_i`` the cross-entropy of sample i. The cosines use the credits that trained the network, in its own
-precision; everything else is computed on a float64 copy. What cannot be measured is absent with its reason.
+input ``h_l``, ``CE_i`` the cross-entropy of sample i. The cosines and what is called float32 use the credits that
+trained the network, in its own precision; everything else is computed on a float64 copy. What cannot be measured is
+absent with its reason.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ DRAWS = 20  # of every null
 NORMAL_95 = 1.96  # standard deviations on either side
 IN_DOUBLE = ("rho", "rho_bp", "rho_random", "nudging", "bridge_residual", "fresh_b_cosine")
 Passes = Network | ShiftedPasses  # what runs on from a state
-DEEP = ("cosine", "clamped_cosine", "rho", "rho_bp", "nudging")
+DEEP = ("cosine", "clamped_cosine", "rho", "rho_bp", "rho_float32", "rho_bp_float32", "nudging")
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,10 @@ def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport
     with untouched(twin.network):
         worth, fresh = _in_double(twin, x.double(), labels, copy.deepcopy(learner.network).cpu())
     by_name, by_block = feature_drift(learner)
+    rounded = rho_in_float32(learner, x, labels)
     own = tuple(
-        one | other | {"feature_drift": moved} for one, other, moved in zip(aligned, worth, by_block, strict=True)
+        one | other | single | {"feature_drift": moved}
+        for one, other, single, moved in zip(aligned, worth, rounded, by_block, strict=True)
     )
     null = over_draws([deep_mean(draw) for draw in fresh], _no_null(learner))
     deep = {name: deep_mean([block[name] for block in own]) for name in DEEP} | {"fresh_b_null": null}
@@ -118,6 +121,38 @@ def alignment(credits: Sequence[Tensor], g: Sequence[Tensor]) -> tuple[dict[str,
         }
         for layer, a in enumerate(credits)
     )
+
+
+def rho_in_float32(learner: Learner, x: Tensor, labels: Tensor) -> tuple[dict[str, Measured], ...]:
+    """Compute ``rho`` and its ceiling along the same directions as published numbers do, in the network's precision.
+
+    There a step of 1e-3 changes a state of norm 1e4 by little more than its rounding error, so that even the true
+    gradient does not predict the change of the loss.
+    """
+    network = learner.network
+    with untouched(network):
+        truth, credits = reference(network, x, labels), block_credits(learner, x, labels)
+        states = [h.detach() for h in trace(network, x, local=True).states]
+        return tuple(
+            rounded_rho(network, learner.spec.seed, layer, states[layer], labels, a, truth.gradients[layer])
+            for layer, a in enumerate(credits)
+        )
+
+
+def rounded_rho(
+    network: Passes, seed: int, layer: int, h: Tensor, labels: Tensor, credit: Tensor, gradient: Tensor
+) -> dict[str, Measured]:
+    """Correlate a credit and the true gradient with the loss changes of a network in its own precision.
+
+    Args:
+        network, seed, layer, h, labels, credit, gradient: as in `against_the_loss`.
+    """
+    directions = block_directions(seed, layer, credit).to(h.dtype)
+    changes = loss_changes(network, layer, h, labels, directions, EPS)
+    return {
+        "rho_float32": perturbation_correlation(credit, directions, changes),
+        "rho_bp_float32": perturbation_correlation(gradient, directions, changes),
+    }
 
 
 # --- float64 -------------------------------------------------------------------------------------------------------
@@ -170,7 +205,7 @@ def against_the_loss(
         labels: ``(B,)``.
         credit, gradient: ``a_l`` and ``g_l``, ``(B, d)``.
     """
-    directions = unit_directions(credit, generator(seed, "audit", "directions", layer))
+    directions = block_directions(seed, layer, credit)
     changes = loss_changes(network, layer, h, labels, directions, EPS)
     randomness = generator(seed, "audit", "random credit", layer)
     floor = [perturbation_correlation(_gaussian(credit, 1, randomness)[0], directions, changes) for _ in range(DRAWS)]
@@ -185,6 +220,11 @@ def against_the_loss(
 def _gaussian(like: Tensor, count: int, randomness: torch.Generator) -> Tensor:
     """Draw ``(count, B, d)`` float64 numbers from N(0, 1), for every row of `like` and on its device."""
     return torch.randn(count, *like.shape, dtype=torch.float64, generator=randomness).to(like.device)
+
+
+def block_directions(seed: int, layer: int, like: Tensor) -> Tensor:
+    """Return the directions in which the state ``h_l`` is moved, the same at every call: ``(M, B, d)``, float64."""
+    return unit_directions(like, generator(seed, "audit", "directions", layer))
 
 
 def unit_directions(like: Tensor, randomness: torch.Generator, count: int = DIRECTIONS) -> Tensor:

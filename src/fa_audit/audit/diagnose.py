@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Iterable, Mapping
+from itertools import chain, islice
+from numbers import Integral, Real
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fa_audit.audit.credit_metrics import CreditReport
 from fa_audit.audit.diagnostics import Batch, measure
 from fa_audit.audit.given_credits import CreditFunction, measure_given_credits
-from fa_audit.audit.report import DiagnosticReport, summary
+from fa_audit.audit.report import DiagnosticReport
+from fa_audit.audit.three_checks import as_text
 from fa_audit.audit.verdicts import Baselines
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.networks.contract import wrap_contract_model
 from fa_audit.networks.description import describe
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, untouched
+from fa_audit.networks.trace import Description, LossFunction, accuracy_of, untouched
 
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
 
@@ -39,6 +42,8 @@ def diagnose(
     frozen_baseline_name: str = "own frozen baseline",
     description: Description | None = None,
     credits: CreditFunction | None = None,
+    loss_fn: LossFunction = F.cross_entropy,
+    sample: Batch | None = None,
 ) -> DiagnosticReport:
     """Audit a network.
 
@@ -57,10 +62,14 @@ def diagnose(
         credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``, the credits of an implementation of your own on a
             batch, in evaluation mode: ``a_l``, that of block l, is compared with the gradient at ``states[l]`` and is
             shaped like it, or like the vector ``(B, d)`` that is read of it. The report then has every credit metric.
+        loss_fn: of logits ``(B, C)`` and the labels, the loss whose gradients are taken. The floor of D2 was calibrated
+            for cross-entropy; for another loss the labels may be any tensor with one row per input.
+        sample: ``(x, labels)`` that the norms of states and gradients come from; default the first of `eval_batches`.
 
     Raises:
         AuditError: no batches, an accuracy outside 0..1, a layer that does not exist, a network that
-            does not follow the contract, a description that does not fit the model, or credits that are none.
+            does not follow the contract, a description that does not fit the model, a loss that is no scalar, or
+            credits that are none.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
     >>> x, labels = torch.eye(16).view(16, 1, 4, 4), torch.arange(16) % 3
@@ -73,17 +82,19 @@ def diagnose(
     headline_acc = _fraction("headline_acc", headline_acc)
     frozen_baseline_acc = _fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp_frozen_acc = _fraction("bp_frozen_acc", bp_frozen_acc)
-    network, batches = _prepared(model, eval_batches, description)
-    if layer_for_stability is not None and not 0 <= layer_for_stability <= len(network.blocks):
-        raise AuditError(f"layer_for_stability: found {layer_for_stability}; expected 0..{len(network.blocks)}.")
+    before = [] if sample is None else [sample]
+    given = islice(chain(before, eval_batches), len(before) + BATCHES)  # lazy: `prepared` guards the random stream
+    network, batches = prepared(model, given, description, loss_fn)
+    if layer_for_stability is not None:
+        check_layer("layer_for_stability", layer_for_stability, network)
     measured = measure_given_credits(credits, model, network, *batches[0]) if credits else CreditReport((), {}, {})
     return DiagnosticReport(
         method_name=method_name,
-        evidence=measure(network, batches, layer_for_stability),
+        evidence=measure(network, batches[len(before) :], layer_for_stability, loss_fn, batches[0]),
         headline_acc=headline_acc,
         baselines=Baselines(frozen_baseline_acc, frozen_baseline_name, bp_frozen_acc),
         thresholds=thresholds or DiagnosticThresholds(),
-        notes=notes,
+        notes=notes if loss_fn is F.cross_entropy else _joined(notes, f"gradients of {_named(loss_fn)}"),
         credit=measured.blocks,
         deep=measured.deep,
     )
@@ -104,19 +115,42 @@ def _fraction(name: str, value: Any) -> float | None:
     return number
 
 
-def _prepared(
-    model: nn.Module, eval_batches: Iterable[Batch], description: Description | None
+def _joined(notes: str, more: str) -> str:
+    return f"{notes}; {more}" if notes else more
+
+
+def _named(loss_fn: LossFunction) -> str:
+    return getattr(loss_fn, "__name__", type(loss_fn).__name__)
+
+
+def check_layer(name: str, layer: int, network: Network) -> None:
+    """Raise an `AuditError` that begins with `name` if the network has no such state."""
+    if not isinstance(layer, Integral) or not 0 <= layer <= len(network.blocks):
+        raise AuditError(f"{name}: found {layer!r}; expected an integer 0..{len(network.blocks)}.")
+
+
+def prepared(
+    model: nn.Module,
+    eval_batches: Iterable[Batch],
+    description: Description | None,
+    loss_fn: LossFunction = F.cross_entropy,
 ) -> tuple[Network, list[Batch]]:
-    """Wrap the model as a `Network`, and move its batches to its device."""
+    """Wrap the model as a `Network`, and move its batches to its device.
+
+    Raises:
+        AuditError: as `diagnose`.
+    """
     if torch.is_inference_mode_enabled():
         raise AuditError("diagnose needs gradients; call it outside torch.inference_mode().")
     device = next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))
     with torch.random.fork_rng(devices=[]):  # a DataLoader draws from the global stream
-        batches = [_checked(batch, device) for batch in islice(eval_batches, BATCHES)]
+        batches = [_checked(batch, device, loss_fn) for batch in eval_batches]
     if not batches:
         raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
     x = batches[0][0]
     network = describe(model, description, x) if description else wrap_contract_model(model, x)
+    if loss_fn is not F.cross_entropy:
+        return network, batches
     with untouched(network), torch.no_grad():
         classes = network(x[:1]).shape[-1]
     highest = max(int(labels.max()) for _, labels in batches)
@@ -125,8 +159,10 @@ def _prepared(
     return network, batches
 
 
-def _checked(batch: Any, device: torch.device) -> Batch:
+def _checked(batch: Any, device: torch.device, loss_fn: LossFunction) -> Batch:
     """Check a pair of inputs and labels ``(B,)`` and move it to the network's device.
+
+    Labels for a loss of the caller's may be any tensor with as many rows as inputs.
 
     Raises:
         AuditError: it is no such pair.
@@ -135,6 +171,8 @@ def _checked(batch: Any, device: torch.device) -> Batch:
     if not pair or not all(isinstance(part, Tensor) for part in pair):
         raise AuditError(f"eval_batches: found {type(batch).__name__}; expected pairs of tensors (x, labels).")
     x, labels = pair
+    if loss_fn is not F.cross_entropy and x.dim() and labels.dim() and len(x) == len(labels) > 0:
+        return x.to(device), labels.to(device)
     integral = not labels.is_floating_point() and labels.dtype != torch.bool
     if labels.dim() != 1 or not integral or len(x) != len(labels) or not len(x) or labels.min() < 0:
         raise AuditError(
@@ -145,20 +183,29 @@ def _checked(batch: Any, device: torch.device) -> Batch:
 
 
 class FAProtocol:
-    """Audit a network through the paper's original API: construct, `run`, `summary`.
+    """Audit a network through the interface of the paper's three-check package: construct, `run`, `summary`.
 
     Args:
         model: as in `diagnose`.
-        x_eval: ``(N, ...)`` inputs, unshuffled; the first 10 batches are used.
+        x_eval: ``(N, ...)`` inputs, unshuffled.
         y_eval: ``(N,)`` labels.
-        method_name, notes, layer_for_stability, thresholds, description: as in `diagnose`.
-        batch_size: samples per evaluation batch; the paper's floor of 1e-7 assumes 128.
+        d1_threshold: D1 fires above this growth of the median state norm across one block.
+        d2_eps, d2_factor: D2 fires where the median norm of ``g_L`` is below their product.
+        d3_margin_pp: D3 fires below this accuracy margin over the frozen baseline, in percentage points.
+        method_name, notes, layer_for_stability, description, loss_fn: as in `diagnose`.
+        thresholds: the limits of all checks, in place of the four numbers.
+        batch_size: by default norms of states and gradients are those of all N samples, and the cross-batch stability
+            takes the first 10 batches of 128. With a batch size, everything is as `diagnose` has it on such batches.
+
+    Raises:
+        AuditError: inputs and labels are no pairs, a limit makes no sense, or both kinds of limits are given.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
     >>> x, labels = torch.eye(16).view(16, 1, 4, 4), torch.arange(16) % 3
     >>> protocol = FAProtocol(model, x, labels, description=Description(("1", "2"), "all features"))
-    >>> protocol.summary(protocol.run(test_acc=0.9))["verdict"]
-    'INCOMPLETE(D3 not evaluated)'
+    >>> report = protocol.run(test_acc=0.9)
+    >>> report["verdict"], report["diagnostics"]["D1_scale_growth"]["fires"]
+    ('INCOMPLETE(D3 not evaluated)', False)
     """
 
     def __init__(
@@ -166,39 +213,64 @@ class FAProtocol:
         model: nn.Module,
         x_eval: Tensor,
         y_eval: Tensor,
+        d1_threshold: float = 50.0,
+        d2_eps: float = 1e-8,
+        d2_factor: float = 10.0,
+        d3_margin_pp: float = 2.0,
         *,
         method_name: str = "method",
         notes: str = "",
         layer_for_stability: int | None = None,
         thresholds: DiagnosticThresholds | None = None,
-        batch_size: int = BATCH_SIZE,
+        batch_size: int | None = None,
         description: Description | None = None,
+        loss_fn: LossFunction = F.cross_entropy,
     ) -> None:
         if len(x_eval) != len(y_eval):
             raise AuditError(f"x_eval and y_eval: found {len(x_eval)} inputs and {len(y_eval)} labels; expected pairs.")
-        if batch_size < 1:
+        if batch_size is not None and batch_size < 1:
             raise AuditError(f"batch_size: found {batch_size}; expected an integer >= 1.")
-        x_eval, y_eval = torch.as_tensor(x_eval), torch.as_tensor(y_eval)
         self.model = model
-        self.batches = list(zip(x_eval.split(batch_size), y_eval.split(batch_size)))
-        self.options = {
+        self.samples = torch.as_tensor(x_eval), torch.as_tensor(y_eval)
+        self.batches = list(zip(*(part.split(batch_size or BATCH_SIZE) for part in self.samples)))
+        floor = d2_eps * d2_factor if isinstance(d2_eps, Real) and isinstance(d2_factor, Real) else math.nan
+        limits = DiagnosticThresholds(d1_threshold, floor, frozen_acc_margin_pp=d3_margin_pp)
+        if thresholds is not None and limits != DiagnosticThresholds():
+            raise AuditError("thresholds: found limits there and in d1_threshold to d3_margin_pp; give one of the two.")
+        self.options: dict[str, Any] = {
             "method_name": method_name,
-            "notes": notes,
             "layer_for_stability": layer_for_stability,
-            "thresholds": thresholds,
+            "thresholds": thresholds or limits,
             "description": description,
+            "loss_fn": loss_fn,
+            "sample": self.samples if batch_size is None else None,
         }
+        self.notes = notes
 
-    def run(self, *, frozen_baseline_acc: float | None = None, test_acc: float | None = None) -> DiagnosticReport:
+    def run(self, frozen_baseline_acc: float | None = None, test_acc: float | None = None) -> DiagnosticReport:
         """Audit the network.
 
         Args:
             frozen_baseline_acc: as in `diagnose`.
-            test_acc: accuracy on the whole test set. It is never guessed from the evaluation data: without it
-                D3 is not evaluated.
+            test_acc: accuracy on the whole test set. By default it is computed on the evaluation samples, which the
+                report's notes then say.
         """
-        return diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **self.options)
+        notes = self.notes
+        if test_acc is None and (test_acc := self._accuracy()) is not None:
+            notes = _joined(notes, f"test accuracy of the {len(self.samples[0])} evaluation samples only")
+        return diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, notes=notes, **self.options)
 
-    def summary(self, report: DiagnosticReport) -> dict[str, Any]:
-        """Return the report as the dictionary of the paper's submitted package."""
-        return summary(report)
+    def _accuracy(self) -> float | None:
+        """Return the accuracy on the evaluation samples; None if their labels are no class indices."""
+        if self.samples[1].dim() != 1 or self.samples[1].is_floating_point():
+            return None
+        network, batches = prepared(self.model, self.batches, self.options["description"], self.options["loss_fn"])
+        return accuracy_of(network, batches)
+
+    def summary(self, report: Mapping[str, Any]) -> str:
+        """Return a readable text: verdict, test accuracy, and a line for each check with value, limit and outcome.
+
+        Args:
+            report: what `run` returned, or its items read back from a file.
+        """
+        return as_text(report, getattr(report, "notes", ""))

@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fa_audit.core.metrics import Measured, growth, mean_pairwise_cosine, median_norm, unit
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Reference, reference, untouched
+from fa_audit.networks.trace import LossFunction, Reference, reference, untouched
 
 Batch = tuple[Tensor, Tensor]
 
@@ -26,12 +27,13 @@ class Layer:
     Attributes:
         layer: ``l``, 0 for the embedding's output, L for the last state.
         hidden_norm: median ``||h_l||``.
-        grad_norm: median ``||g_l||``, gradient of the batch-mean cross-entropy.
+        grad_norm: median ``||g_l||``, gradient of the batch-mean loss: of a feature map, the sum over positions.
         grad_norm_per_sample: the same for the per-sample loss, ``B`` times as large.
         growth: ``median||h_{l+1}|| / median||h_l||`` of the block that reads this state; None for the last.
         scale_free: ``B * median||h_l|| * median||g_l||``, which an inflated state leaves unchanged.
         float32_error: median over samples of ``||g_l - g_l^64|| / ||g_l^64||``.
         float32_cosine: 1st percentile over samples of ``cos(g_l, g_l^64)``.
+        positions: of how many positions the state's vector is the mean; 1 where it is no mean.
     """
 
     layer: int
@@ -42,11 +44,17 @@ class Layer:
     scale_free: float
     float32_error: Measured
     float32_cosine: Measured
+    positions: int = 1
+
+    @property
+    def grad_norm_position_mean(self) -> float:
+        """Return `grad_norm` with the mean over positions in place of the sum: the convention of the paper's code."""
+        return self.grad_norm / self.positions
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON types, measured quantities with their counts and reasons."""
         measured = {"float32_error": self.float32_error.to_dict(), "float32_cosine": self.float32_cosine.to_dict()}
-        return asdict(self) | measured
+        return asdict(self) | measured | {"grad_norm_position_mean": self.grad_norm_position_mean}
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class Diagnostics:
         layers: one entry per state, ``h_0`` first.
         stability: cross-batch cosine of mean gradients at `stability_layer`.
         stability_layer: the state at which it was taken.
-        samples: samples of the first batch.
+        samples: samples that the layers' evidence comes from.
         batches: batches used for the stability.
         finite: False where any state, gradient or logit of any batch is NaN or infinite.
     """
@@ -70,24 +78,39 @@ class Diagnostics:
     finite: bool
 
 
-def measure(network: Network, batches: list[Batch], layer_for_stability: int | None = None) -> Diagnostics:
+def measure(
+    network: Network,
+    batches: list[Batch],
+    layer_for_stability: int | None = None,
+    loss_fn: LossFunction = F.cross_entropy,
+    sample: Batch | None = None,
+) -> Diagnostics:
     """Measure `network` on evaluation batches and leave it unchanged.
 
     Args:
-        batches: disjoint ``(x, labels)``; per-layer evidence comes from the first one.
+        batches: disjoint ``(x, labels)``.
         layer_for_stability: a state 0..L; default ``max(1, (L + 1) // 2)``.
+        loss_fn: the loss whose gradients are taken.
+        sample: where the layers' evidence comes from; default the first batch.
     """
     depth = len(network.blocks)
     middle = min(depth, max(1, (depth + 1) // 2)) if layer_for_stability is None else layer_for_stability
-    means, finite = [], True
+    sample = batches[0] if sample is None else sample
     with untouched(network):
-        for index, batch in enumerate(batches):
-            truth = reference(network, *batch)  # one batch at a time is kept: states can be large
-            means.append(truth.gradients[middle].double().mean(dim=0))
+        truth = reference(network, *sample, loss_fn)
+        layers, finite = tuple(_layers(truth, _in_double(network, *sample, loss_fn))), truth.finite
+        means = []
+        for batch in batches:
+            if batch is not sample:
+                truth = reference(network, *batch, loss_fn)  # one batch at a time is kept: states can be large
+            means.append(mean_gradient(truth, middle))
             finite = finite and truth.finite
-            if index == 0:
-                layers = tuple(_layers(truth, _in_double(network, *batch)))
-    return Diagnostics(layers, mean_pairwise_cosine(means), middle, len(batches[0][1]), len(batches), finite)
+    return Diagnostics(layers, mean_pairwise_cosine(means), middle, len(sample[1]), len(batches), finite)
+
+
+def mean_gradient(truth: Reference, layer: int) -> Tensor:
+    """Return the mean over samples of ``g_l``: ``(d,)``, float64."""
+    return truth.gradients[layer].double().mean(dim=0)
 
 
 def _layers(truth: Reference, double: Reference | str) -> list[Layer]:
@@ -102,9 +125,8 @@ def _layers(truth: Reference, double: Reference | str) -> list[Layer]:
             if isinstance(double, str)
             else float32_agreement(truth.gradients[layer], double.gradients[layer])
         )
-        entries.append(
-            Layer(layer, norm, gradient, samples * gradient, growths[layer], samples * norm * gradient, *agreement)
-        )
+        numbers = (norm, gradient, samples * gradient, growths[layer], samples * norm * gradient)
+        entries.append(Layer(layer, *numbers, *agreement, truth.positions[layer]))
     return entries
 
 
@@ -127,10 +149,11 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
     return Measured(error, n, n_valid), Measured(cosine, n, n_valid)
 
 
-def _in_double(network: Network, x: Tensor, labels: Tensor) -> Reference | str:
+def _in_double(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction) -> Reference | str:
     """Compute the same reference in float64 on a copy, or return why that fails."""
     try:
         twin = copy.deepcopy(network).double()
-        return reference(twin, x.double() if x.is_floating_point() else x, labels)
+        x, labels = (part.double() if part.is_floating_point() else part for part in (x, labels))
+        return reference(twin, x, labels, loss_fn)
     except Exception as error:  # external code may raise anything; the audit goes on without this evidence
         return f"float64 recomputation failed: {type(error).__name__} {error}".splitlines()[0]

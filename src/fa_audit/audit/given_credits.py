@@ -12,7 +12,16 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from fa_audit.audit.credit_metrics import DEEP, CreditReport, Draws, Passes, against_the_loss, alignment, deep_mean
+from fa_audit.audit.credit_metrics import (
+    DEEP,
+    CreditReport,
+    Draws,
+    Passes,
+    against_the_loss,
+    alignment,
+    deep_mean,
+    rounded_rho,
+)
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.metrics import Measured, unit
 from fa_audit.networks.description import DescribedNetwork, ShiftedPasses, shown
@@ -49,10 +58,12 @@ def measure_given_credits(
     credits = _asked(function, model, network, x, labels)
     with untouched(network):
         gradients = reference(network, x, labels).gradients
+        rounded = _rounded(network, x, labels, credits, gradients)
     worth = _against_the_loss(network, x, labels, credits)
     unknown = {name: Draws(None, len(labels), 0, reason) for name, reason in UNKNOWN.items()}
     scales = [{"scale": _scale(a, g)} for a, g in zip(credits, gradients)]
-    blocks = tuple(a | b | c | unknown for a, b, c in zip(alignment(credits, gradients), worth, scales, strict=True))
+    parts = zip(alignment(credits, gradients), worth, rounded, scales, strict=True)
+    blocks = tuple(a | b | c | d | unknown for a, b, c, d in parts)
     deep = {name: deep_mean([block[name] for block in blocks]) for name in DEEP}
     return CreditReport(blocks, deep | {"fresh_b_null": unknown["fresh_b_cosine"]}, {})
 
@@ -127,6 +138,15 @@ def _against_the_loss(network: Network, x: Tensor, labels: Tensor, credits: list
     except Exception as error:  # external code may raise anything; the audit goes on without this evidence
         reason = f"float64 recomputation failed: {first_line(error)}"
         return [dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(labels), 0, reason)) for _ in credits]
+
+
+def _rounded(
+    network: Network, x: Tensor, labels: Tensor, credits: list[Tensor], gradients: Sequence[Tensor]
+) -> list[dict[str, Measured]]:
+    """Compute ``rho`` and its ceiling in the network's own precision."""
+    passes, starts = _passes(network, x, gradients)
+    parts = enumerate(zip(credits, gradients))
+    return [rounded_rho(passes, SEED, layer, starts[layer], labels, a.to(g.dtype), g) for layer, (a, g) in parts]
 
 
 def _passes(twin: Network, x: Tensor, gradients: Sequence[Tensor]) -> tuple[Passes, list[Tensor]]:

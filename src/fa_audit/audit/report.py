@@ -9,6 +9,7 @@ from typing import Any
 
 from fa_audit.audit.diagnostics import Diagnostics
 from fa_audit.audit.rendering import to_html, to_markdown, to_text
+from fa_audit.audit.three_checks import as_dictionary
 from fa_audit.audit.verdicts import (
     Baselines,
     Checks,
@@ -22,8 +23,12 @@ from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds
 
 
 @dataclass(frozen=True)
-class DiagnosticReport:
-    """The result of an audit.
+class DiagnosticReport(dict[str, Any]):
+    """The result of an audit, under both of the paper's interfaces.
+
+    Attributes, `str()` and `to_dict()` are those of the four-check package: `verdict` is the four-check verdict. The
+    items are the dictionary of the three-check package (`fa_audit.audit.three_checks`): ``report["verdict"]`` is the
+    three-check verdict, and `json.dumps` writes them.
 
     Attributes:
         method_name: what was audited.
@@ -37,6 +42,7 @@ class DiagnosticReport:
         feature_drift: relative change of every parameter since initialisation, by name.
         first_flags: the first epoch at which the scale and the reference check fired, None where they never did; empty
             where the training was not followed.
+        batch_norm_twice: what statistics that are updated twice a step would change (`fa_audit.audit.batch_norm`).
     """
 
     method_name: str
@@ -49,6 +55,10 @@ class DiagnosticReport:
     deep: dict[str, Measured] = field(default_factory=dict)
     feature_drift: dict[str, Measured] = field(default_factory=dict)
     first_flags: dict[str, int | None] = field(default_factory=dict)
+    batch_norm_twice: dict[str, float | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.update(as_dictionary(self))
 
     @property
     def residual_norms(self) -> list[float]:
@@ -107,6 +117,7 @@ class DiagnosticReport:
                 },
                 "flags": self.flags,
                 "first_flags": self.first_flags,
+                "batch_norm_twice": self.batch_norm_twice,
                 "headline_acc": self.headline_acc,
                 "baselines": asdict(self.baselines),
                 "checks": {name: asdict(getattr(self.checks, name)) for name in CHECK_LABELS},
@@ -118,7 +129,7 @@ class DiagnosticReport:
                 "stability": {"layer": self.stability_layer} | self.evidence.stability.to_dict(),
                 "samples": self.evidence.samples,
                 "batches": self.evidence.batches,
-                "thresholds": asdict(self.thresholds),
+                "thresholds": self.thresholds.limits,
                 "notes": self.notes,
             }
         )
@@ -132,38 +143,6 @@ class DiagnosticReport:
 
     def _repr_html_(self) -> str:
         return to_html(self)
-
-
-def summary(report: DiagnosticReport) -> dict[str, Any]:
-    """Return the dictionary of the paper's submitted package: verdict, accuracy and the three checks."""
-    checks, limits = report.checks, report.thresholds
-    growths = [layer.growth for layer in report.evidence.layers if layer.growth is not None]
-    return {
-        "verdict": report.three_check_verdict,
-        "test_acc": report.headline_acc,
-        "diagnostics": {
-            "D1_scale_growth": {
-                "max_growth": checks.scale.value,
-                "per_block_growth": growths,
-                "hidden_norms": report.residual_norms,
-                "threshold": limits.growth,
-                "fires": checks.scale.fires,
-            },
-            "D2_ref_validity": {
-                "g_L": report.bp_grad_norms[-1],
-                "bp_grad_norms": report.bp_grad_norms,
-                "floor": limits.reference,
-                "fires": checks.reference.fires,
-            },
-            "D3_depth_utility": {
-                "test_acc": report.headline_acc,
-                "frozen_baseline_acc": report.frozen_baseline_acc,
-                "margin": checks.depth.value,
-                "margin_threshold": limits.depth_margin,
-                "fires": checks.depth.fires,
-            },
-        },
-    }
 
 
 def _entries(measured: dict[str, Measured]) -> dict[str, Any]:

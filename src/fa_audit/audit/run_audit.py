@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fa_audit.audit.batch_norm import batch_norm_twice
 from fa_audit.audit.credit_metrics import measure_credits
 from fa_audit.audit.diagnose import BATCH_SIZE, BATCHES, diagnose
 from fa_audit.audit.report import DiagnosticReport
@@ -60,7 +61,14 @@ def audit(
     )
     measured = measure_credits(learner, *batches[0])
     flags = first_flags(trajectory, report.thresholds) if trajectory else {}
-    return replace(report, credit=measured.blocks, deep=measured.deep, feature_drift=measured.drift, first_flags=flags)
+    return replace(
+        report,
+        credit=measured.blocks,
+        deep=measured.deep,
+        feature_drift=measured.drift,
+        first_flags=flags,
+        batch_norm_twice=batch_norm_twice(learner, dataset, stopped_after or learner.spec.epochs),
+    )
 
 
 def _check_data(learner: Learner, dataset: Dataset) -> None:

@@ -76,26 +76,26 @@ def check(
 def _scale(evidence: Diagnostics, thresholds: DiagnosticThresholds) -> Check:
     growths = [layer.growth for layer in evidence.layers if layer.growth is not None]
     if not growths:
-        return Check("scale stability", None, thresholds.growth, None, "the network has no blocks")
+        return Check("scale stability", None, thresholds.h_norm_explosion_ratio, None, "the network has no blocks")
     if any(map(math.isnan, growths)):
-        return Check("scale stability", None, thresholds.growth, None, "a state norm is NaN")
-    fired = fires("growth", max(growths), thresholds.growth)
-    return Check("scale stability", max(growths), thresholds.growth, fired)
+        return Check("scale stability", None, thresholds.h_norm_explosion_ratio, None, "a state norm is NaN")
+    fired = fires("growth", max(growths), thresholds.h_norm_explosion_ratio)
+    return Check("scale stability", max(growths), thresholds.h_norm_explosion_ratio, fired)
 
 
 def _reference(evidence: Diagnostics, thresholds: DiagnosticThresholds) -> Check:
     last = evidence.layers[-1]
     if not math.isfinite(last.grad_norm):
-        return Check("reference validity", None, thresholds.reference, None, "the gradient at h_L is not finite")
-    fired = fires("reference", last.grad_norm, thresholds.reference)
-    cause = "saturated loss" if last.scale_free < thresholds.saturation else "collapsed reference"
-    return Check("reference validity", last.grad_norm, thresholds.reference, fired, cause if fired else "")
+        return Check("reference validity", None, thresholds.g_norm_floor, None, "the gradient at h_L is not finite")
+    fired = fires("reference", last.grad_norm, thresholds.g_norm_floor)
+    cause = "saturated loss" if last.scale_free < thresholds.loss_saturation else "collapsed reference"
+    return Check("reference validity", last.grad_norm, thresholds.g_norm_floor, fired, cause if fired else "")
 
 
 def _stability(evidence: Diagnostics, thresholds: DiagnosticThresholds) -> Check:
     measured = evidence.stability
-    fired = None if measured.value is None else fires("stability", measured.value, thresholds.stability)
-    return Check("cross-batch stability", measured.value, thresholds.stability, fired, measured.reason)
+    fired = None if measured.value is None else fires("stability", measured.value, thresholds.stability_drift_ceiling)
+    return Check("cross-batch stability", measured.value, thresholds.stability_drift_ceiling, fired, measured.reason)
 
 
 def _depth(
@@ -103,10 +103,10 @@ def _depth(
 ) -> Check:
     missing = "no headline accuracy" if accuracy is None else f"no {baseline}" if frozen is None else ""
     if accuracy is None or frozen is None:
-        return Check(name, None, thresholds.depth_margin, None, missing)
+        return Check(name, None, thresholds.limits["depth_margin"], None, missing)
     margin = depth_margin(accuracy, frozen)
-    fired = fires("depth_margin", margin, thresholds.depth_margin)
-    return Check(name, margin, thresholds.depth_margin, fired, f"against {baseline}")
+    fired = fires("depth_margin", margin, thresholds.limits["depth_margin"])
+    return Check(name, margin, thresholds.limits["depth_margin"], fired, f"against {baseline}")
 
 
 def three_check_verdict(checks: Checks) -> str:

@@ -6,38 +6,89 @@ docs/protocol.md says where each limit comes from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
+from fa_audit.core.errors import AuditError, shortened, unknown
 
-@dataclass(frozen=True, kw_only=True)
+
+@dataclass(frozen=True)
 class DiagnosticThresholds:
-    """Limits of the checks; the first four are the paper's.
+    """Limits of the checks; the first four, their names and values are the paper's.
 
     Attributes:
-        growth: D1 / (a) fires above this ratio of median state norms across one block.
-        reference: D2 / (b) fires below this median ``||g_L||`` (gradient of the batch-mean loss).
-        stability: (c) fires above this mean pairwise cosine between batches.
-        depth_margin: D3 / (d) fires below this accuracy margin over the frozen baseline (fraction, 0.02 = 2 points).
-        saturation: below this per-sample product ``B * median||h_L|| * median||g_L||`` a small gradient comes from
-            a saturated loss and not from an exploded state. Ours: healthy and exploded networks lie at 1 to 100,
+        h_norm_explosion_ratio: D1 / (a) fires above this ratio of median state norms across one block.
+        g_norm_floor: D2 / (b) fires below this median ``||g_L||`` (gradient of the batch-mean loss).
+        stability_drift_ceiling: (c) fires above this mean pairwise cosine between batches.
+        frozen_acc_margin_pp: D3 / (d) fires below this accuracy margin over the frozen baseline, in percentage points.
+        loss_saturation: below this per-sample product ``B * median||h_L|| * median||g_L||`` a small gradient comes
+            from a saturated loss and not from an exploded state. Ours: healthy and exploded networks lie at 1 to 100,
             a network at 99 % accuracy at 1e-3 and below.
+
+    Raises:
+        AuditError: a limit is no number, not finite, or outside the range of what it limits.
     """
 
-    growth: float = 50.0
-    reference: float = 1e-7
-    stability: float = 0.30
-    depth_margin: float = 0.02
-    saturation: float = 1e-2
+    h_norm_explosion_ratio: float = 50.0
+    g_norm_floor: float = 1e-7
+    stability_drift_ceiling: float = 0.30
+    frozen_acc_margin_pp: float = 2.0
+    loss_saturation: float = 1e-2
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            object.__setattr__(self, field.name, _checked(field.name, getattr(self, field.name)))
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """Return the limits by their names in a configuration and an audit's JSON, the margin as a fraction."""
+        values = {name: getattr(self, field) for name, field in FIELDS.items()}
+        return values | {"depth_margin": round(self.frozen_acc_margin_pp / 100, 12)}
+
+    @classmethod
+    def of(cls, limits: Mapping[str, float]) -> DiagnosticThresholds:
+        """Build the thresholds from `limits`, of which some may be absent.
+
+        >>> DiagnosticThresholds.of({"depth_margin": 0.05}).frozen_acc_margin_pp
+        5.0
+        """
+        if strange := sorted(limits.keys() - FIELDS.keys()):
+            raise unknown("limit", strange[0], FIELDS, where="thresholds")
+        points = {"depth_margin": round(100 * limits["depth_margin"], 10)} if "depth_margin" in limits else {}
+        return cls(**{FIELDS[name]: value for name, value in (dict(limits) | points).items()})
+
+
+# The names of the limits in a configuration and an audit's JSON.
+FIELDS = {"growth": "h_norm_explosion_ratio", "reference": "g_norm_floor", "stability": "stability_drift_ceiling",
+          "depth_margin": "frozen_acc_margin_pp", "saturation": "loss_saturation"}  # fmt: skip
+POSITIVE: tuple[Callable[[float], bool], str] = (lambda limit: 0 < limit < math.inf, "a finite number > 0")
+RANGES = dict.fromkeys(FIELDS.values(), POSITIVE) | {
+    "stability_drift_ceiling": (lambda limit: -1 <= limit <= 1, "a cosine from -1 to 1"),
+    "frozen_acc_margin_pp": (lambda limit: -100 < limit < 100, "percentage points between -100 and 100"),
+}
+
+
+def _checked(name: str, value: Any) -> float:
+    """Return a limit as a plain float, if it is one."""
+    fits, expected = RANGES[name]
+    try:
+        limit = float(value)
+    except (TypeError, ValueError):
+        limit = math.nan
+    if isinstance(value, bool | str) or not fits(limit):
+        raise AuditError(f"thresholds: {name}: found {shortened(value)}; expected {expected}.")
+    return limit
 
 
 NON_FINITE = "non-finite"  # in the place of a check that fired: a state, gradient or logit is NaN or infinite
 CHECK_LABELS = {"scale": "D1 / (a)", "reference": "D2 / (b)", "stability": "(c)", "depth": "D3 / (d)",
                 "depth_strict": "D3-strict"}  # fmt: skip
-# The limit of each check, by its name in `DiagnosticThresholds`.
+# The limit of each check, by its name in `DiagnosticThresholds.limits`.
 LIMITS = {"scale": "growth", "reference": "reference", "stability": "stability", "depth": "depth_margin",
           "depth_strict": "depth_margin"}  # fmt: skip
-# Names as in `DiagnosticThresholds`; the side of the limit on which a check fires.
+# Names as in `DiagnosticThresholds.limits`; the side of the limit on which a check fires.
 FIRES_WHEN = {"growth": "above", "reference": "below", "stability": "above", "depth_margin": "below"}
 
 
@@ -49,7 +100,7 @@ def fires(check: str, value: Any, limit: Any) -> Any:
 
     Args:
         check: ``growth`` (a), ``reference`` (b), ``stability`` (c) or ``depth_margin`` (d), as in
-            `DiagnosticThresholds`.
+            `DiagnosticThresholds.limits`.
         value, limit: numbers, or arrays of shapes that numpy broadcasts.
     """
     return value > limit if FIRES_WHEN[check] == "above" else value < limit

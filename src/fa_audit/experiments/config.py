@@ -21,7 +21,7 @@ from fa_audit.networks import ARCHITECTURE_OPTIONS
 
 BUDGET = ("epochs", "batch_size", "lr", "weight_decay")
 PAPER = {field.name: field.default for field in fields(RunSpec)}
-LIMITS = DiagnosticThresholds()
+LIMITS = DiagnosticThresholds().limits
 
 
 def _other_than(*names: str) -> AfterValidator:
@@ -227,14 +227,17 @@ def model_entry(models: Mapping[str, Mapping[str, Any]], name: str) -> dict[str,
 class Thresholds(Strict):
     """Limits of the checks."""
 
-    growth: float = Field(LIMITS.growth, gt=0, description="a number > 0: D1 fires above it")
-    reference: float = Field(LIMITS.reference, gt=0, description="a number > 0: D2 fires below it")
-    stability: float = Field(LIMITS.stability, description="a number: (c) fires above it")
+    growth: float = Field(LIMITS["growth"], gt=0, description="a number > 0: D1 fires above it")
+    reference: float = Field(LIMITS["reference"], gt=0, description="a number > 0: D2 fires below it")
+    stability: float = Field(LIMITS["stability"], ge=-1, le=1, description="a number from -1 to 1: (c) fires above it")
     depth_margin: float = Field(
-        LIMITS.depth_margin, description="a number: D3 fires below this accuracy margin (0.02 is 2 points)"
+        LIMITS["depth_margin"],
+        gt=-1,
+        lt=1,
+        description="a fraction between -1 and 1: D3 fires below this accuracy margin (0.02 is 2 points)",
     )
     saturation: float = Field(
-        LIMITS.saturation, gt=0, description="a number > 0: a small gradient is called saturated below it"
+        LIMITS["saturation"], gt=0, description="a number > 0: a small gradient is called saturated below it"
     )
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from fa_audit.core.errors import unknown
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import config_error, problems_of
 from fa_audit.experiments.config import BUDGET, Configuration, SettingEntry
 from fa_audit.experiments.config_file import LineOf
@@ -168,7 +167,7 @@ def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = N
 
 def _monitor(config: Configuration) -> tuple[tuple[str, float], ...]:
     """Return the checks that end a training early, with their limits; empty without a monitor."""
-    limits = asdict(DiagnosticThresholds(**config.thresholds.model_dump()))
+    limits = config.thresholds.model_dump()
     return tuple((check, limits[MONITOR_LIMITS[check]]) for check in sorted(config.monitor.stop_on))
 
 

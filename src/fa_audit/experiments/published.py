@@ -6,7 +6,7 @@ Imports no torch and no pandas: the workflow plans with it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
@@ -46,7 +46,7 @@ QUANTITIES: dict[str, tuple[str | int, ...]] = {
 }
 VERDICTS = frozenset({"scale_flag", "reference_flag", "four_check_verdict"})  # all others are numbers
 PAPER_LIMITS = {
-    name: value for name, value in asdict(DiagnosticThresholds()).items() if name != "saturation"
+    name: value for name, value in DiagnosticThresholds().limits.items() if name != "saturation"
 }  # which is ours
 
 

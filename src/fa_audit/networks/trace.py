@@ -5,7 +5,7 @@ Shapes: B batch, d width, L blocks, C classes. A state is ``(B, d)``, ``(B, T, d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fa_audit.core.errors import AuditError, first_line
 from fa_audit.networks.network import Network
+
+LossFunction = Callable[[Tensor, Tensor], Tensor]  # of logits (B, C) and labels, a scalar: a mean over the batch
+CHUNK = 2048  # samples that run at once where the network does not say
 
 
 @dataclass(frozen=True)
@@ -61,34 +65,42 @@ class Reference:
         gradients: ``g_l = dCE/dh_l`` of the batch-mean cross-entropy, each ``(B, d)``.
         logits: ``(B, C)``.
         finite: whether every entry of every whole state and gradient and every logit is finite.
+        positions: of how many positions the vector of each state is the mean; 1 where it is no mean. Divided by it,
+            the gradient is the mean over positions instead of the sum.
     """
 
     states: tuple[Tensor, ...]
     gradients: tuple[Tensor, ...]
     logits: Tensor
     finite: bool
+    positions: tuple[int, ...]
 
 
-def reference(network: Network, x: Tensor, labels: Tensor) -> Reference:
+def reference(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction = F.cross_entropy) -> Reference:
     """Return states and true gradients at every state boundary, from the network's own forward pass.
 
-    Touches no ``.grad``. Works with frozen parameters and inside ``torch.no_grad()``.
+    Touches no ``.grad``. Works with frozen parameters and inside ``torch.no_grad()``. A loss of the caller's sees the
+    whole batch at once, whatever memory that takes: it need not be a mean.
+
+    Raises:
+        AuditError: the loss fails or is no scalar.
     """
-    size = network.chunk or len(x)
-    parts = [_part(network, *part, len(x)) for part in zip(x.split(size), labels.split(size))]
+    size = (network.chunk or CHUNK) if loss_fn is F.cross_entropy else len(x)
+    parts = [_part(network, *part, len(x), loss_fn) for part in zip(x.split(size), labels.split(size))]
     if len(parts) == 1:
         return parts[0]
     states, gradients = (
         tuple(map(torch.cat, zip(*(getattr(part, name) for part in parts)))) for name in ("states", "gradients")
     )
-    return Reference(states, gradients, torch.cat([part.logits for part in parts]), all(part.finite for part in parts))
+    logits, finite = torch.cat([part.logits for part in parts]), all(part.finite for part in parts)
+    return Reference(states, gradients, logits, finite, parts[0].positions)
 
 
-def _part(network: Network, x: Tensor, labels: Tensor, batch: int) -> Reference:
+def _part(network: Network, x: Tensor, labels: Tensor, batch: int, loss_fn: LossFunction) -> Reference:
     """Return the `reference` of some samples of a batch of size `batch`, with gradients of the whole batch's loss."""
     with torch.enable_grad():
         points, logits = network.chain(x)
-        loss = F.cross_entropy(logits, labels) * (len(x) / batch)
+        loss = _scalar(loss_fn, logits, labels) * (len(x) / batch)
         gradients = torch.autograd.grad(loss, points)
     states = network.states_at(points)
     return Reference(
@@ -96,7 +108,35 @@ def _part(network: Network, x: Tensor, labels: Tensor, batch: int) -> Reference:
         tuple(network.read_gradient(g) for g in gradients),
         logits.detach(),
         all(bool(tensor.isfinite().all()) for tensor in (*states, *gradients, logits)),
+        tuple(int(network.read_gradient(torch.ones_like(g[:1])).flatten()[0]) for g in gradients),
     )
+
+
+def _scalar(loss_fn: LossFunction, logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the loss of a batch.
+
+    Raises:
+        AuditError: the function fails, or what it returns is no scalar that depends on the logits.
+    """
+    expected = "expected a function of logits and labels that returns the mean loss, a tensor of one number"
+    try:
+        loss = loss_fn(logits, labels)
+    except Exception as error:  # external code may raise anything
+        given = f"logits {tuple(logits.shape)} and {labels.dtype} labels {tuple(labels.shape)}"
+        raise AuditError(f"loss_fn: on {given} it failed: {first_line(error)}; {expected}.") from error
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        found = f"a tensor {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise AuditError(f"loss_fn: it returned {found}; {expected}.")
+    if logits.requires_grad and not loss.requires_grad:
+        raise AuditError(f"loss_fn: it returned a number without a gradient; {expected}, computed by torch.")
+    return loss
+
+
+@torch.no_grad()
+def states_of(network: Network, x: Tensor) -> list[Tensor]:
+    """Return the vectors of the states ``h_0..h_L``, each ``(B, d)``."""
+    parts = [network(part, return_hidden=True)[1] for part in x.split(network.chunk or CHUNK)]
+    return [torch.cat([network.read(h) for h in states]) for states in zip(*parts)]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from scipy import stats
@@ -224,13 +223,13 @@ def _measured(audit: Audit) -> Iterator[tuple[str, Mapping[str, Any]]]:
     yield "accuracy", {"value": audit["headline_acc"], "reason": "no headline accuracy"}
     yield from ((f"check {letter}", audit["checks"][name]) for name, letter in CHECK_LABELS.items())
     for names, places in ((PRECISION, audit["layers"]), (CREDITS, audit["credit"])):
-        yield from ((name.replace("_", " "), place[name]) for place in places for name in names)
+        yield from ((name.replace("_", " "), place[name]) for place in places for name in names if name in place)
     yield from ((f"deep {name.replace('_', ' ')}", audit["deep"][name]) for name in DEEP if name in audit["deep"])
     yield from (("feature drift of parameters", entry) for entry in audit["feature_drift"].values())
 
 
 def _limits(audit: Audit) -> str:
-    limits, usual = audit["thresholds"], asdict(DiagnosticThresholds())
+    limits, usual = audit["thresholds"], DiagnosticThresholds().limits
     changed = [f"{name} {limits[name]:g} (default {value:g})" for name, value in usual.items() if limits[name] != value]
     return f"not the defaults: {', '.join(changed)}" if changed else "the defaults"
 

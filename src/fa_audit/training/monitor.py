@@ -51,6 +51,6 @@ def should_stop(monitor: Iterable[tuple[str, float]], history: Sequence[Row]) ->
 def first_flags(trajectory: Iterable[Row], thresholds: DiagnosticThresholds) -> dict[str, int | None]:
     """Return the first epochs at which the scale and the reference check fire; None where they never do."""
     epochs = by_epoch(trajectory)
-    scale = (epoch for epoch, states in epochs if scale_fires(states, thresholds.growth))
-    collapse = (epoch for epoch, states in epochs if reference_fires(states, thresholds.reference))
+    scale = (epoch for epoch, states in epochs if scale_fires(states, thresholds.h_norm_explosion_ratio))
+    collapse = (epoch for epoch, states in epochs if reference_fires(states, thresholds.g_norm_floor))
     return {"first_scale_flag": next(scale, None), "first_reference_flag": next(collapse, None)}

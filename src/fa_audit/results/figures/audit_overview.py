@@ -47,16 +47,16 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         style.log_scale(gradient)
         for ax, column in zip(axes, PANELS):
             _panel(ax, groups, column)
-        _baselines(accuracy, groups, thresholds.depth_margin)
-        style.limit_line(growth, thresholds.growth, "growth")
-        style.limit_line(gradient, thresholds.reference, "reference")
-        style.limit_line(stability, thresholds.stability, "stability")
+        _baselines(accuracy, groups, thresholds.limits["depth_margin"])
+        style.limit_line(growth, thresholds.limits["growth"], "growth")
+        style.limit_line(gradient, thresholds.limits["reference"], "reference")
+        style.limit_line(stability, thresholds.limits["stability"], "stability")
         style.percent_scale(accuracy)
         growth.set_xlim(-0.6, len(groups) - 0.4)
         growth.set_xticks(range(len(groups)))
         for ax in (stability, accuracy):
             ax.set_xticks(range(len(groups)), texts, rotation=rotation)
-        handles = [*_legend(thresholds.depth_margin), *style.off_scale_handles(figure)]
+        handles = [*_legend(thresholds.limits["depth_margin"]), *style.off_scale_handles(figure)]
         figure.legend(handles=handles, loc="outside lower center", ncols=4, columnspacing=1.2, handletextpad=0.4)
         return style.freeze_layout(figure)
 

@@ -26,7 +26,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     A marker is one seed, hollow where the gradient that its cosine refers to is below the limit of D2: at the last
     state in the first panel, at the marker's own state in the others.
     """
-    runs, layers, limit = tidy.runs, tidy.layers, thresholds.reference
+    runs, layers, limit = tidy.runs, tidy.layers, thresholds.g_norm_floor
     order = rank_runs(runs)
     runs = runs.assign(mean_cosine=tidy.mean_cosine(), hollow=fires("reference", runs["grad_norm_last"], limit))
     layers = layers.assign(hollow=fires("reference", layers["grad_norm"], limit))

@@ -43,9 +43,9 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
             lines.seeds_and_means(ax, groups, "depth", column, spread=spread)
             title, ylabel = PANELS[column]
             ax.set(title=title, ylabel=ylabel)
-        style.limit_line(axes["max_growth"], thresholds.growth, "growth")
-        style.limit_line(axes["grad_norm_last"], thresholds.reference, "reference")
-        style.limit_line(axes["margin"], 100 * thresholds.depth_margin, "depth_margin")
+        style.limit_line(axes["max_growth"], thresholds.limits["growth"], "growth")
+        style.limit_line(axes["grad_norm_last"], thresholds.limits["reference"], "reference")
+        style.limit_line(axes["margin"], 100 * thresholds.limits["depth_margin"], "depth_margin")
         style.percent_scale(axes["accuracy"])
         for ax in (axes["grad_norm_last"], axes["margin"]):
             ax.set_xlabel("number of blocks $L$")

@@ -76,7 +76,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         figure = style.new_figure(title, height=2 * (row_height * len(rows) + PANEL) + SURROUNDINGS)
         axes = figure.subplots(2, 2, sharey=True).flat
         for ax, check in zip(axes, PANELS, strict=True):
-            limit = getattr(thresholds, check)
+            limit = thresholds.limits[check]
             at = sweep(check, values[check], limit)
             elsewhere = why.drop(columns=LETTERS[check]).any(axis=1)
             for row, run in enumerate(order):
@@ -108,7 +108,7 @@ def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
     """Return the edges of a check's calibration gap, as this file's first lines define it.
 
     Args:
-        check: a name of `DiagnosticThresholds`.
+        check: a name of `DiagnosticThresholds.limits`.
         runs: the runs table.
         values: the number that the check decides on, row by row; NaN where it was not evaluated.
     """

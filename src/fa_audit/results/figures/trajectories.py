@@ -47,7 +47,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
                 _panel(ax, tidy.of(setting), column, order)
         _name_panels(panels, [labels.get(setting, setting) for setting in tidy.settings])
         for _, gradient, accuracy in panels:
-            style.limit_line(gradient, thresholds.reference, "reference")
+            style.limit_line(gradient, thresholds.limits["reference"], "reference")
             style.percent_scale(accuracy)
         lines.legend_below(figure, handles)
         return style.freeze_layout(figure)

@@ -1,0 +1,62 @@
+"""Measure a run with the BatchNorm statistics of the paper's code, which updates them twice with every batch.
+
+Layers in training mode do not read these statistics: the weights are the same, and only evaluation differs. A
+checkpoint holds the result of single updates, so the last batches are run again, with the final weights: the learning
+rate ends at 0, and older batches count for ``(1 - momentum)^(2 STEPS)``, 2e-4.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+
+import torch
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fa_audit.audit.diagnose import BATCH_SIZE
+from fa_audit.core.metrics import growth, median_norm
+from fa_audit.core.randomness import generator
+from fa_audit.data.dataset import Dataset, evaluation_batches, pad, training_batches
+from fa_audit.networks.trace import reference, untouched
+from fa_audit.training.learner import Learner
+
+STEPS = 40  # of training that are made again
+
+
+def batch_norm_twice(learner: Learner, dataset: Dataset, epochs: int) -> dict[str, float | None]:
+    """Return the largest growth and the median norms of ``h_L`` and ``g_L``; empty without BatchNorm in training.
+
+    Args:
+        dataset: on the learner's device.
+        epochs: of the training.
+    """
+    twin = replace(learner, network=copy.deepcopy(learner.network))
+    network = twin.network
+    twin.train_mode()
+    layers = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.training]
+    if not layers:
+        return {}
+    for layer in layers:
+        layer.momentum = 1 - (1 - (layer.momentum or 0.0)) ** 2
+    with torch.no_grad():
+        for x in _last_batches(learner, dataset, epochs):
+            network(x)
+    with untouched(network):
+        truth = reference(network, *evaluation_batches(dataset, BATCH_SIZE, 1)[0])
+    norms = [median_norm(h) for h in truth.states]
+    names = ("max_growth", "hidden_norm_last", "grad_norm_last")
+    return dict(zip(names, (max(growth(norms), default=None), norms[-1], median_norm(truth.gradients[-1]))))
+
+
+def _last_batches(learner: Learner, dataset: Dataset, epochs: int) -> Iterator[Tensor]:
+    """Return an iterator over the inputs of the last `STEPS` batches of a training."""
+    spec, padded = learner.spec, pad(dataset.train_images, dataset.padding)
+    steps = -(-len(dataset.train_labels) // spec.batch_size)
+    first = max(0, epochs - -(-STEPS // steps))
+    streams = (generator(spec.seed, "epoch", epoch) for epoch in range(first, epochs))
+    batches = chain.from_iterable(training_batches(dataset, padded, spec.batch_size, stream) for stream in streams)
+    return iter(deque((x for x, _ in batches), maxlen=STEPS))

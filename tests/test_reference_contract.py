@@ -1,0 +1,111 @@
+"""Whoever used one of the paper's two packages changes the import and nothing else."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from networks import batch_of, rough_learner
+
+import fa_audit
+from fa_audit import DiagnosticThresholds, FAProtocol, diagnose
+from fa_audit.core.errors import AuditError
+
+
+@pytest.fixture
+def case():
+    """A network and 300 samples, more than one batch of 128."""
+    x, labels = batch_of((1, 4, 4), 300)
+    return rough_learner("resmlp", shape=(1, 4, 4)).network.float(), x.float(), labels
+
+
+def norms(model, x, y, loss_fn=F.cross_entropy):
+    """Median norms of states and of gradients, by autograd."""
+    logits, states = model(x, return_hidden=True)
+    gradients = torch.autograd.grad(loss_fn(logits, y), states)
+    return [pytest.approx([r.norm(dim=1).median().item() for r in rows]) for rows in (states, gradients)]
+
+
+def test_the_three_check_package_s_quick_start(case):
+    protocol = FAProtocol(*case)
+    report = protocol.run(0.349)
+    scale, reference, depth = report["diagnostics"].values()
+    assert [scale["hidden_norms"], reference["bp_grad_norms"]] == norms(*case)
+    accuracy = (case[0](case[1]).argmax(dim=1) == case[2]).double().mean().item()
+    assert report["test_acc"] == pytest.approx(accuracy) and depth["margin"] == pytest.approx(accuracy - 0.349)
+    verdict, _, *checks, notes = protocol.summary(report).splitlines()
+    assert verdict == f"Verdict: {report['verdict']}" and "the 300 evaluation samples only" in notes
+    assert [line.partition(" ")[0] for line in checks] == ["D1", "D2", "D3"]
+    assert protocol.summary(json.loads(json.dumps(report))).splitlines()[2:] == checks
+
+
+@pytest.mark.parametrize(
+    ("limits", "options", "fires"),
+    [((1e-3, 1.0, 1e9), {}, [True, True, False]), ((), {"d2_eps": 1.0, "d2_factor": 1e9}, [False, True, False]),
+     ((50.0, 1e-8, 10.0, 99.0), {}, [False, False, True])],
+)  # fmt: skip
+def test_the_limits_of_the_three_checks_decide(case, limits, options, fires):
+    protocol = FAProtocol(*case, *limits, **options)
+    report = protocol.run(0.1, 0.9)
+    assert [check["fires"] for check in report["diagnostics"].values()] == fires
+    lines = protocol.summary(report).splitlines()[2:]
+    assert [line.rpartition(": ")[2] for line in lines] == ["FIRE" if fired else "pass" for fired in fires]
+    with pytest.raises(AuditError, match="give one of the two"):
+        FAProtocol(*case, *limits, **options, thresholds=DiagnosticThresholds())
+
+
+def test_the_four_check_package_s_functions(case):
+    model, x, y = case
+    batches, one_hot = list(zip(x.split(100), y.split(100))), F.one_hot(y, 3).float()
+    assert [fa_audit.residual_norms(model, x), fa_audit.bp_grad_norms(*case)] == norms(*case)
+    report, squared = diagnose(model, [(x, one_hot)], 0.5, loss_fn=F.mse_loss), norms(model, x, one_hot, F.mse_loss)[1]
+    assert fa_audit.bp_grad_norms(model, x, one_hot, F.mse_loss) == squared == report.bp_grad_norms
+    assert "mse_loss" in report.notes
+    stability = diagnose(model, batches, 0.5, layer_for_stability=1).cross_batch_stability
+    assert fa_audit.cross_batch_direction_stability(model, batches, 1) == stability
+    for given, layer, problem in ((batches[:1], 1, "needs two batches"), (batches, 9, "layer_index: found 9")):
+        with pytest.raises(AuditError, match=problem):
+            fa_audit.cross_batch_direction_stability(model, given, layer)
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "found"),
+    [(lambda a, b: F.cross_entropy(a, b, reduction="none"), r"a tensor \(300,\)"), (lambda a, b: 0.5, "float"),
+     (lambda a, b: F.cross_entropy(a.detach(), b), "without a gradient"), (F.mse_loss, "it failed")],
+)  # fmt: skip
+def test_a_loss_that_is_no_scalar_is_refused(case, loss_fn, found):
+    for ask in (fa_audit.bp_grad_norms, lambda *args: FAProtocol(*args[:3], loss_fn=args[3]).run()):
+        with pytest.raises(AuditError, match=f"loss_fn: .*{found}"):
+            ask(*case, loss_fn)
+
+
+@pytest.mark.parametrize("name", DiagnosticThresholds.__dataclass_fields__)
+def test_limits_that_make_no_sense_are_refused(name):
+    for value in (math.nan, math.inf, -200.0, "1", None, True):
+        with pytest.raises(AuditError, match=f"thresholds: {name}: found"):
+            DiagnosticThresholds(**{name: value})
+
+
+def test_limits_have_the_names_of_both_worlds():
+    limits = DiagnosticThresholds(60, 1e-6, frozen_acc_margin_pp=0.7).limits
+    assert limits == {"growth": 60, "reference": 1e-6, "stability": 0.3, "depth_margin": 0.007, "saturation": 0.01}
+    assert DiagnosticThresholds.of(limits).limits == limits and DiagnosticThresholds.of({}) == DiagnosticThresholds()
+
+
+def test_one_report_has_the_attributes_of_one_package_and_the_items_of_the_other(case):
+    report = diagnose(case[0], [case[1:]], 0.5, 0.6)
+    assert (report["verdict"], report.verdict) == ("FAIL(D3)", "needs walk-back (d)")
+    assert list(report) == ["verdict", "test_acc", "diagnostics"] and "verdict" in report and report.get("x") is None
+    assert replace(report, headline_acc=0.9)["test_acc"] == 0.9
+    assert FAProtocol(*case, batch_size=300).run(0.6, 0.5) == report
+
+
+def test_a_feature_map_s_gradient_is_given_by_sum_and_by_mean():
+    network, batch = rough_learner("small_resnet", shape=(1, 4, 4)).network.eval(), batch_of((1, 4, 4))
+    logits, states = network(batch[0], return_hidden=True)
+    gradients = torch.autograd.grad(F.cross_entropy(logits, batch[1]), states)
+    for entry, g in zip(diagnose(network, [batch], None).evidence.layers, gradients):
+        by_mean = g.mean(dim=(2, 3)).norm(dim=1).median().item()
+        assert (entry.grad_norm_position_mean, entry.grad_norm) == pytest.approx((by_mean, 16 * by_mean))
