@@ -214,8 +214,8 @@ class Network:
 @pytest.fixture
 def network(monkeypatch):
     stand_in = Network()
-    monkeypatch.setattr(cifar, "CIFAR10", SmallCifar)
-    monkeypatch.setattr(cifar, "download_and_extract_archive", stand_in.download)
+    monkeypatch.setattr("torchvision.datasets.CIFAR10", SmallCifar)
+    monkeypatch.setattr("torchvision.datasets.utils.download_and_extract_archive", stand_in.download)
     monkeypatch.setattr(cifar.time, "sleep", lambda seconds: None)
     return stand_in
 

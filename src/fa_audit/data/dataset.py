@@ -18,6 +18,8 @@ from torch import Tensor
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_bytes
+from fa_audit.core.registry import load
+from fa_audit.data import DATASETS
 from fa_audit.data.data_file import ARRAYS, HINT, KEY, checksums, read_data_file
 
 
@@ -70,6 +72,18 @@ def save_dataset(dataset: Dataset, path: str | Path) -> None:
     described["sha256"] = checksums(described, arrays)
     metadata = {KEY: json.dumps(described, sort_keys=True)}
     write_bytes(path, save(arrays, metadata))
+
+
+def prepare_data_file(name: str, data_root: str | Path, path: str | Path) -> None:
+    """Make a registered data set and write it with `save_dataset`.
+
+    Args:
+        data_root: where its files are, or are downloaded to; ``~`` stands for the home folder.
+
+    Raises:
+        AuditError: there is no such data set, or it cannot be had.
+    """
+    save_dataset(load("dataset", DATASETS, name)(Path(data_root).expanduser()), path)
 
 
 def load_dataset(path: str | Path) -> Dataset:
