@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from fa_audit import __version__
-from fa_audit.cli import lists, results, runs
+from fa_audit.cli import lists, models, results, runs
+from fa_audit.cli.completion import answer_shell
 from fa_audit.core.errors import AuditError, printable, unknown
 from fa_audit.core.extras import naming_extras
 
@@ -21,6 +22,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "train": ("train one network and write its checkpoint", runs.train_parser),
     "audit": ("audit a checkpoint", runs.audit_parser),
     "report": ("fill in the reporting template from the audits of one cell", results.report_parser),
+    "check": ("check that a training method keeps its promises", models.check_parser),
     "plan": ("print the runs of a configuration and their hours", results.plan_parser),
     "verify": ("compare results with the SHA-256 that is recorded of them", results.verify_parser),
     "scorecard": ("compare published numbers with the audits that exist", results.scorecard_parser),
@@ -33,10 +35,10 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status: 0 done, 1 bad input or something that does not hold."""
     sys.path.append(os.getcwd())  # methods of the user's own
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         with naming_extras():
             options = _parsed(sys.argv[1:] if arguments is None else arguments)
+            logging.basicConfig(level=options.log_level, format="%(message)s", stream=sys.stderr)
             return options.command(options)
     except (AuditError, OSError) as error:
         print(f"fa-audit: {printable(str(error))}", file=sys.stderr)
@@ -57,16 +59,13 @@ class OneLineParser(argparse.ArgumentParser):
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line; commands and options that do not exist are answered with the nearest one."""
     parser = _parser()
-    if "_ARGCOMPLETE" in os.environ:  # the shell asks what may come next
-        import argcomplete
-
-        argcomplete.autocomplete(parser)
+    answer_shell(parser)
     name = next((argument for argument in arguments if not argument.startswith("-")), None)
     if name is not None and name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     options, left = parser.parse_known_args(arguments)
     if left:
-        raise unknown("argument", left[0], re.findall(r"--[a-z-]+", options.usage()), where=f"fa-audit {name}")
+        raise unknown("argument", left[0], re.findall(r"--[a-z-]+", options.usage()), where=str(name))
     return options
 
 
@@ -76,6 +75,6 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, (summary, add_arguments) in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        command.set_defaults(usage=command.format_usage)
+        command.set_defaults(usage=command.format_usage, log_level=logging.INFO)
         add_arguments(command)
     return parser

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
-from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 
+from fa_audit.cli.completion import completed
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.registry import entry_of
 from fa_audit.data import DATASETS
@@ -20,11 +20,6 @@ from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
 DEFAULTS = {field.name: field.default for field in fields(RunSpec)}
 PACKAGE = Path(__file__).parents[1]
-
-
-def completed(argument: argparse.Action, names: Iterable[str]) -> None:
-    """Let the shell complete an argument with `names`; without this it completes the names of files."""
-    argument.completer = lambda **_: list(names)
 
 
 def data_parser(parser: argparse.ArgumentParser) -> None:
