@@ -1,6 +1,7 @@
 """The command line, through its own front door."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -9,19 +10,20 @@ from dataclasses import replace
 import pytest
 from networks import MY_METHOD
 
-from fa_audit.cli import main
+from fa_audit.cli import COMMANDS, main
 from fa_audit.data import DATASETS
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES
+from fa_audit.testing import CHECKS
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the digits and one short run made by `fa-audit train`."""
+    """A folder with the digits made by `fa-audit data` and one short run made by `fa-audit train`."""
     folder = tmp_path_factory.mktemp("cli")
-    save_dataset(digits(None), folder / "digits.safetensors")
+    assert main(["data", "digits", "--output", str(folder / "digits.safetensors")]) == 0
     arguments = ["train", "dfa", str(folder / "dfa.safetensors"), "--data", str(folder / "digits.safetensors")]
     assert main([*arguments, "--width", "16", "--depth", "2", "--epochs", "1", "--batch-size", "64"]) == 0
     return folder
@@ -94,6 +96,12 @@ def test_backpropagation_s_baseline_must_be_that(folder, capsys):
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--epochs", "0"], "epochs: found 0"),
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--device", "meta"], "expected one of cpu, cuda"),
         (["train", "dfa", "x.safetensors", "--data", "DATA", "--device", "foo"], "'foo' is not available"),
+        (["train", "dfa", "x.safetensors", "--data", "DATA", "--epohcs", "3"], "Did you mean '--epochs'?"),
+        (["train", "dfa+frozen", "x.safetensors", "--data", "DATA", "--frozen"], "option 'frozen' appears twice"),
+        (["train", "dfa"], "required: output, --data. See: fa-audit train --help"),
+        (["data", "digit"], "unknown dataset 'digit'; known: cifar10, cifar100, digits, synthetic_teacher. Did you"),
+        (["audti", "x.safetensors"], "unknown command 'audti'; "),
+        (["check", "dfaa"], "Did you mean 'dfa'?"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_1(folder, capsys, arguments, words):
@@ -134,6 +142,36 @@ def test_the_lists_have_a_line_for_everything_registered(capsys):
         lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
         assert [line.split(maxsplit=1)[0] for line in lines] == list(registry)
         assert all(len(line.split()) > 1 for line in lines)
+
+
+def test_every_argument_has_help_and_every_option_its_default(capsys):
+    for command in COMMANDS:
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        for entry in re.findall(r"(?m)^  (?!-h)\S.*(?:\n    .*)*", capsys.readouterr().out.split("\n\n", 2)[2]):
+            name, *words = entry.split()
+            required = name[0] != "-" or (command, name) == ("train", "--data")
+            assert len(words) > 2 and ("default" in words or required), entry
+
+
+def test_options_of_a_training_are_recorded_in_its_specification(folder):
+    options = {"lr": 0.5, "weight_decay": 0.25, "epochs": 1, "batch_size": 720, "seed": 9, "penalty": 0.125}
+    arguments = [part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", str(value))]
+    run = ["bp", str(folder / "options.safetensors"), "--data", str(folder / "digits.safetensors"), "--frozen"]
+    assert main(["train", *run, "--width", "8", "--depth", "2", *arguments]) == 0
+    recorded = json.loads((folder / "options.json").read_text())["spec"]
+    assert {name: recorded[name] for name in options} == options and recorded["frozen_blocks"] == 2
+
+
+@pytest.mark.parametrize(("scale", "findings"), [("2.0", 0), ("-2.0", 1)])
+def test_check_says_what_passed_and_prints_one_finding_for_a_mistake(tmp_path, capsys, monkeypatch, scale, findings):
+    name = f"checked_with_{findings}"
+    (tmp_path / f"{name}.py").write_text(MY_METHOD.replace("2.0", scale))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["check", f"{name}:Mine"]) == findings
+    first = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert first.count("FAILED") == first.count("not") == findings
+    assert 5 < first.count("passed") == len(CHECKS) or findings
 
 
 def test_help_needs_no_torch():

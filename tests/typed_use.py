@@ -1,8 +1,8 @@
 """Uses of the public API as a typed program makes them: `make lint` checks this file with mypy --strict."""
 
+from collections.abc import Callable
 from typing import assert_type
 
-import torch
 from torch import Tensor, nn
 
 from fa_audit import Description, DiagnosticReport, DiagnosticThresholds, FAProtocol, diagnose
@@ -13,15 +13,11 @@ from fa_audit.testing import check_method
 
 
 class Zero(Method):
-    """A method of a user's own."""
-
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
-        """Return no credit."""
         return Credits(tuple(0 * f.detach() for f in trace.residuals), 0 * trace.states[0].detach())
 
 
 def audited(model: nn.Module, x: Tensor, labels: Tensor) -> DiagnosticReport:
-    """Audit a model through both doors."""
     where = Description(("1", "2"), reads="all features")
     report = diagnose(model, [(x, labels)], 0.9, 0.5, thresholds=DiagnosticThresholds(), description=where)
     assert_type(report.verdict, str)
@@ -30,6 +26,4 @@ def audited(model: nn.Module, x: Tensor, labels: Tensor) -> DiagnosticReport:
     return FAProtocol(model, x, labels, description=where).run(frozen_baseline_acc=0.5, test_acc=0.9)
 
 
-if __name__ == "__main__":
-    print(audited(nn.Sequential(nn.Flatten(), nn.Linear(4, 4), nn.Linear(4, 2)), torch.eye(4), torch.arange(4) % 2))
-    check_method(Zero)
+check: Callable[[str | type[Method] | Method], None] = check_method
