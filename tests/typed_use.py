@@ -1,6 +1,5 @@
 """Uses of the public API as a typed program makes them: `make lint` checks this file with mypy --strict."""
 
-from collections.abc import Callable
 from typing import assert_type
 
 from torch import Tensor, nn
@@ -18,12 +17,9 @@ class Zero(Method):
 
 
 def audited(model: nn.Module, x: Tensor, labels: Tensor) -> DiagnosticReport:
+    check_method(Zero)
     where = Description(("1", "2"), reads="all features")
     report = diagnose(model, [(x, labels)], 0.9, 0.5, thresholds=DiagnosticThresholds(), description=where)
     assert_type(report.verdict, str)
     assert_type(report.residual_norms, list[float])
-    assert_type(report.cross_batch_stability, float | None)
     return FAProtocol(model, x, labels, description=where).run(frozen_baseline_acc=0.5, test_acc=0.9)
-
-
-check: Callable[[str | type[Method] | Method], None] = check_method

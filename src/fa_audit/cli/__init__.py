@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "audit": ("audit a checkpoint", runs.audit_parser),
     "report": ("fill in the reporting template from the audits of one cell", results.report_parser),
     "check": ("check that a training method keeps its promises", models.check_parser),
+    "describe": ("propose where the states of a model are, for an audit", models.describe_parser),
     "plan": ("print the runs of a configuration and their hours", results.plan_parser),
     "verify": ("compare results with the SHA-256 that is recorded of them", results.verify_parser),
     "scorecard": ("compare published numbers with the audits that exist", results.scorecard_parser),

@@ -43,7 +43,7 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_train)
     completed(add("run", help="method and options, e.g. dfa, dfa+penalty1e-2 or dfa+frozen"), METHODS)
     add("output", type=Path, help="the .safetensors file to write; .json and .csv come beside it")
-    add("--data", type=Path, metavar="FILE", required=True, help="a data file, as `fa-audit data` makes it")
+    add("--data", type=Path, metavar="FILE", required=True, help="a data file, as `fa-audit data` makes it; no default")
     architecture = add(
         "--architecture", default="resmlp", metavar="NAME", help="one of `fa-audit architectures`; default %(default)s"
     )
