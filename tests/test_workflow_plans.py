@@ -204,8 +204,8 @@ REFUSED = {
     ),
     "an unknown figure": (
         lambda folder: None,
-        ("results/figures/overview.pdf",),
-        "the config has no figures 'overview'",
+        ("results/figures/audit_overveiw.pdf",),
+        "unknown figure 'audit_overveiw'; known: audit_overview",
     ),
     "absent weights": (
         configured("models", "resnet18", "weights", value="w.safetensors"),
