@@ -70,7 +70,12 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_audit)
     add("checkpoint", type=Path, help="a .safetensors file; .json and .csv beside it are read where they are")
     add("--data", type=Path, metavar="FILE", help=f"data file; default {data_file('NAME')} of the run's data set")
-    add("--frozen", type=Path, metavar="JSON", help="the method's own frozen baseline; default none, not a pass")
+    add(
+        "--frozen",
+        type=Path,
+        metavar="JSON",
+        help="the method's own frozen baseline; default none: D3 is not evaluated",
+    )
     add("--bp-frozen", type=Path, metavar="JSON", help="backpropagation's frozen baseline; default none")
     add("--method", metavar="MODULE:CLASS", help="of a checkpoint whose method is not registered; default the file's")
     add("--format", choices=("text", "json", "markdown"), default="text", help="of the output; default %(default)s")
