@@ -31,7 +31,7 @@ test-all: bootstrap ## run the tests, the whole matrix of configs/ci.yaml, the f
 	$(IN_VENV) .venv/bin/python -m pytest -m 'not slurm' --numprocesses logical --dist loadfile --no-loadscope-reorder
 	@$(MAKE) --no-print-directory test-slurm
 
-test-faults: bootstrap ## kill, starve and damage the work (BREAK=resume: with a mistake that must be found)
+test-faults: bootstrap ## kill, starve and damage the work (BREAK=resume-optimiser: with a mistake that must be found)
 	$(IN_VENV) .venv/bin/python -m pytest tests/faults -m faults --numprocesses logical --dist worksteal \
 		$(if $(BREAK),--break $(BREAK))
 

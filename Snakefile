@@ -69,14 +69,14 @@ rule baselines:
     """Every frozen and shallow baseline."""
     input:
         baselines=baseline_files(),
-        checkpoints=run_files("checkpoints", "safetensors", GRID.cells("baselines")),
+        checkpoints=run_files("checkpoints", "safetensors", GRID.run_keys("baselines")),
     localrule: True
 
 
 rule audit:
     """Every audit, one JSON file per run and seed."""
     input:
-        audits=run_files("audits", "json", GRID.cells("runs")),
+        audits=run_files("audits", "json", GRID.run_keys("runs")),
         baselines=baseline_files(),
         checkpoints=checkpoint_files(),
     localrule: True

@@ -1,13 +1,13 @@
-"""Time per epoch and per audit, and memory, of the networks of a configuration: what the workflow plans with.
+"""Measure the time per epoch and per audit, and the peak memory, of every network: what the workflow plans with.
 
     python benchmarks/costs.py                          # every network of config.yaml, on the CPU
     python benchmarks/costs.py --device cuda            # on a GPU
     python benchmarks/costs.py --configfile my.yaml
 
-Backpropagation is timed: other methods are multiples of it (`relative_time`). An epoch is the median of some steps
-times their number, and the evaluation of the whole test set. Memory is the peak of a process that trains and audits.
-Results go into benchmarks/costs.json, each with its machine; a network that is there already is measured again only
-with --again.
+Only backpropagation is timed: the time of another method is a multiple of it (`relative_time`). The time of an epoch is
+the median time of a training step times the number of steps, plus one evaluation of the whole test set. Memory is the
+peak of a process that trains and audits. Results go into benchmarks/costs.json, each with its machine; a network that
+is already there is measured again only with --again.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ def main() -> None:
 
 
 def networks(configfile: Path) -> dict[str, RunSpec]:
-    """One specification, trained by backpropagation, for every different network of a configuration."""
+    """Return the specification of every distinct network of a configuration, to be trained by backpropagation."""
     grid: Grid = read_grid(load_config(configfile)[0])
     specs = {}
-    for cell in grid.all_cells():
-        spec = grid.settings[cell[0]].spec(*cell[1:])
+    for key in grid.all_run_keys():
+        spec = grid.spec(key)
         specs.setdefault(json.dumps(network_of(spec)), replace(spec, method="bp", penalty=0.0, frozen_blocks=0))
     return {name: replace(spec, shallow=False, random_targets=False) for name, spec in specs.items()}
 
@@ -86,7 +86,7 @@ def machine(device: str) -> str:
 
 
 def measured(spec: RunSpec, device: str) -> dict[str, float]:
-    """Seconds per epoch and per audit, and the peak of memory."""
+    """Measure seconds per epoch and per audit, and the peak memory in MB (2**20 bytes)."""
     set_numerics(threads=1)
     shape, classes, train_size, test_size = SIZES[spec.dataset]
     data = noise(shape, classes, train_size, test_size).to(device)
@@ -100,7 +100,7 @@ def measured(spec: RunSpec, device: str) -> dict[str, float]:
 
 
 def noise(shape: tuple[int, ...], classes: int, train_size: int, test_size: int) -> Dataset:
-    """Random images: what they show does not change the time."""
+    """Make a data set of random images: their content does not change the time."""
     arrays: dict[str, Any] = {}
     for part, count in (("train", train_size), ("test", test_size)):
         arrays[f"{part}_images"] = torch.randint(256, (count, *shape), dtype=torch.uint8)
@@ -110,7 +110,7 @@ def noise(shape: tuple[int, ...], classes: int, train_size: int, test_size: int)
 
 
 def step_seconds(learner: Learner, data: Dataset, device: str) -> float:
-    """Median time of a training step, its minibatch included; the first step warms up."""
+    """Return the median time of a training step, data loading included, after one step to warm up."""
     optimiser, randomness = learner.optimiser(), generator(0, "benchmark")
     batches = training_batches(data, pad(data.train_images, data.padding), learner.spec.batch_size, randomness)
     learner.train_mode()
@@ -131,7 +131,7 @@ def whole_audit(learner: Learner, data: Dataset) -> None:
 
 
 def seconds(work: Callable[[], object], device: str) -> float:
-    """Time of some work: on a CPU that of the one thread, which other processes do not change."""
+    """Time a call: on a CPU by the CPU time of its one thread, which other processes do not change."""
     if device == "cpu":
         start = time.process_time()
         work()

@@ -1,7 +1,7 @@
-"""How long a training step of every method takes, relative to backpropagation in the same run.
+"""Measure the time of a training step of every method, relative to backpropagation in the same run.
 
-Writes benchmarks/methods.json, from which docs/methods.md takes its column. One thread, the paper's network (resmlp,
-d = 256, L = 4, batch 128), pixels at random: no download, and nothing here depends on what the images show.
+Writes benchmarks/methods.json, which docs/methods.md quotes. Uses one thread, the paper's network (resmlp, d = 256,
+L = 4, batch 128) and random pixels: nothing is downloaded, and the time does not depend on the images.
 
     python benchmarks/methods.py [--repeats N] [--steps N]
 """
@@ -38,7 +38,7 @@ def learner_of(method: str) -> Learner:
 
 
 def seconds_per_step(method: str, steps: int) -> float:
-    """Mean wall time of a whole step, optimiser included, after two steps to warm up."""
+    """Return the mean wall time of a training step, optimiser included, after two steps to warm up."""
     randomness = torch.Generator().manual_seed(0)
     x = torch.randn(BATCH, *SHAPE, generator=randomness)
     labels = torch.randint(CLASSES, (BATCH,), generator=randomness)
@@ -55,7 +55,7 @@ def seconds_per_step(method: str, steps: int) -> float:
 
 
 def measure(repeats: int, steps: int) -> dict[str, dict[str, float]]:
-    """Per method, medians over rounds in which every method has its turn: milliseconds, and the ratio to BP's."""
+    """Return each method's milliseconds per step and ratio to BP: medians over rounds that time every method once."""
     times: dict[str, list[float]] = {name: [] for name in METHODS}
     for _ in range(repeats):
         for name in METHODS:
@@ -71,7 +71,7 @@ def measure(repeats: int, steps: int) -> dict[str, dict[str, float]]:
 
 
 def main() -> None:
-    """Measure, print and write."""
+    """Measure every method, print the table and write it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)

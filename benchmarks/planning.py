@@ -1,9 +1,8 @@
-"""How long a dry run of a large grid takes, and its memory. It measures and never asserts.
+"""Measure the time and the memory of a dry run of a large grid. Asserts nothing.
 
-Three dry runs in a fresh copy of the project, in which nothing is done yet, printed as a table: the configuration of
-the repository (the reference), a generated grid, and Snakemake's own floor for it: a bare Snakefile with as many jobs,
-each of one script with at most one input and one output. CPU time counts, user and system: wall time is what else the
-machine does, too.
+Prints a table of three dry runs in a fresh copy of the project without results: config.yaml (the reference), a
+generated grid, and a lower bound for it: a bare Snakefile with as many jobs, each of one script with at most one input
+and one output. Compare CPU times (user and system): wall time also depends on the other processes of the machine.
 
     python benchmarks/planning.py [--runs N]
 """
@@ -47,7 +46,7 @@ rule audit:
 
 @dataclass(frozen=True)
 class Measured:
-    """One dry run: its jobs, seconds by the clock, seconds of CPU time, and peak resident memory in MB (1e6 bytes)."""
+    """Hold one dry run's number of jobs, wall and CPU time in seconds, and peak resident memory in MB (1e6 bytes)."""
 
     name: str
     jobs: int
@@ -61,7 +60,7 @@ class Measured:
 
 
 def generated_grid(runs: int) -> dict[str, Any]:
-    """Return a configuration of at least `runs` distinct trainings, baselines included, nearly all of them audited."""
+    """Return a configuration of at least `runs` distinct trainings, baselines included; nearly all are audited."""
     names = [method + penalty for method in METHODS for penalty in PENALTIES]
     a_seed = len(WIDTHS) * (len(names) + len(METHODS) + 1)  # with the frozen baseline of every method, and the shallow
     setting = {"dataset": "digits", "epochs": 2, "seeds": list(range(math.ceil(runs / a_seed))), "runs": names}
@@ -71,7 +70,7 @@ def generated_grid(runs: int) -> dict[str, Any]:
 
 
 def dry_run(name: str, folder: Path, *arguments: str) -> Measured:
-    """Measure one dry run that prints the numbers of jobs and not every job."""
+    """Measure a dry run that prints the number of jobs per rule (`--quiet`)."""
     command = [sys.executable, "-m", "snakemake", "-n", "--quiet", "rules", "--logger-fa-audit-plain", *arguments]
     with tempfile.TemporaryFile("w+") as said:
         start = time.perf_counter()
@@ -87,7 +86,7 @@ def dry_run(name: str, folder: Path, *arguments: str) -> Measured:
 
 
 def floor(folder: Path, jobs: int) -> Measured:
-    """Measure what Snakemake itself needs for as many jobs."""
+    """Measure a dry run of a bare Snakefile with as many jobs."""
     folder.mkdir()
     (folder / "Snakefile").write_text(BARE.format(pairs=(jobs - 1) // 2))
     (folder / "nothing.py").touch()
@@ -95,7 +94,7 @@ def floor(folder: Path, jobs: int) -> Measured:
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure the three dry runs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10_000, help="trainings of the generated grid")
     options = parser.parse_args()

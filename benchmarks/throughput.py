@@ -1,13 +1,12 @@
-"""How fast the engine trains, against the loop that a textbook would write. It measures and never asserts.
+"""Compare the throughput of the engine with that of a textbook training loop. Asserts nothing.
 
-Both sides do the same arithmetic on the same machine in the same run; the script checks that first. The textbook
-side uses a DataLoader with two workers and torchvision's transforms, one backward pass and one AdamW per part of
-the network that has a loss of its own, and all cores. The engine is `fa_audit.training.loop.train`
-with one thread per run.
+Both compute the same updates on the same machine in the same run; the script checks that first. The textbook loop uses
+a DataLoader with two workers and torchvision's transforms, one backward pass and one AdamW per part of the network that
+has a loss of its own, and all cores. The engine is `fa_audit.training.loop.train` with one thread per run.
 
     python benchmarks/throughput.py [--quick] [--samples N] [--repeats N]
 
-The pixels are random: no download, and nothing here depends on what the images show.
+The pixels are random: nothing is downloaded, and the throughput does not depend on the images.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ def spec_of(method: str, epochs: int = 1) -> RunSpec:
 
 
 class Images(torch.utils.data.Dataset):
-    """One transformed PIL image at a time, as torchvision's data sets hand them out."""
+    """Return one transformed PIL image at a time, as torchvision's data sets do."""
 
     def __init__(self, dataset: Dataset, transform: Callable[[Image.Image], Tensor]) -> None:
         self.images = dataset.train_images.permute(0, 2, 3, 1).contiguous().numpy()
@@ -99,7 +98,7 @@ class Images(torch.utils.data.Dataset):
 
 
 def textbook_loader(dataset: Dataset, order: list[int] | None = None) -> DataLoader:
-    """Shuffled and augmented; with an `order`, neither."""
+    """Return a loader that shuffles and augments; given an `order` of indices, it does neither."""
     augment = [transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()] if order is None else []
     normalise = [transforms.ToTensor(), transforms.Normalize(dataset.mean, dataset.std)]
     images = Images(dataset, transforms.Compose([*augment, *normalise]))
@@ -107,7 +106,7 @@ def textbook_loader(dataset: Dataset, order: list[int] | None = None) -> DataLoa
 
 
 def textbook_epoch(learner: Learner, loader: DataLoader) -> float:
-    """Train for one epoch; returns the seconds that it took."""
+    """Train for one epoch and return its seconds."""
     step = end_to_end_step if learner.spec.method == "bp" else local_step
     network = learner.network
     # BP has one loss and one optimiser; local methods have one for embedding and head, and one per block.
@@ -121,12 +120,12 @@ def textbook_epoch(learner: Learner, loader: DataLoader) -> float:
 
 
 def end_to_end_step(learner: Learner, x: Tensor, labels: Tensor, optimisers: Optimisers) -> None:
-    """Ordinary backpropagation."""
+    """Take one step of end-to-end backpropagation."""
     minimise(F.cross_entropy(learner.network(x), labels), optimisers[0])
 
 
 def local_step(learner: Learner, x: Tensor, labels: Tensor, optimisers: Optimisers) -> None:
-    """One forward pass in which no gradient crosses a block, then one loss for every part."""
+    """Take one step of block-local losses: detach every block's input, then minimise one loss per part."""
     network = learner.network
     h0 = network.embed(x)
     h, residuals = h0.detach(), []
@@ -144,14 +143,14 @@ def local_step(learner: Learner, x: Tensor, labels: Tensor, optimisers: Optimise
 
 
 def dfa_credits(feedback: nn.Module, logits: Tensor, labels: Tensor, loss: Tensor, top: Tensor) -> list[Tensor]:
-    """Every matrix projects the output error; the embedding shares the first block's."""
+    """Project the output error by each block's feedback matrix, ``(B, d)``; the embedding uses the first block's."""
     error = logits.detach().softmax(dim=1) - F.one_hot(labels, logits.shape[1])
     blocks = [error @ matrix.T for matrix in feedback.buffers()]
     return [blocks[0], *blocks]
 
 
 def fa_credits(feedback: nn.Module, logits: Tensor, labels: Tensor, loss: Tensor, top: Tensor) -> list[Tensor]:
-    """Carry the exact gradient at the top down, one matrix at a time; embedding first."""
+    """Propagate the exact gradient at h_L down, ``(B, d)``, one feedback matrix per block; the embedding first."""
     credits = list(torch.autograd.grad(loss, top, retain_graph=True))
     for matrix in reversed(list(feedback.buffers())):
         credits.append(credits[-1] @ matrix)
@@ -159,13 +158,13 @@ def fa_credits(feedback: nn.Module, logits: Tensor, labels: Tensor, loss: Tensor
 
 
 def local_loss(output: Tensor, credit: Tensor) -> Tensor:
-    """``mean_B <output, r(credit)>``."""
+    """Return ``mean_B <output, r(credit)>``."""
     rms = credit.square().mean(dim=1, keepdim=True).sqrt()
     return (output * credit / (rms + 1e-6)).sum(dim=1).mean()
 
 
 def minimise(loss: Tensor, optimiser: torch.optim.Optimizer) -> None:
-    """One backward pass and one step."""
+    """Run one backward pass and one optimiser step."""
     optimiser.zero_grad()
     loss.backward()
     optimiser.step()
@@ -188,13 +187,13 @@ def engine_numerics(engine_threads: int = 1) -> Iterator[None]:
 
 
 def engine_speed(method: str, dataset: Dataset) -> float:
-    """Samples per second of one epoch of the library, its closing observation of a test batch included."""
+    """Return the engine's samples per second over one epoch, its evaluation at the end included."""
     with engine_numerics():
         return len(dataset.train_labels) / train(spec_of(method), dataset).seconds
 
 
 def textbook_speed(method: str, dataset: Dataset) -> float:
-    """Samples per second of one epoch of the textbook's loop."""
+    """Return the textbook loop's samples per second over one epoch."""
     learner = build(spec_of(method), dataset.image_shape, dataset.classes)
     return len(dataset.train_labels) / textbook_epoch(learner, textbook_loader(dataset))
 
@@ -229,7 +228,7 @@ def worker(task: Callable[..., Any], results: Any, *arguments: Any) -> None:
 
 
 def in_processes(count: int, task: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Run the same task in `count` fresh processes side by side; return what each returns."""
+    """Run a task in `count` concurrent processes; return the result of each."""
     context = multiprocessing.get_context("spawn")
     results, barrier = context.SimpleQueue(), context.Barrier(count)
     processes = [context.Process(target=worker, args=(task, results, barrier, *arguments)) for _ in range(count)]
@@ -253,13 +252,13 @@ def timed_training(barrier: Any, method: str, threads: int, samples: int) -> tup
 
 
 def aggregate_speed(method: str, processes: int, threads: int, samples: int) -> float:
-    """Samples per second of `processes` trainings side by side, from the first start to the last end."""
+    """Return the samples per second of `processes` concurrent trainings, from the first start to the last end."""
     starts, ends = zip(*in_processes(processes, timed_training, method, threads, samples))
     return processes * samples / (max(ends) - min(starts))
 
 
 def peak_memory(barrier: Any) -> int | None:
-    """Most resident bytes of a process that trains one epoch on data of CIFAR-10's full size; Linux only."""
+    """Return the peak resident bytes of a process that trains one epoch on data of CIFAR-10's size; Linux only."""
     set_numerics(1)
     train(spec_of("dfa"), random_images(FULL_SIZE, 10_000))
     # Not ru_maxrss: a child inherits its parent's.
@@ -272,18 +271,18 @@ def peak_memory(barrier: Any) -> int | None:
 
 
 def interleaved(repeats: int, *measurements: Callable[[], float]) -> list[list[float]]:
-    """Measure in turn, so that whatever else the machine does meets all sides alike."""
+    """Repeat the measurements in turn, so that other load on the machine affects all of them alike."""
     rounds = [[measure() for measure in measurements] for _ in range(repeats)]
     return [list(values) for values in zip(*rounds)]
 
 
 def spread(values: list[float]) -> str:
-    """Median and range."""
+    """Format the median and the range."""
     return f"{statistics.median(values):8,.0f} ({min(values):,.0f}-{max(values):,.0f})"
 
 
 def bar(name: str, found: str, met: bool) -> None:
-    """One line that says whether a goal was reached."""
+    """Print whether a target was reached."""
     print(f"bar {name}: {found} {'met' if met else 'missed'}", flush=True)
 
 
@@ -306,7 +305,7 @@ def report_arithmetic() -> None:
 
 
 def report_speed(samples: int, repeats: int) -> None:
-    """Engine against textbook, for every method: one run on one core, and the whole machine at work.
+    """Compare engine and textbook loop for every method: one run on one core, and all cores at work.
 
     The textbook's loop occupies every core with its threads and workers. The engine fills a machine with one-thread
     runs side by side, one per core, which is how the workflow starts them.
@@ -341,7 +340,7 @@ def report_side_by_side(samples: int, repeats: int) -> None:
 
 
 def report_memory() -> None:
-    """Peak memory of a full-size run."""
+    """Print the peak memory of a full-size run."""
     (peak,) = in_processes(1, peak_memory)
     print(f"\npeak resident memory of one DFA epoch on {FULL_SIZE:,} images, in a process of its own")
     if peak is None:

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import settings
-from networks import batch_of
+from networks import batch_of, spec_of
 from projects import finished_project
 
 from fa_audit.data.dataset import Dataset
@@ -78,23 +77,4 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 def make_spec() -> Callable[..., RunSpec]:
     """``make_spec("fa", penalty=0.1, depth=2)``: a small specification with few epochs."""
 
-    def make(
-        method: str = "bp",
-        *,
-        width: int = 8,
-        depth: int = 3,
-        terminal_norm: bool = True,
-        residual: bool = True,
-        **fields: Any,
-    ) -> RunSpec:
-        options = {"depth": depth, "residual": residual, "terminal_norm": terminal_norm, "width": width}
-        values = {"epochs": 2, "batch_size": 16, "seed": 3} | fields
-        return RunSpec(
-            dataset="tiny",
-            architecture="resmlp",
-            architecture_options=tuple(sorted(options.items())),
-            method=method,
-            **values,
-        )
-
-    return make
+    return lambda method="bp", **given: spec_of("resmlp", method, **{"depth": 3, "epochs": 2} | given)

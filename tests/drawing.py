@@ -6,15 +6,16 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Annotation, Text
 
+from fa_audit.core.registry import load
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.results.figures import style
+from fa_audit.results.figures import FIGURES, style
 
 TITLE = "Residual MLP (d = 256, L = 4) on CIFAR-10"
 DEFAULTS = {"title": TITLE, "labels": {}, "thresholds": DiagnosticThresholds()}
 
 
-def drawn(module, tidy, **options):
-    return module.draw(tidy, **DEFAULTS | options)
+def drawn(kind, tidy, **options):
+    return load("figure", FIGURES, kind)(tidy, **DEFAULTS | options)
 
 
 def lines(ax, label):
@@ -43,11 +44,6 @@ def legend_of(figure):
     """The entries of the only legend."""
     (legend,) = figure.legends
     return [text.get_text() for text in legend.get_texts()]
-
-
-def shades(ax):
-    """Lower and upper end of the first shaded band."""
-    return sorted([ax.patches[0].get_y(), ax.patches[0].get_y() + ax.patches[0].get_height()])
 
 
 def texts(figure):

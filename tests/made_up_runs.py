@@ -13,24 +13,22 @@ from fa_audit.results.tidy import Tidy
 SEEDS = (42, 123, 456)
 WORK = ["seconds", "device", "commit"]
 LONG = "credit_bridge+penalty1e-2+random_targets"
-COMMON = {
+HEALTHY = {
     "dataset": "cifar10", "architecture": "resmlp", "width": 256, "depth": 4, "epochs": 100, "frozen_blocks": 0,
     "shallow": False, "random_targets": False, "finite": True, "depth_strict_fires": None, "bp_frozen_acc": 0.39,
     "shallow_acc": 0.38, "hidden_norm_last": 40.0, "grad_norm_last": 1e-3, "fresh_b_mean": 0.0, "fresh_b_std": 0.02,
     "three_check": "PASS", "four_check": "trustworthy", "first_scale_flag": None, "first_reference_flag": None,
-    "stopped_after": None, "seconds": 36.0, "device": "cpu (x86_64)", "commit": "4a1641f",
+    "stopped_after": None, "seconds": 36.0, "device": "cpu (x86_64)", "commit": "4a1641f", "accuracy": 0.6,
+    "own_frozen_acc": 0.4, "max_growth": 1.5, "stability": 0.05, "deep_cosine": 0.8, "deep_clamped_cosine": 0.1,
+    "deep_rho": 0.7, "deep_nudging": -0.01,
 }  # fmt: skip
-PLAIN = COMMON | {"accuracy": 0.5, "own_frozen_acc": 0.35, "max_growth": 2.0, "stability": 0.05, "deep_cosine": 0.1,
-                  "deep_clamped_cosine": 0.1, "deep_rho": 0.2, "deep_nudging": -1e-4}  # fmt: skip
-HEALTHY = PLAIN | {"accuracy": 0.6, "own_frozen_acc": 0.4, "max_growth": 1.5, "deep_cosine": 0.8, "deep_rho": 0.7,
-                   "deep_nudging": -0.01}  # fmt: skip
 EXPLODED = {"accuracy": 0.3, "own_frozen_acc": 0.35, "max_growth": 1.2e4, "hidden_norm_last": 1e6, "fires": "abcd",
             "grad_norm_last": 2e-9, "stability": 0.45, "deep_nudging": -2.4e-10, "deep_cosine": -0.01,
             "deep_rho": 0.02, "three_check": "FAIL(D1+D2+D3)", "four_check": "needs walk-back (a, b, c, d)",
             "cosines": (0.4, -0.01), "first_scale_flag": 2, "first_reference_flag": 3}  # fmt: skip
 
 
-def network(run, *, setting="main", seed=42, fires="", base=HEALTHY, **found):
+def network(run, *, setting="main", seed=42, fires="", **found):
     """One network: a row of the runs table, healthy but for what is given.
 
     Args:
@@ -40,31 +38,29 @@ def network(run, *, setting="main", seed=42, fires="", base=HEALTHY, **found):
     own = {f"{check}_fires": letter in fires for letter, check in CHECKS.items()}
     own |= {"setting": setting, "run": run, "seed": seed, "method": run.partition("+")[0]}
     own |= {"penalty": parse_run(run).penalty, "digest": f"{setting} {run} {seed}"}
-    return base | {"cosines": (0.8, 0.8), "losses": (2.0, 1.5, 1.0)} | own | found
+    return HEALTHY | {"cosines": (0.8, 0.8), "losses": (2.0, 1.5, 1.0)} | own | found
 
 
 def run(name, n=3, **given):
-    """Plain networks of one run with `n` seeds; a list that is given has one value for each of them."""
+    """Networks of one run with `n` seeds; a list that is given has one value for each of them."""
     return [
-        network(name, seed=seed, base=PLAIN, **{k: v[i] if isinstance(v, list) else v for k, v in given.items()})
+        network(name, seed=seed, **{k: v[i] if isinstance(v, list) else v for k, v in given.items()})
         for i, seed in enumerate(SEEDS[:n])
     ]
 
 
 def several(runs, *, seeds=SEEDS, setting="main", **given):
     """Networks of several runs, name -> columns, whose numbers all differ a little."""
+    varied = ("accuracy", "own_frozen_acc", "max_growth", "grad_norm_last", "stability")
     rows = []
     for (rank, (name, columns)), seed in itertools.product(enumerate(runs.items()), seeds):
         row = network(name, setting=setting, seed=seed, **columns | given)
-        shift = 1 + rank / 50 + seed / 1e4
-        shifted = ("max_growth", "grad_norm_last", "stability", "deep_cosine", "deep_rho", "deep_nudging")
-        row |= {key: row[key] * shift for key in shifted}
-        rows.append(row | {"accuracy": row["accuracy"] - rank / 100 + seed / 1e5,
-                           "own_frozen_acc": row["own_frozen_acc"] + seed / 1e5})  # fmt: skip
+        shift = 1 - rank / 50 + seed / 1e4
+        rows.append(row | {key: row[key] * shift for key in (*varied, "deep_cosine", "deep_rho", "deep_nudging")})
     return rows
 
 
-def tidy_of(*rows, settings=None):
+def tidy_of(*rows):
     """The tidy tables of networks, or lists of them; settings in the order in which they come.
 
     Norms grow from block to block and from epoch to epoch up to those of the last state; accuracies rise evenly.
@@ -84,8 +80,7 @@ def tidy_of(*rows, settings=None):
         for part in [epoch / len(row["losses"])] for layer in range(row["depth"] + 1)
     ]  # fmt: skip
     table = pd.DataFrame([{k: v for k, v in row.items() if k not in ("cosines", "losses")} for row in rows])
-    settings = settings or tuple(table["setting"].unique())
-    work = table[["setting", "run", "seed", *WORK]]
+    settings, work = tuple(table["setting"].unique()), table[["setting", "run", "seed", *WORK]]
     return Tidy(settings, table.drop(columns=WORK), pd.DataFrame(layers), pd.DataFrame(history), work)
 
 
@@ -99,11 +94,3 @@ def cells(table):
     lines = [line[2:-2].split(" | ") for line in to_markdown(table).splitlines() if line.startswith("| ")]
     headings = [heading.replace("\\", "") for heading in lines[0]]
     return [dict(zip(headings, line, strict=True)) for line in lines[2:]]
-
-
-def statistics(table, run, quantity, setting="main"):
-    """What `values` has of one quantity of one run: statistic -> value; the seeds' values as a list under "seeds"."""
-    values = table.values
-    part = values[(values["setting"] == setting) & (values["run"] == run) & (values["quantity"] == quantity)]
-    seeds = part[part["statistic"] == "seed"]
-    return part.set_index("statistic")["value"].drop("seed").to_dict() | {"seeds": seeds["value"].tolist()}

@@ -2,7 +2,7 @@
 
     python tests/mutations.py                      # all, each against the test files named for it: some minutes
     python tests/mutations.py fa-transpose ...     # only these
-    python tests/mutations.py --all --jobs 8       # each against everything that `make test` runs: hours
+    python tests/mutations.py --jobs 8             # eight at a time
 
 Works on copies in a temporary folder. Exit status: 0 all caught, 1 one is missed or no longer applies, 2 the tests fail
 without any mutation.
@@ -19,7 +19,6 @@ import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,6 +52,11 @@ class Mutation(NamedTuple):
     def test_files(self) -> list[str]:
         """The named test files, relative to the root."""
         return [f"tests/test_{name}.py" for name in self.tests.split()]
+
+    def apply(self, copy: Path) -> None:
+        """Break a copy of the project."""
+        text = (copy / self.path).read_text(encoding="utf-8")
+        (copy / self.path).write_text(text.replace(self.old, self.new), encoding="utf-8")
 
 
 MUTATIONS: dict[str, Mutation] = {
@@ -284,8 +288,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("figure-infinite", "results/figures/lines.py", "measured.size and np.isfinite(measured).all()",
          "measured.size", "a mean over an infinite value is no point", "figures figures_training"),
         # --- files and the workflow
-        ("not-atomic", "core/files.py", "part.replace(path)", "path.write_bytes(part.read_bytes()[:-1])",
-         "files appear whole", "files"),
+        ("not-atomic", "core/files.py", "write(part)", "write(path), write(part)", "files appear whole", "files"),
         ("json-nan", "core/files.py", "allow_nan=False", "allow_nan=True", "JSON files hold no NaN", "files"),
         ("code-digest", "core/code.py", "digest_of(sorted(_content(path) for path in code_files(*entries)))",
          '""', "an edit of a method retrains its runs", "workflow_plans"),
@@ -313,8 +316,7 @@ def problems() -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="mutations; default all")
-    parser.add_argument("--all", action="store_true", help="run everything that `make test` runs")
+    parser.add_argument("names", nargs="*", default=list(MUTATIONS), metavar="NAME", help="mutations; default all")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutations at a time (default 1)")
     options = parser.parse_args()
     if lines := problems():
@@ -322,58 +324,36 @@ def main() -> int:
         return 1
     if unknown := set(options.names) - set(MUTATIONS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    with tempfile.TemporaryDirectory() as folder:
-        return _run(options.names or list(MUTATIONS), options.all, _copies(Path(folder), options.jobs))
-
-
-def _copies(folder: Path, count: int) -> list[Path]:
-    copies = [folder / str(index) for index in range(count)]
-    for copy in copies:
-        shutil.copytree(ROOT, copy, symlinks=True, ignore=_not_copied)
-    return copies
-
-
-def _not_copied(folder: str, names: list[str]) -> list[str]:
-    return [name for name in names if {name, Path(folder, name)} & NOT_COPIED]
-
-
-def _run(names: list[str], everything: bool, copies: list[Path]) -> int:
-    wanted = {name: ["tests"] if everything else MUTATIONS[name].test_files() for name in names}
-    if _tests(copies[0], sorted({test for tests in wanted.values() for test in tests})):
+    if _status({test for name in options.names for test in MUTATIONS[name].test_files()}):
         print("the tests fail without any mutation: mend them first")
         return 2
-    free: SimpleQueue[Path] = SimpleQueue()
-    for copy in copies:
-        free.put(copy)
-    with ThreadPoolExecutor(len(copies)) as pool:
-        caught = dict(pool.map(lambda name: (name, _caught(name, wanted[name], free)), names))
-    missed = [name for name in names if not caught[name]]
-    print(f"{len(names) - len(missed)} of {len(names)} caught" + (f"; missed: {', '.join(missed)}" if missed else ""))
+    with ThreadPoolExecutor(options.jobs) as pool:
+        missed = [name for name, caught in zip(options.names, pool.map(_caught, options.names)) if not caught]
+    print(f"{len(missed)} of {len(options.names)} missed{': ' if missed else ''}{', '.join(missed)}")
     return 1 if missed else 0
 
 
-def _caught(name: str, tests: list[str], free: SimpleQueue[Path]) -> bool:
-    """Apply a mutation to a free copy, run tests there, and undo it."""
-    mutation, copy = MUTATIONS[name], free.get()
-    path = copy / mutation.path
-    original = path.read_text(encoding="utf-8")
-    try:
-        path.write_text(original.replace(mutation.old, mutation.new), encoding="utf-8")
-        status = _tests(copy, tests)
-    finally:
-        path.write_text(original, encoding="utf-8")
-        free.put(copy)
+def _caught(name: str) -> bool:
+    mutation = MUTATIONS[name]
+    status = _status(mutation.test_files(), mutation)
     outcome = {0: "MISSED", FAILED: "caught"}.get(status, f"NOT RUN (pytest's status {status})")
     print(f"{outcome}  {name}: {mutation.breaks}", flush=True)
     return status == FAILED
 
 
-def _tests(copy: Path, tests: Iterable[str]) -> int:
-    """Run test files in a copy until the first failure; returns pytest's exit status."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-    # No bytecode: a file that changes twice within a second would be read from the cache.
-    clean = os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(command, cwd=copy, env=clean, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+def _status(tests: Iterable[str], mutation: Mutation | None = None) -> int:
+    """Run test files in a copy of the project, broken or not, until one fails; returns pytest's exit status."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = shutil.copytree(ROOT, Path(folder) / "project", symlinks=True, ignore=_not_copied)
+        if mutation:
+            mutation.apply(copy)
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *sorted(tests)]
+        environment = os.environ | {"PYTHONPATH": str(copy / "src")}
+        return subprocess.run(command, cwd=copy, env=environment, capture_output=True).returncode
+
+
+def _not_copied(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if {name, Path(folder, name)} & NOT_COPIED]
 
 
 if __name__ == "__main__":

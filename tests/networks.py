@@ -16,12 +16,12 @@ SHAPE, CLASSES = (3, 6, 10), 3  # sides, width and batch differ: a mean over the
 SHAPES = [(1, 3, 2), (3, 8, 8), (2, 5, 7), (3, 32, 32)]
 
 
-def spec_of(architecture, method="bp", *, width=8, depth=2, **fields):
-    """A specification of one short epoch."""
-    known = ARCHITECTURE_OPTIONS[architecture]
-    options = tuple(sorted((known | {"width": width, "depth": depth}).items()))
-    values = {"epochs": 1, "batch_size": 16, "seed": 3} | fields
-    return RunSpec(dataset="tiny", architecture=architecture, architecture_options=options, method=method, **values)
+def spec_of(architecture, method="bp", **given):
+    """A specification of one short epoch; `given` are fields of it and options of the architecture."""
+    options = ARCHITECTURE_OPTIONS[architecture] | {"width": 8, "depth": 2}
+    options |= {name: given.pop(name) for name in options.keys() & given.keys()}
+    values = {"architecture_options": tuple(sorted(options.items())), "epochs": 1, "batch_size": 16, "seed": 3}
+    return RunSpec(dataset="tiny", architecture=architecture, method=method, **values | given)
 
 
 @torch.no_grad()
@@ -111,37 +111,18 @@ def linear(layer, h):
     return torch.einsum("...i,oi->...o", h, layer.weight) + layer.bias
 
 
-def gelu(h):
-    return h * (1 + torch.erf(h / math.sqrt(2))) / 2
-
-
 def layer_norm(norm, h):
-    centred = h - h.mean(dim=-1, keepdim=True)
-    return centred / ((centred**2).mean(dim=-1, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias
-
-
-def batch_norm(norm, h, training):
-    mean, variance = norm.running_mean, norm.running_var
-    if training:
-        mean = h.mean(dim=(0, 2, 3))
-        variance = ((h - mean.view(1, -1, 1, 1)) ** 2).mean(dim=(0, 2, 3))
-    mean, variance, weight, bias = (v.view(1, -1, 1, 1) for v in (mean, variance, norm.weight, norm.bias))
-    return (h - mean) / (variance + 1e-5).sqrt() * weight + bias
+    return F.layer_norm(h, h.shape[-1:], norm.weight, norm.bias)
 
 
 def conv_norm(conv, norm, h, training):
-    return batch_norm(norm, F.conv2d(h, conv.weight, padding=1), training)
-
-
-def halve(h):
-    """The maximum over windows of 2 x 2 pixels; a last odd row or column is dropped."""
-    rows, columns = (side // 2 for side in h.shape[-2:])
-    return h[:, :, : 2 * rows, : 2 * columns].unflatten(3, (columns, 2)).unflatten(2, (rows, 2)).amax(dim=(3, 5))
+    h, statistics = F.conv2d(h, conv.weight, padding=1), (norm.running_mean.clone(), norm.running_var.clone())
+    return F.batch_norm(h, *statistics, norm.weight, norm.bias, training)
 
 
 def stage(layers, h, training):
     h = F.relu(conv_norm(layers[0], layers[1], h, training))
-    return halve(h) if min(h.shape[-2:]) >= 4 else h
+    return F.max_pool2d(h, 2) if min(h.shape[-2:]) >= 4 else h
 
 
 def attention(layers, h):
@@ -178,7 +159,7 @@ def block_by_hand(name, network, layer, h, training):
     block = network.blocks[layer]
     if name == "vit_mini":
         u = h + attention(block.attention, layer_norm(block.attention_norm, h))
-        f = u - h + linear(block.mlp[2], gelu(linear(block.mlp[0], layer_norm(block.mlp_norm, u))))
+        f = u - h + linear(block.mlp[2], F.gelu(linear(block.mlp[0], layer_norm(block.mlp_norm, u))))
         return f, h + f
     if name == "small_resnet":
         conv1, norm1, _, conv2, norm2 = block.residual
@@ -188,14 +169,14 @@ def block_by_hand(name, network, layer, h, training):
         last = layer == len(network.blocks) - 1
         following = F.relu(linear(block[1], h.flatten(1))) if last else stage(block, h, training)
         return following, following
-    f = linear(block.outer, gelu(linear(block.inner, layer_norm(block.norm, h))))
-    return f, h + f
+    f = linear(block.outer, F.gelu(linear(block.inner, layer_norm(block.norm, h))))
+    return f, h + f if network.skip == "outside" else f
 
 
 def head_by_hand(name, network, h):
     """Logits."""
     h = vector(h)
-    if name in ("vit_mini", "resmlp"):
+    if hasattr(network.head, "norm"):
         h = layer_norm(network.head.norm, h)
     return linear(network.head.linear, h)
 

@@ -1,15 +1,19 @@
 """A project folder to run Snakemake in, as a user would, and what its dry run plans."""
 
+import json
+import math
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import yaml
 
 from fa_audit.core.files import exclusive
+from fa_audit.experiments.paths import RunKey
 
 PLAIN = "--logger-fa-audit-plain"  # Snakemake's own messages
 ROOT = Path(__file__).resolve().parents[1]
@@ -59,6 +63,14 @@ def snakemake(folder, *arguments, config="tiny.yaml", **environment):
     )  # fmt: skip
 
 
+def wait_for(log, words, process):
+    """Wait until a log holds some words that a running process has yet to write."""
+    deadline = time.monotonic() + 240
+    while not (log.exists() and words in log.read_text()):
+        assert time.monotonic() < deadline and process.poll() is None, f"no {words!r} in {log}"
+        time.sleep(0.02)
+
+
 def make_all(folder, config):
     """Everything of a configuration, in a folder without results, on two cores; what Snakemake said."""
     write_config(folder, config)
@@ -73,6 +85,7 @@ EXPERIMENT = {  # of the first published number: the setting resmlp of configs/t
     "epochs": 2,
     "batch_size": 128,
 }
+TINY = EXPERIMENT | {"seeds": [1], "runs": ["dfa"], "baselines": ["bp+frozen", "dfa+frozen"]}
 COMMON = {"setting": "resmlp", "n": 1, "seeds": [1], "source": "a paper"}
 PUBLISHED = {
     "settings": {"resmlp": EXPERIMENT},
@@ -108,6 +121,20 @@ def finished_project(tmp_path_factory):
             said = make_all(folder, EVERYTHING)
             (folder / "first.log").write_text(said)
     return folder
+
+
+def audits(folder):
+    """Every audit of a project, by its run."""
+    return {RunKey.of(path): json.loads(path.read_text()) for path in folder.glob("results/audits/*/*/*.json")}
+
+
+def check_evidence(audit):
+    """Check that every layer was measured, and that all blocks but the frozen ones moved."""
+    assert all(math.isfinite(layer["hidden_norm"] * layer["grad_norm"]) for layer in audit["layers"])
+    assert all(abs(block["cosine"]["value"]) <= 1 for block in audit["credit"])
+    moved = [block["feature_drift"]["value"] > 0 for block in audit["credit"]]
+    assert moved == [index >= audit["spec"]["frozen_blocks"] for index in range(len(moved))], audit["spec"]
+    assert len(audit["layers"]) == len(moved) + 1
 
 
 def plan_of(said):

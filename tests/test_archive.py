@@ -79,8 +79,6 @@ def test_what_is_altered_or_missing_is_named_with_or_without_the_archives_list(p
         (folder / SUMS).unlink(missing_ok=True)
     (folder / "results/MANIFEST.json").unlink()
     assert "found neither results/MANIFEST.json nor results/SHA256SUMS" in verify(folder).stderr
-    (tmp_path / "half.tar").write_bytes(packed.read_bytes()[: packed.stat().st_size // 2])
-    assert verify(unpacked(tmp_path / "half.tar", tmp_path / "half")).returncode == 1
 
 
 def test_an_archive_names_no_user_holds_no_unfinished_work_and_follows_links(packed, project, tmp_path):
@@ -98,35 +96,25 @@ def test_an_archive_names_no_user_holds_no_unfinished_work_and_follows_links(pac
     assert (project / "results.tar").read_bytes() == packed.read_bytes()
 
 
-def test_results_that_are_altered_incomplete_or_in_the_making_are_refused(project):
+def test_what_cannot_be_packed_is_refused_with_one_line(project):
+    def assert_refused(words, *arguments):
+        (line,) = archive(project, *arguments).stderr.splitlines()
+        assert line.startswith("fa-audit: ") and words in line
+
     (project / "results.tar").unlink()
+    assert_refused("found 'none.yaml'; expected the path of a file in this folder", "--configfile", "none.yaml")
+    assert_refused("in this folder", "--configfile", "/etc/hostname")
+    assert_refused("outside results/", "results/all.tar")
+    with exclusive(project / "results/.lock"):
+        assert_refused("another workflow")
     manifest = project / "results/MANIFEST.json"
     content = json.loads(manifest.read_text())
     content["artefacts"][TABLE]["sha256"] = 64 * "0"
-    whole, times = manifest.read_text(), manifest.stat()
     manifest.write_text(json.dumps(content))
-    assert f"fa-audit: {TABLE}: found SHA-256" in archive(project).stderr
-    manifest.write_text(whole)
-    os.utime(manifest, ns=(times.st_atime_ns, times.st_mtime_ns))
-    with exclusive(project / "results/.lock"):
-        assert "another workflow" in archive(project).stderr
+    assert_refused(f"{TABLE}: found SHA-256")
     (project / TABLE).unlink()
-    assert "incomplete or stale" in archive(project).stderr
+    assert_refused("incomplete or stale")
     assert not (project / "results.tar").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--configfile", "none.yaml"], "found 'none.yaml'; expected the path of a file in this folder"),
-        (["--configfile", "/etc/hostname"], "in this folder"),
-        (["results/all.tar"], "outside results/"),
-        (["results.zip"], "ends in .tar"),
-    ],
-)
-def test_what_cannot_be_packed_is_refused_with_one_line(project, arguments, words):
-    (line,) = archive(project, *arguments).stderr.splitlines()
-    assert line.startswith("fa-audit: ") and words in line
 
 
 def test_nothing_is_trusted_that_a_list_names(project):
@@ -135,7 +123,6 @@ def test_nothing_is_trusted_that_a_list_names(project):
         (SUMS, f"{64 * '0'}  ../outside\n"),
         (SUMS, f"{64 * '0'}  /etc/hostname\n"),
         (SUMS, "short  results/x\n"),
-        ("results/MANIFEST.json", "[]"),
         ("results/MANIFEST.json", '{"artefacts": {"a": {}}}'),
         ("results/MANIFEST.json", "{"),
     ):

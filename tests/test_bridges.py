@@ -1,18 +1,18 @@
 """State and credit bridge: their nets written out, their credits as finite differences, their losses as sums."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 import torch
 import torch.nn.functional as F
+from networks import spec_of
 from torch import nn
 
 from fa_audit.methods.bridge import BridgeNet
 from fa_audit.methods.credit_bridge import CreditBridge, soft_minimum
 from fa_audit.methods.kolen_pollack import KolenPollack
 from fa_audit.methods.state_bridge import StateBridge
-from fa_audit.networks.network import Network
 from fa_audit.networks.trace import trace
 from fa_audit.training.learner import build, learn
 from fa_audit.training.loop import train
@@ -21,31 +21,20 @@ SHAPE, CLASSES, WIDTH, HIDDEN = (1, 4, 4), 3, 8, 16
 STATE = StateBridge(hidden=HIDDEN)
 CREDIT = CreditBridge(hidden=HIDDEN, tau=0.3, draws=4, sigma=0.2, memory=0.9)
 BRIDGES = pytest.mark.parametrize("method", [STATE, CREDIT], ids=["state", "credit"])
-KINDS = pytest.mark.parametrize("kind", ["standard", "no skip", "no norm", "feature maps"])
-
-
-class Maps(Network):
-    """Feature maps, two convolutional blocks, pooling and a linear head."""
-
-    def __init__(self):
-        super().__init__()
-        self.width, self.classes = WIDTH, CLASSES
-        self.embed = nn.Conv2d(1, WIDTH, 3)
-        self.blocks = nn.ModuleList(nn.Sequential(nn.Conv2d(WIDTH, WIDTH, 1), nn.GELU()) for _ in range(2))
-        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(WIDTH, CLASSES))
+SHAPED = ["standard", "no skip", "no norm", "feature maps"]
+KINDS = pytest.mark.parametrize("kind", SHAPED)
 
 
 @pytest.fixture
-def make_learner(make_spec):
+def make_learner():
     """Learners in float64, with parameters far from their initialisation and a net after its warm-up."""
 
     def make(method, kind="standard", **options):
-        options |= {"residual": kind != "no skip", "terminal_norm": kind != "no norm", "depth": 2, "width": WIDTH}
-        learner, randomness = build(make_spec(**options), SHAPE, CLASSES, method), torch.Generator().manual_seed(2)
         if kind == "feature maps":
-            with torch.random.fork_rng():
-                torch.manual_seed(5)
-                learner = replace(learner, network=Maps())
+            spec = spec_of("small_resnet", **options)
+        else:
+            spec = spec_of("resmlp", residual=kind != "no skip", terminal_norm=kind != "no norm", **options)
+        learner, randomness = build(spec, SHAPE, CLASSES, method), torch.Generator().manual_seed(2)
         for module in (learner.network.double(), learner.state.double()):
             for parameter in module.parameters():
                 parameter.data.add_(0.3 * torch.randn(parameter.shape, generator=randomness))
@@ -88,8 +77,7 @@ class ByHand:
 
     def loss(self, top):
         with torch.no_grad():
-            logits = self.learner.network.head(top)
-        return logits.exp().sum(dim=1).log() - logits[range(len(self.labels)), self.labels]
+            return F.cross_entropy(self.learner.network.head(top), self.labels, reduction="none")
 
     def predicted_loss(self, h, layer):
         """``CE(head(G(h)))`` of each sample; of a feature map, G predicts one position."""
@@ -135,40 +123,28 @@ def loss_of(learner, x, labels, seed=9):
 # --- the net and the credits -----------------------------------------------------------------------------------------
 
 
-def test_the_net_has_three_hidden_layers_and_reads_state_depth_and_error():
-    made = BridgeNet(WIDTH, CLASSES, 2, HIDDEN, torch.Generator().manual_seed(0)).double()
+def test_the_net_has_three_hidden_layers_and_is_drawn_from_its_generator_alone():
+    before = torch.get_rng_state()
+    made, again, other = (BridgeNet(WIDTH, CLASSES, 2, HIDDEN, torch.Generator().manual_seed(s)) for s in (0, 0, 1))
     shapes = [tuple(p.shape) for p in made.parameters() if p.dim() == 2]
     assert shapes == [(HIDDEN, WIDTH + 1 + CLASSES), (HIDDEN, HIDDEN), (HIDDEN, HIDDEN), (2, HIDDEN)]
-    randomness = torch.Generator().manual_seed(4)
-    h = 3 + 5 * torch.randn(2, 3, WIDTH, dtype=torch.float64, generator=randomness)
-    error = torch.randn(3, CLASSES, dtype=torch.float64, generator=randomness)
-    found = made(h, torch.tensor([0.25, 0.75], dtype=torch.float64)[:, None, None], error)
-    by_hand = torch.stack([net(made, h[0], 0.25, error), net(made, h[1], 0.75, error)])
-    torch.testing.assert_close(found, by_hand, rtol=1e-12, atol=1e-14)
-    before = torch.get_rng_state()
-    again, other = (BridgeNet(WIDTH, CLASSES, 2, HIDDEN, torch.Generator().manual_seed(seed)) for seed in (0, 1))
-    assert torch.equal(torch.get_rng_state(), before)  # drawn from its generator alone
-    assert torch.equal(again.layers[0].weight.double(), made.layers[0].weight)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(again.layers[0].weight, made.layers[0].weight)
     assert not torch.equal(again.layers[0].weight, other.layers[0].weight)
 
 
-@KINDS
+@pytest.mark.parametrize("kind", [*SHAPED, "shallow"])
 @BRIDGES
 def test_credits_are_finite_differences_of_what_the_net_predicts(make_learner, batch, method, kind):
-    learner = make_learner(method, kind)
+    learner = make_learner(method, kind, shallow=kind == "shallow")
     hand, credits = ByHand(learner, *batch), method.credits(*arguments(learner, *batch))
     predicted = hand.predicted_loss if method is STATE else hand.value
-    assert credits.normalise and credits.objective is None and len(credits.blocks) == 2
-    for layer, credit in enumerate(credits.blocks):
+    assert credits.normalise and credits.objective is None and len(credits.blocks) == 2 * (kind != "shallow")
+    for layer, credit in enumerate((credits.embedding, *credits.blocks[1:])):
         slopes = differences(lambda h, layer=layer: predicted(h, layer), hand.vectors[layer])
         torch.testing.assert_close(credit, slopes, rtol=1e-6, atol=1e-8)
-    assert torch.equal(credits.embedding, credits.blocks[0]) and slopes.abs().max() > 1e-3
-    shallow = make_learner(method, shallow=True)  # the embedding is taught all the same
-    hand, credits = ByHand(shallow, *batch), method.credits(*arguments(shallow, *batch))
-    predicted = hand.predicted_loss if method is STATE else hand.value
-    slopes = differences(lambda h: predicted(h, 0), hand.vectors[0])
-    assert credits.blocks == ()
-    torch.testing.assert_close(credits.embedding, slopes, rtol=1e-6, atol=1e-8)
+    assert slopes.abs().max() > 1e-3
+    assert all(torch.equal(credits.embedding, credit) for credit in credits.blocks[:1])
 
 
 # --- what the nets learn ---------------------------------------------------------------------------------------------

@@ -3,11 +3,11 @@
 import dataclasses
 import json
 import math
-import re
 import sys
 
 import pytest
 import torch
+from networks import spec_of
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -39,12 +39,6 @@ def learner(make_spec):
     return build(make_spec("fa", penalty=0.1, frozen_blocks=1), SHAPE, CLASSES)
 
 
-def rewrite(path, change_about=lambda about: about, change_tensors=lambda tensors: tensors):
-    """Change a checkpoint and give it a SHA-256 that fits, as its author could."""
-    tensors, about = read_tensor_file(path, FORMAT)
-    write_tensor_file(path, FORMAT, change_tensors(tensors), change_about(about))
-
-
 # --- checkpoints -----------------------------------------------------------------------------------------------------
 
 METHODS_WITH_CONSTANTS = {
@@ -74,103 +68,79 @@ def test_a_checkpoint_is_read_back_bit_by_bit(make_spec, tmp_path, name, method)
     assert (tmp_path / "again").read_bytes() == (tmp_path / "c").read_bytes()
 
 
-def test_equal_learners_give_equal_bytes(make_spec, tmp_path):
-    for name, seed in (("a", 3), ("b", 3), ("other", 4)):
-        save_checkpoint(build(make_spec("dfa", seed=seed), SHAPE, CLASSES), tmp_path / name)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() != (tmp_path / "other").read_bytes()
-
-
-def test_damage_is_noticed(learner, tmp_path):
+def test_damaged_and_other_files_are_refused(learner, tmp_path):
     save_checkpoint(learner, tmp_path / "whole")
-    content, path = (tmp_path / "whole").read_bytes(), tmp_path / "part"
-    for length in (0, 100, len(content) - 1):
-        path.write_bytes(content[:length])
-        with pytest.raises(AuditError, match="truncated"):
-            load_checkpoint(path)
-    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(AuditError, match=r"part: altered \(SHA-256 differs\); train the run again or name another"):
-        load_checkpoint(path)
-
-
-def test_other_files_are_refused(learner, tmp_path):
-    save_checkpoint(learner, tmp_path / "whole")
+    content = (tmp_path / "whole").read_bytes()
     tensors, about = read_tensor_file(tmp_path / "whole", FORMAT)
+    for length in (0, 100, len(content) - 1):
+        (tmp_path / f"cut to {length}").write_bytes(content[:length])
     torch.save(learner.network.state_dict(), tmp_path / "pickle")
     save_file({"weight": torch.zeros(3)}, tmp_path / "safetensors")
     save_file(tensors, tmp_path / "no digest", {"fa_audit": json.dumps(about)})
     save_file(tensors, tmp_path / "no object", {"fa_audit": "[]"})
-    for name in ("pickle", "safetensors", "no digest", "no object", "."):
-        with pytest.raises(AuditError, match="truncated, foreign or executable"):
-            load_checkpoint(tmp_path / name)
-    with pytest.raises(AuditError, match="no such file"):
-        load_checkpoint(tmp_path / "missing")
+    foreign = [path.name for path in tmp_path.iterdir() if path.name != "whole"]
+    words = dict.fromkeys([*foreign, "."], "truncated, foreign or executable") | {"missing": "no such file"}
+    (tmp_path / "a bit").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    words["a bit"] = r"a bit: altered \(SHA-256 differs\); train the run again or name another"
     write_tensor_file(tmp_path / "resume", RESUME_FORMAT, tensors, {})
-    with pytest.raises(AuditError, match="holds 'fa-audit resume 1', expected 'fa-audit checkpoint 1'"):
-        load_checkpoint(tmp_path / "resume")
+    words["resume"] = "holds 'fa-audit resume 1', expected 'fa-audit checkpoint 1'"
+    for name, message in words.items():
+        with pytest.raises(AuditError, match=message):
+            load_checkpoint(tmp_path / name)
 
 
-def change_spec(about, **values):
-    return about | {"spec": about["spec"] | values}
+def with_spec(**values):
+    return lambda about: about | {"spec": about["spec"] | values}
 
 
-def with_options(about, **options):
-    return change_spec(about, architecture_options=about["spec"]["architecture_options"] | options)
+def with_options(**options):
+    return lambda about: with_spec(architecture_options=about["spec"]["architecture_options"] | options)(about)
 
 
-DISTORTIONS = {
-    "wrong width": lambda about: with_options(about, width=9),
-    "wrong depth": lambda about: with_options(about, depth=2),
-    "width without end": lambda about: with_options(about, width=10**30),
-    "wrong classes": lambda about: about | {"classes": 4},
-    "unknown architecture": lambda about: change_spec(about, architecture="magic"),
-    "unknown option": lambda about: with_options(about, colour="red"),
-    "no specification": lambda about: {name: about[name] for name in about if name != "spec"},
-    "image is null": lambda about: about | {"image_shape": None},
-    "unknown constant": lambda about: about | {"method": about["method"] | {"constants": {"colour": 1}}},
-}
+def with_constants(**constants):
+    return lambda about: about | {"method": about["method"] | {"constants": constants}}
 
 
-@pytest.mark.parametrize("distortion", DISTORTIONS)
-def test_a_specification_that_does_not_fit_its_tensors_is_refused(learner, tmp_path, distortion):
-    save_checkpoint(learner, tmp_path / "c")
-    rewrite(tmp_path / "c", DISTORTIONS[distortion])
-    with pytest.raises(AuditError, match=r"^\S*/c: .*; train the run again or name another file\.$"):
-        load_checkpoint(tmp_path / "c")
+def without(name):
+    return lambda values: {key: value for key, value in values.items() if key != name}
 
 
-TOO_LARGE = {
-    "network.head.linear.weight: found (3, 8), expected (1099511627776, 8)": lambda about: about | {"classes": 2**40},
-    "network.embed.1.weight: found (8, 16), expected (8, 3298534883328)": lambda about: (
-        about | {"image_shape": [3, 2**20, 2**20]}
-    ),
-    "constants of 'state_bridge': found hidden > 8192": lambda about: (
-        about | {"method": about["method"] | {"constants": {"hidden": 2**30}}}
-    ),
-}
+UNFIT = "the tensors do not fit their specification"
+LARGE = 2**40  # a network that does not fit into memory must not be built
+DISTORTIONS = [  # of the description; words
+    (with_options(width=9), UNFIT),
+    (with_options(depth=2), UNFIT),
+    (with_options(width=10**30), "architecture_options.width"),
+    (with_options(colour="red"), "colour"),
+    (with_spec(architecture="magic"), "the architecture 'magic' is none of fa-audit's own"),
+    (without("spec"), "spec"),
+    (lambda about: about | {"image_shape": None}, UNFIT),
+    (lambda about: about | {"image_shape": [3, 2**20, 2**20]}, "weight: found (8, 16), expected (8, 3298534883328)"),
+    (lambda about: about | {"classes": 4}, UNFIT),
+    (lambda about: about | {"classes": LARGE}, f"network.head.linear.weight: found (3, 8), expected ({LARGE}, 8)"),
+    (with_constants(colour=1), "colour"),
+    (with_constants(hidden=2**30), "constants of 'state_bridge': found hidden > 8192"),
+]
+CHANGED_TENSORS = [
+    without("state.layers.0.bias"),
+    lambda tensors: tensors | {"network.extra": torch.zeros(1)},
+    lambda tensors: tensors | {"state.layers.0.bias": torch.zeros(2, 2)},
+    lambda tensors: {name: tensor.double() for name, tensor in tensors.items()},
+]
 
 
-@pytest.mark.parametrize("found", TOO_LARGE)
-def test_a_network_that_does_not_fit_into_memory_is_not_built(make_spec, tmp_path, found):
-    save_checkpoint(build(make_spec("state_bridge"), SHAPE, CLASSES, StateBridge(hidden=5)), tmp_path / "c")
-    rewrite(tmp_path / "c", TOO_LARGE[found])
-    with pytest.raises(AuditError, match=re.escape(found)):
-        load_checkpoint(tmp_path / "c")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda tensors: {name: tensor for name, tensor in tensors.items() if name != "state.B1"},
-        lambda tensors: tensors | {"network.extra": torch.zeros(1)},
-        lambda tensors: tensors | {"state.B0": torch.zeros(2, 2)},
-        lambda tensors: {name: tensor.double() for name, tensor in tensors.items()},
-    ],
-)
-def test_tensors_that_do_not_fit_are_refused(learner, tmp_path, change):
-    save_checkpoint(learner, tmp_path / "c")
-    rewrite(tmp_path / "c", change_tensors=change)
-    with pytest.raises(AuditError, match="the tensors do not fit their specification"):
-        load_checkpoint(tmp_path / "c")
+def test_a_description_and_tensors_that_do_not_fit_each_other_are_refused(make_spec, tmp_path):
+    """The file has a SHA-256 that fits, as its author could give it."""
+    path = tmp_path / "c"
+    save_checkpoint(build(make_spec("state_bridge"), SHAPE, CLASSES, StateBridge(hidden=5)), path)
+    tensors, about = read_tensor_file(path, FORMAT)
+    changed = [(tensors, change(about), words) for change, words in DISTORTIONS]
+    changed += [(change(tensors), about, UNFIT) for change in CHANGED_TENSORS]
+    for wrong, description, words in changed:
+        write_tensor_file(path, FORMAT, wrong, description)
+        with pytest.raises(AuditError, match=r"^\S*/c: .*; train the run again or name another file\.$") as caught:
+            load_checkpoint(path)
+        assert words in str(caught.value)
 
 
 # --- methods in checkpoints ------------------------------------------------------------------------------------------
@@ -188,13 +158,13 @@ def test_a_file_imports_nothing_that_its_reader_did_not_name(learner, tmp_path, 
     (tmp_path / "poison.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.syspath_prepend(tmp_path)
     path = tmp_path / "c"
+    save_checkpoint(learner, path)
+    tensors, about = read_tensor_file(path, FORMAT)
     for name in ("poison:Mine", "os:getcwd", "fa_audit.methods.fa:FA", "mine"):
-        save_checkpoint(learner, path)
-        rewrite(path, lambda about, name=name: change_spec(about, method=name))
+        write_tensor_file(path, FORMAT, tensors, with_spec(method=name)(about))
         with pytest.raises(AuditError, match=f"method '{name}'.*pass load_checkpoint.path, method=YourMethod"):
             load_checkpoint(path)
-    save_checkpoint(learner, path)
-    rewrite(path, lambda about: change_spec(about, architecture="poison:Network"))
+    write_tensor_file(path, FORMAT, tensors, with_spec(architecture="poison:Network")(about))
     for method in (None, FA()):
         with pytest.raises(AuditError, match="architecture 'poison:Network'"):
             load_checkpoint(path, method=method)
@@ -269,11 +239,16 @@ class Diverging(DFA):
 
 
 @pytest.mark.parametrize(
-    ("method", "options"),
-    [(BP(), {}), (FA(), {"random_targets": True}), (DFA(), {"penalty": 0.01, "frozen_blocks": 1}), (Diverging(), {})],
+    ("architecture", "method", "options"),
+    [
+        ("resmlp", BP(), {}),
+        ("resmlp", FA(), {"random_targets": True}),
+        ("resmlp", Diverging(), {}),
+        ("small_resnet", DFA(), {"penalty": 0.01, "frozen_blocks": 1}),
+    ],
 )
-def test_interrupted_after_any_epochs_and_resumed_is_uninterrupted(make_spec, dataset, tmp_path, method, options):
-    spec, path = make_spec("dfa", epochs=4, **options), tmp_path / "resume"
+def test_interrupted_after_any_epochs_and_resumed_is_uninterrupted(dataset, tmp_path, architecture, method, options):
+    spec, path = spec_of(architecture, "dfa", epochs=4, **options), tmp_path / "resume"
     whole = train(spec, dataset, method=method)
     assert math.isfinite(whole.history[-1]["train_loss"]) == (type(method) is not Diverging)
     for epochs in ([1], [4], [1, 2, 3]):
@@ -297,17 +272,10 @@ def test_a_resumed_run_does_not_repeat_epochs(make_spec, dataset, tmp_path, monk
         train(spec, dataset, resume=resume)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "a bit", "another run", "a checkpoint"])
-def test_an_unusable_resume_file_starts_over(make_spec, dataset, tmp_path, damage):
+def test_a_resume_file_of_another_run_or_a_damaged_one_starts_over(make_spec, dataset, tmp_path):
     spec, path = make_spec("dfa"), tmp_path / "resume"
     whole = train(spec, dataset)
-    before, fingerprint = (make_spec("dfa", seed=9), "other") if damage == "another run" else (spec, "same")
-    interrupt(before, dataset, path, after=1, fingerprint=fingerprint)
-    content = path.read_bytes()
-    if damage == "truncated":
-        path.write_bytes(content[: len(content) // 2])
-    elif damage == "a bit":
-        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    elif damage == "a checkpoint":
-        save_checkpoint(whole.learner, path)
+    interrupt(make_spec("dfa", seed=9), dataset, path, after=1, fingerprint="other")
+    assert_same_run(train(spec, dataset, resume=Resume(path, "same")), whole, tmp_path)
+    path.write_bytes(path.read_bytes()[:-1])
     assert_same_run(train(spec, dataset, resume=Resume(path, "same")), whole, tmp_path)

@@ -37,6 +37,6 @@ def test_the_time_of_a_method_is_what_its_class_declares():
 @pytest.mark.parametrize("path", ["config.yaml", "configs/cpu.yaml"])
 def test_every_network_of_the_paper_and_of_the_cpu_configuration_has_a_stored_benchmark(path):
     costs, grid = read_costs(ROOT / "benchmarks/costs.json"), read_grid(load_config(ROOT / path)[0])
-    specs = {grid.setting(key.setting).spec(key.run, key.seed) for key in grid.all_cells()}
+    specs = {grid.setting(key.setting).spec(key.run, key.seed) for key in grid.all_run_keys()}
     missing = {json.dumps(network_of(spec)) for spec in specs if costs.training_hours(spec, "cpu") is None}
     assert not missing, f"python benchmarks/costs.py --configfile {path} measures {missing}"

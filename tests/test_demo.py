@@ -38,7 +38,7 @@ RESCUED = stated(r"residual penalty of 1e-2 keeps the growth below (\d+)x")
 def test_readme_counts_the_demos_networks_and_names_its_files():
     config = load("demo")
     grid = read_grid(config, KINDS)
-    assert stated(r"trains and audits (\d+) networks") == len(list(grid.all_cells())) - len(grid.duplicate_runs)
+    assert stated(r"trains and audits (\d+) networks") == len(list(grid.all_run_keys())) - len(grid.duplicate_runs)
     assert "on each of three seeds" in README and len(grid.setting("demo").seeds) == 3
     for kind, name in re.findall(r"`results/(figures|tables)/(\w+)\.\w+`: (?:growth|state|why|the same)", README):
         assert name in config[kind]

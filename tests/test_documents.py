@@ -13,10 +13,8 @@ from fa_audit.audit.audit_file import CREDITS, DEEP, STATES
 from fa_audit.audit.run_audit import audit
 from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds
 from fa_audit.experiments.published import FILE, read_published
-from fa_audit.methods import METHODS
 from fa_audit.results.scorecard import NOT_REPRODUCED, NOT_RUN, REPRODUCED
 from fa_audit.results.tidy import layers_table, runs_table
-from fa_audit.training.learner import load_method
 from fa_audit.training.loop import train
 
 PROTOCOL = (ROOT / "docs/protocol.md").read_text()
@@ -31,9 +29,6 @@ CARDS = {
 def test_the_tables_of_methods_are_those_of_the_registry():
     done = subprocess.run([sys.executable, ROOT / "tools/methods_table.py", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    text = (ROOT / "docs/methods.md").read_text()
-    rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)`", text, flags=re.MULTILINE))
-    assert rows == {name: load_method(name).equation for name in METHODS}
 
 
 # --- docs/protocol.md ----------------------------------------------------------------------------------------------
@@ -64,8 +59,6 @@ def test_what_the_cards_name_is_in_a_real_audit_and_its_tables(make_spec, datase
     spec = make_spec("dfa", epochs=1)
     trained = train(spec, dataset)
     audited = audit(trained.learner, dataset, 0.5, trajectory=trained.history).to_dict()
-    assert tuple(audited["checks"]) == tuple(CHECK_LABELS) and set(audited["layers"][0]) == set(STATES)
-    assert set(audited["credit"][0]) == set(CREDITS) and set(audited["deep"]) == set(DEEP)
     about = {"setting": "tiny", "run": "dfa", "seed": 3, "spec": spec.to_dict(), "baseline_runs": {}}
     about |= dict.fromkeys(("stopped_after", "digest", "seconds", "device", "commit"))
     columns = {*runs_table([audited | about]), *layers_table([audited | about])}

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from networks import block_by_hand, by_hand, energy, rough_learner
 
 from fa_audit.core.randomness import generator
 from fa_audit.data.dataset import pad, training_batches
@@ -18,55 +18,28 @@ from fa_audit.training.loop import TRAJECTORY_COLUMNS, train, trajectory_csv
 SHAPE, CLASSES = (1, 4, 4), 3
 
 
-def double_learner(spec):
-    learner = build(spec, SHAPE, CLASSES)
-    for module in (learner.network, learner.state):
-        module.double()
-    return learner
-
-
 def gradients(module):
     return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
 
 
-def written_out_states(network, x, residual=True):
-    """States and residuals of a ResMLP, from the formula and not from the library's `split`."""
-    h = [network.embed[1](x.flatten(1))]
-    f = []
-    for block in network.blocks:
-        f.append(block.outer(F.gelu(block.inner(block.norm(h[-1])))))
-        h.append(h[-1] + f[-1] if residual else f[-1])
-    return h, f
-
-
 @pytest.mark.parametrize(("residual", "penalty", "frozen"), [(True, 0.0, 0), (False, 0.0, 0), (True, 0.3, 1)])
-def test_bp_is_autograd_of_loss_plus_energy_of_the_trained_blocks(make_spec, batch, residual, penalty, frozen):
-    spec = make_spec("bp", penalty=penalty, frozen_blocks=frozen, residual=residual, terminal_norm=residual)
-    learner = double_learner(spec)
+def test_bp_is_autograd_of_loss_plus_energy_of_the_trained_blocks(batch, residual, penalty, frozen):
+    fields = {"penalty": penalty, "frozen_blocks": frozen, "residual": residual, "terminal_norm": residual}
+    learner = rough_learner("resmlp", "bp", SHAPE, depth=3, **fields)
     network, (x, labels) = learner.network, batch
-    for block in network.blocks:  # residuals large enough for the energy to matter
-        nn.init.normal_(block.outer.weight, std=0.5)
-    h, f = written_out_states(network, x, residual)
-    energy = sum((each**2).sum(dim=1).mean() for each in f[frozen:])
-    loss = F.cross_entropy(network.head(h[-1]), labels) + penalty * energy
+    logits, h = by_hand("resmlp", network, x, training=True)
+    f = [block_by_hand("resmlp", network, layer, h[layer], training=True)[0] for layer in range(frozen, 3)]
+    loss = F.cross_entropy(logits, labels)
+    rows = torch.autograd.grad(len(x) * loss, h, retain_graph=True)
+    credits = BP().credits(network, trace(network, x, local=False), labels, learner.state)
+    torch.testing.assert_close((credits.embedding, *credits.blocks), rows, rtol=1e-10, atol=1e-14)
+    assert not credits.normalise
     parameters = [p for p in network.parameters() if p.requires_grad]
-    expected = torch.autograd.grad(loss, parameters)
+    expected = torch.autograd.grad(loss + penalty * sum(map(energy, f)), parameters)
     plain = learn(learner, x, labels, torch.Generator())
-    assert plain.item() == pytest.approx((loss - penalty * energy).item(), rel=1e-12)
+    assert plain.item() == pytest.approx(loss.item(), rel=1e-12)
     for parameter, gradient in zip(parameters, expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-10, atol=1e-12)
-
-
-def test_bp_credits_are_per_sample_gradients(make_spec, batch):
-    learner = double_learner(make_spec("bp"))
-    x, labels = batch
-    run = trace(learner.network, x, local=False)
-    credits = BP().credits(learner.network, run, labels, learner.state)
-    h, _ = written_out_states(learner.network, x)
-    loss = F.cross_entropy(learner.network.head(h[-1]), labels, reduction="sum")
-    expected = torch.autograd.grad(loss, h)
-    torch.testing.assert_close((credits.embedding, *credits.blocks), expected, rtol=1e-10, atol=1e-14)
-    assert not credits.normalise
 
 
 def test_feedback_matrices_have_the_published_scale_and_shape(make_spec):
@@ -102,9 +75,9 @@ def test_training_is_adamw_with_a_cosine_schedule(make_spec, dataset):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_freezing_does_not_change_what_the_others_learn(make_spec, batch, method):
+def test_freezing_does_not_change_what_the_others_learn(batch, method):
     """Credits pass frozen blocks as if they were trained; only their own gradients are missing."""
-    frozen, free = (double_learner(make_spec(method, frozen_blocks=k)) for k in (2, 0))
+    frozen, free = (rough_learner("resmlp", method, SHAPE, depth=3, frozen_blocks=k) for k in (2, 0))
     for learner in (frozen, free):
         learn(learner, *batch, torch.Generator())
     kept, everything = gradients(frozen.network), gradients(free.network)

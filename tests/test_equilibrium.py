@@ -6,9 +6,10 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
+from networks import block_by_hand, by_hand, head_by_hand
 from torch import nn
 
-from fa_audit.methods.ep import EP, energy
+from fa_audit.methods.ep import EP
 from fa_audit.networks.trace import trace
 from fa_audit.training.learner import build, learn
 
@@ -40,28 +41,15 @@ def make_learner(make_spec):
 
 
 def following(network, layer, h):
-    """``h_{l+1}`` of a ResMLP, from its formula."""
-    block = network.blocks[layer]
-    z = F.layer_norm(h, (WIDTH,), block.norm.weight, block.norm.bias)
-    f = block.outer(F.gelu(block.inner(z)))
-    return h + f if network.skip == "outside" else f
-
-
-def embedded(network, x):
-    return network.embed[1](x.flatten(1))
-
-
-def free_states(network, x):
-    states = [embedded(network, x)]
-    for layer in range(len(network.blocks)):
-        states.append(following(network, layer, states[-1]))
-    return [h.detach() for h in states]
+    return block_by_hand("resmlp", network, layer, h, training=True)[1]
 
 
 def losses(network, top, labels):
-    """Per-sample cross-entropy without torch's own."""
-    logits = network.head(top)
-    return logits.exp().sum(dim=1).log() - logits[range(len(labels)), labels]
+    return F.cross_entropy(head_by_hand("resmlp", network, top), labels, reduction="none")
+
+
+def free_states(network, x):
+    return [h.detach() for h in by_hand("resmlp", network, x, training=True)[1]]
 
 
 def errors_of(network, free, states):
@@ -99,14 +87,10 @@ def hand_update(network, x, labels, method, betas):
     for beta in betas:
         nudged = relaxed(network, free, labels, beta, method)
         e = [error.detach() for error in errors_of(network, free, nudged)]
-        total = total - (e[0] * embedded(network, x)).sum() / beta
+        total = total - (e[0] * network.embed(x)).sum() / beta
         for layer in range(DEPTH):
             total = total - (e[layer + 1] * following(network, layer, nudged[layer])).sum() / beta
     return torch.autograd.grad(total / len(betas) / len(labels), list(taught_parameters(network).values()))
-
-
-def credits_of(learner, x, labels):
-    return learner.method.credits(learner.network, trace(learner.network, x, local=True), labels, learner.state)
 
 
 # --- backpropagation in the limit ------------------------------------------------------------------------------------
@@ -115,10 +99,8 @@ def credits_of(learner, x, labels):
 def relative_error(learner, x, labels):
     """``||EP update - BP gradient|| / ||BP gradient||`` over all parameters of embedding and blocks."""
     parameters = list(taught_parameters(learner.network).values())
-    h = embedded(learner.network, x)
-    for layer in range(DEPTH):
-        h = following(learner.network, layer, h)
-    truth = torch.autograd.grad(losses(learner.network, h, labels).mean(), parameters)
+    logits, _ = by_hand("resmlp", learner.network, x, training=True)
+    truth = torch.autograd.grad(F.cross_entropy(logits, labels), parameters)
     learn(learner, x, labels, torch.Generator())
     missed = sum((p.grad - g).square().sum() for p, g in zip(parameters, truth, strict=True))
     return (missed / sum(g.square().sum() for g in truth)).sqrt().item()
@@ -135,17 +117,6 @@ def test_the_error_of_the_update_vanishes_with_beta(
     assert errors[0] / errors[1] == pytest.approx(10**order, rel=0.1) and errors[1] < largest
 
 
-@pytest.mark.parametrize("residual", [True, False])
-def test_the_energy_is_half_the_sum_of_squared_errors(make_learner, batch, residual):
-    network, randomness = make_learner(EP(), residual).network, torch.Generator().manual_seed(8)
-    free = [h.requires_grad_() for h in free_states(network, batch[0])]
-    slopes = torch.autograd.grad(energy(network, free[0].detach(), tuple(free)), free)
-    assert max(slope.abs().max().item() for slope in slopes) < 1e-14  # the free phase is at rest
-    moved = [h + torch.randn(h.shape, generator=randomness, dtype=h.dtype) for h in free]
-    by_hand = sum((0.5 * e**2).sum().item() for e in errors_of(network, free, moved))
-    assert energy(network, free[0], tuple(moved)).item() == pytest.approx(by_hand, rel=1e-12)
-
-
 @pytest.mark.parametrize("symmetric", [False, True])
 @pytest.mark.parametrize(("residual", "terminal_norm"), NETWORKS)
 def test_credits_and_update_are_those_of_the_written_out_relaxation(
@@ -158,7 +129,7 @@ def test_credits_and_update_are_those_of_the_written_out_relaxation(
     up = relaxed(learner.network, free, labels, 0.6, method)
     down = relaxed(learner.network, free, labels, -0.6, method)
     expected = [-(a - b) / 1.2 if symmetric else -(a - h) / 0.6 for a, b, h in zip(up, down, free, strict=True)]
-    credits = credits_of(learner, x, labels)
+    credits = method.credits(learner.network, trace(learner.network, x, local=True), labels, learner.state)
     torch.testing.assert_close([credits.embedding, *credits.blocks], expected, rtol=1e-9, atol=1e-13)
     assert not credits.normalise
     update = hand_update(learner.network, x, labels, method, (0.6, -0.6) if symmetric else (0.6,))

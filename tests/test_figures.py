@@ -1,21 +1,16 @@
 """What every figure promises: nothing overlaps or is cut, limits are drawn, the same tables are the same file."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import matplotlib
 import numpy as np
 import pytest
-from drawing import DEFAULTS, TITLE, assert_readable, everything, legend_of, lines, shades, words
+from drawing import TITLE, assert_readable, drawn, everything, legend_of, lines, words
 from made_up_runs import EXPLODED, LONG, SEEDS, backwards, network, several, tidy_of
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.registry import load
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.methods import METHODS
 from fa_audit.results.figures import FIGURES, FIGURES_OF_ONE, style
-from fa_audit.results.figures.text_grid import wrap
 
 ORIGIN = "commit abc1234; spec 5678"
 FOUR = {"bp": {}, "fa": {"accuracy": 0.4, "max_growth": 700.0, "first_scale_flag": 2}, "dfa": EXPLODED,
@@ -33,28 +28,24 @@ def settings_of(kind, runs, count=3, **options):
     return tidy_of(*(several(runs, setting=name, depth=depth, **options) for name, depth in depths.items()))
 
 
-def figure_of(kind, tidy, **options):
-    return load("figure", FIGURES, kind)(tidy, **DEFAULTS | options)
-
-
 @pytest.fixture(scope="session")
 def four():
     """Every kind drawn once."""
-    return {kind: figure_of(kind, settings_of(kind, FOUR)) for kind in FIGURES}
+    return {kind: drawn(kind, settings_of(kind, FOUR)) for kind in FIGURES}
 
 
 @pytest.mark.parametrize("kind", FIGURES)
 def test_no_text_overlaps_or_is_cut(four, kind):
     assert_readable(four[kind])
     crowd = settings_of(kind, ELEVEN, 4, seeds=SEEDS[:1])
-    assert_readable(figure_of(kind, crowd, title=" ".join([TITLE] * 4), labels=ODD))
+    assert_readable(drawn(kind, crowd, title=" ".join([TITLE] * 4), labels=ODD))
     one = settings_of(kind, {"dfa" if kind == "depth_ladder" else LONG: EXPLODED}, 1, losses=(2.0,))
-    assert_readable(figure_of(kind, one, labels=ODD))
+    assert_readable(drawn(kind, one, labels=ODD))
 
 
 @pytest.mark.parametrize("kind", FIGURES)
 def test_the_same_tables_in_any_order_are_the_same_figure(four, kind):
-    again = figure_of(kind, backwards(settings_of(kind, FOUR)))
+    again = drawn(kind, backwards(settings_of(kind, FOUR)))
     assert everything(again) == everything(four[kind])
 
 
@@ -62,8 +53,10 @@ def test_the_same_figure_is_the_same_file_that_says_where_it_comes_from(four, tm
     for suffix in ("pdf", "png"):
         style.save(four["decision_utility"], tmp_path / f"a.{suffix}", ORIGIN)
         with matplotlib.rc_context({"font.size": 20, "axes.facecolor": "red", "lines.linewidth": 9}):  # the user's own
-            own = figure_of("decision_utility", settings_of("decision_utility", FOUR))
+            before = matplotlib.rcParams.copy()
+            own = drawn("decision_utility", settings_of("decision_utility", FOUR))
             style.save(own, tmp_path / f"b.{suffix}", ORIGIN)
+            assert matplotlib.rcParams.copy() == before
         first, second = ((tmp_path / f"{name}.{suffix}").read_bytes() for name in "ab")
         assert first == second and ORIGIN.encode() in first
         assert not [word for word in (b"CreationDate", b"Creator", b"Producer", b"Software") if word in first]
@@ -80,13 +73,14 @@ LIMITS = {  # kind -> panel -> limit; (a) and (c) fire above theirs
 @pytest.mark.parametrize("kind", LIMITS)
 def test_limits_are_drawn_shaded_and_named(four, kind):
     given = DiagnosticThresholds(growth=20, reference=3e-6, stability=0.2, depth_margin=0.05)
-    changed = figure_of(kind, settings_of(kind, FOUR), thresholds=given)
+    changed = drawn(kind, settings_of(kind, FOUR), thresholds=given)
     for limits, figure in ((DiagnosticThresholds(), four[kind]), (given, changed)):
         for panel, check in LIMITS[kind].items():
             ax, limit = figure.axes[panel], getattr(limits, check) * (100 if check == "depth_margin" else 1)
-            edge = ax.get_ylim()[check in ("growth", "stability")]
+            edge, shade = ax.get_ylim()[check in ("growth", "stability")], ax.patches[0]
             assert set(lines(ax, "limit")[0][:, 1]) == {limit}
-            assert shades(ax) == pytest.approx(sorted([limit, edge]))
+            ends = sorted([shade.get_y(), shade.get_y() + shade.get_height()])
+            assert ends == pytest.approx(sorted([limit, edge]))
             low, high = sorted(map(ax.transData.transform, [(0, limit), (0, edge)]), key=lambda point: point[1])
             assert high[1] - low[1] > 10  # pixels: there is room on the side on which the check fires
         assert len([ax for ax in figure.axes if lines(ax, "limit")]) == len(LIMITS[kind]) + (kind == "trajectories")
@@ -94,61 +88,21 @@ def test_limits_are_drawn_shaded_and_named(four, kind):
     assert "fires\nbelow\n$3{\\times}10^{-6}$" in words(changed)
 
 
-def test_figures_need_no_torch_and_leave_matplotlib_alone():
-    modules = [entry.partition(":")[0] for entry in FIGURES.values()]
-    code = f"""
-import sys, fa_audit.results.figures, fa_audit.results.tables
-assert not {{"matplotlib", "pandas"}} & sys.modules.keys()
-import {", ".join(modules)}
-assert not {{"torch", "matplotlib.pyplot"}} & sys.modules.keys()
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    before = matplotlib.rcParams.copy()
-    figure_of("decision_utility", settings_of("decision_utility", FOUR))
-    assert matplotlib.rcParams.copy() == before
-
-
-def test_styles_follow_from_the_names_alone_and_a_method_has_one_everywhere(four):
-    names = [f"run{i:02d}" for i in range(77 - len(METHODS))]
-    styles = style.run_styles(names)
-    assert styles == style.run_styles(reversed(names))
-    assert len({(look.colour, look.marker) for look in styles.values()}) == 77
-    few, many = style.run_styles(["dfa", "bp"]), style.run_styles(["a", "dfa+penalty1e-2", "dfa", "fa", "bp"])
-    assert (few["bp"], few["dfa"]) == (many["bp"], many["dfa"])
+def test_a_method_has_one_colour_and_marker_in_every_figure(four):
+    look = style.run_styles(["dfa", "bp"])["dfa"]
+    assert look == style.run_styles(["a", "dfa+penalty1e-2", "dfa", "fa", "bp"])["dfa"]
     curves = [line for ax in four["trajectories"].axes for line in ax.lines if line.get_label() == "dfa"]
-    assert len(curves) == 27 and {(line.get_color(), line.get_marker()) for line in curves} == {
-        (few["dfa"].colour, few["dfa"].marker)
-    }
+    found = {(line.get_color(), line.get_marker()) for line in curves}
+    assert len(curves) == 27 and found == {(look.colour, look.marker)}
 
 
 def test_odd_characters_are_printed_as_they_are_unless_they_are_no_formula():
     tidy = tidy_of(several({"dfa": EXPLODED}), network("bp", setting="other"))
-    assert set(ODD.values()) <= set(words(figure_of("trajectories", tidy, labels=ODD)))
+    assert set(ODD.values()) <= set(words(drawn("trajectories", tidy, labels=ODD)))
     for text in ("$x_$", "US$ 5 and_$ 6_"):
         with pytest.raises(AuditError, match=r"cannot be read .*expected one such as"):
             style.check_texts(["BP", text])
     style.check_texts(["", "$5", r"\$5 and \$6", r"$\alpha$", "50 %_é"])
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.6623, "0.662"), (-0.25, "\N{MINUS SIGN}0.25"), (0.0, "0"), (np.inf, "inf"), (1e-7, "$10^{-7}$"),
-     (-2.345e-4, r"$-2.35{\times}10^{-4}$"), (999.9, r"$10^{3}$"), (50, "50"), (1.2e4, r"$1.2{\times}10^{4}$")],
-)  # fmt: skip
-def test_numbers_have_three_digits(value, text):
-    assert style.number(value) == text
-
-
-@pytest.mark.parametrize(
-    ("label", "width", "broken"),
-    [("DFA + penalty", 8, ["DFA", "+ penalty"]), ("dfa+penalty1e-2", 24, ["dfa+penalty1e-2"]), ("+", 4, ["+"]),
-     (LONG, 24, ["credit_bridge", "+penalty1e-2", "+random_targets"]), ("", 4, [""]),
-     ("no_terminal_norm", 12, ["no_terminal_", "norm"]),
-     ("unbreakable", 4, ["unbreakable"]), ("Residual MLP, wide", 14, ["Residual MLP,", "wide"])],
-)  # fmt: skip
-def test_labels_break_where_words_end(label, width, broken):
-    assert wrap(label, width) == "\n".join(broken)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +117,7 @@ def test_infinite_values_and_zeros_are_arrows_with_a_legend_and_missing_ones_are
     rows.loc[rows["run"] == "dfa", column] = np.inf
     rows.loc[rows["run"] == "bp", column] = 0.0
     rows.loc[rows["run"] == "fa", column] = np.nan
-    figure = figure_of(kind, replace(tidy, **{table: rows}))
+    figure = drawn(kind, replace(tidy, **{table: rows}))
     ax = figure.axes[panel]
     infinite, zeros = (np.concatenate(lines(ax, label)) for label in ("infinite", "zero"))
     assert len(infinite) == len(zeros) > 2 and (infinite[:, 1] > 0.9).all() and (zeros[:, 1] < 0.1).all()

@@ -2,9 +2,9 @@
 
 import inspect
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
+from projects import ROOT
 
 from fa_audit import DiagnosticThresholds
 from fa_audit.core.errors import AuditError
@@ -17,7 +17,6 @@ from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.networks.description import READS
 from fa_audit.results.kinds import KINDS
 
-ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = [ROOT / "config.yaml", *sorted((ROOT / "configs").glob("*.yaml"))]
 PAPER = ROOT / "config.yaml"
 BLOCK = {
@@ -43,7 +42,7 @@ def without(block, *keys):
 
 
 def specs_of(grid):
-    return {key: grid.setting(key.setting).spec(key.run, key.seed) for key in grid.all_cells()}
+    return {key: grid.setting(key.setting).spec(key.run, key.seed) for key in grid.all_run_keys()}
 
 
 # --- what the project ships ------------------------------------------------------------------------------------------
@@ -52,7 +51,7 @@ def specs_of(grid):
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_shipped_configuration_is_valid(path):
     grid = shipped(path)
-    assert list(grid.cells("runs")) and list(grid.cells("baselines"))
+    assert list(grid.run_keys("runs")) and list(grid.run_keys("baselines"))
 
 
 def test_the_paper_has_seventeen_settings_and_more_than_125_trainings():
@@ -78,14 +77,6 @@ def test_every_audited_run_of_the_paper_has_its_frozen_and_shallow_baselines():
             assert own.method == setting.spec(run, setting.seeds[0]).method
             assert (roles["bp"], roles["shallow"]) == ("bp+frozen", "bp+shallow")
     assert compared > 80
-
-
-def test_every_block_of_the_paper_has_a_comment_that_says_where_it_belongs():
-    lines = PAPER.read_text().splitlines()
-    for block in load_config(PAPER)[0]["settings"]:
-        above = lines[lines.index(f"  {block}:") - 1 :: -1]
-        comment = " ".join(line for line in above[: next(i for i, x in enumerate(above) if not x.startswith("  #"))])
-        assert "Section" in comment or "Appendix" in comment, block
 
 
 @pytest.mark.parametrize("name", ["cpu", "measured"])
@@ -115,7 +106,7 @@ def test_the_registered_options_are_the_class_s_own(name):
 
 def test_a_setting_expands_to_full_specifications_of_its_runs_and_seeds():
     setting = grid_of(a=BLOCK | {"seeds": [7, 1], "lr": 1}).setting("a")
-    assert [str(key) for key in setting.cells("runs")] == [
+    assert [str(key) for key in setting.run_keys("runs")] == [
         f"a/{run}/seed{seed}" for run in ("bp", "dfa") for seed in (1, 7)
     ]
     assert setting.spec("dfa+frozen", 7) == RunSpec(

@@ -7,10 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
-from projects import write_config
+from projects import EXPERIMENT, PLAIN, command, write_config
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 from snakemake_interface_logger_plugins.tests import MockOutputSettings
@@ -22,10 +21,10 @@ PLUGIN = LoggerPluginRegistry().get_plugin("fa-audit")
 class Terminal:
     """A handler, a clock, and what was printed."""
 
-    def __init__(self, *, plain: bool = False, dryrun: bool = False) -> None:
+    def __init__(self, *, dryrun: bool = False) -> None:
         common = MockOutputSettings()
         common.dryrun = dryrun
-        self.handler = PLUGIN.log_handler(common, PLUGIN.settings_cls(plain=plain))
+        self.handler = PLUGIN.log_handler(common, PLUGIN.settings_cls(plain=False))
         self.handler.stream = self.out = io.StringIO()
         self.now = 0.0
         self.log(event=LogEvent.WORKFLOW_STARTED)
@@ -73,12 +72,11 @@ def test_a_finished_job_is_a_line_with_run_seed_setting_share_and_time_to_go():
 def test_the_share_done_never_falls_and_is_whole_at_the_end_only():
     terminal = Terminal()
     terminal.plan(tidy=4, train_network=2, all=1)
-    lines = []
+    shares = []
     for job, (rule, seconds) in enumerate(4 * [("tidy", 1)] + 2 * [("train_network", 60)]):  # longer than expected
         terminal.start(job, rule)
         terminal.now += seconds
-        lines.append(terminal.finish(job))
-    shares = [int(line.split("%")[0]) for line in lines]
+        shares.append(int(terminal.finish(job).split("%")[0]))
     assert shares == sorted(shares) and shares[-1] == 100 and max(shares[:-1]) < 100
 
 
@@ -98,9 +96,11 @@ def test_failures_end_in_ten_lines_with_run_cause_and_command(tmp_path, monkeypa
     for job in range(6):
         (tmp_path / f"{job}.log").write_text(f"2026-01-01 00:00:01,123  start\ntrain_network: bad {job}\n\n")
         terminal.start(job)
-    said = [terminal.fail(job, tmp_path / f"{job}.log") for job in range(5)]
+    said = [terminal.fail(job, tmp_path / f"{job}.log") for job in range(4)]
     assert said[0] == "FAILED  train network dfa seed 0 demo: bad 0\n"
-    assert "exit status 1" in terminal.fail(5, tmp_path / "absent.log")
+    assert "exit status 1" in terminal.fail(4, tmp_path / "absent.log")
+    group = [{"jobid": 5, "rule_name": "train_network", "log": [str(tmp_path / "5.log")]}]
+    assert "demo: bad 5" in terminal.log("x", event=LogEvent.GROUP_ERROR, job_error_info=group)
     end = terminal.log(ADVICE, fa_audit="stopped").splitlines()
     assert len(end) <= 10 and "6 jobs failed" in end[1] and end[2] == "  train network dfa seed 0 demo: bad 0"
     assert "  and 4 more" in end and end[-2:] == ["  to go on   again", "             make demo"]
@@ -134,13 +134,6 @@ def test_jobs_that_the_user_stopped_did_not_fail(tmp_path):
     assert len(end) <= 5 and end[1] == "fa-audit: stopped."
 
 
-def test_a_failed_group_names_each_of_its_jobs(tmp_path):
-    terminal = Terminal()
-    (tmp_path / "a.log").write_text("2026-01-01 00:00:01,123  no room\n")
-    jobs = [{"jobid": 1, "rule_name": "train_network", "log": [str(tmp_path / "a.log")]}]
-    assert "train_network: no room" in terminal.log("x", event=LogEvent.GROUP_ERROR, job_error_info=jobs)
-
-
 def test_a_dry_run_counts_jobs_and_reasons_and_ends_with_the_table():
     terminal = Terminal(dryrun=True)
     assert terminal.log("TABLE", fa_audit="table") == ""
@@ -155,12 +148,6 @@ def test_a_dry_run_counts_jobs_and_reasons_and_ends_with_the_table():
     assert "train_network       4  missing output files (2); params have changed" in said
     terminal.handler.close()
     assert terminal.out.getvalue().endswith("\nTABLE\n")
-
-
-def test_plain_prints_what_snakemake_itself_would():
-    terminal = Terminal(plain=True)
-    terminal.handler.setFormatter(SimpleNamespace(format=lambda record: f"as is: {record.msg}"))
-    assert terminal.log("Building DAG of jobs...") == "as is: Building DAG of jobs...\n"
 
 
 @pytest.mark.parametrize("event", list(LogEvent))
@@ -181,22 +168,21 @@ class Broken(DFA):
 def test_a_failure_and_ctrl_c_through_snakemake_end_without_a_traceback(everything, tmp_path):
     folder = shutil.copytree(everything, tmp_path / "project")
     (folder / "mine.py").write_text(BROKEN)
-    tiny = {"dataset": "digits", "architecture": {"name": "resmlp", "width": 16, "depth": 2}, "seeds": [1]}
-    tiny |= {"runs": ["dfa", "mine:Broken"], "epochs": 5000}
+    tiny = EXPERIMENT | {"runs": ["dfa", "mine:Broken"], "seeds": [1], "epochs": 5000}
     write_config(folder, {"settings": {"tiny": tiny}})
     targets = [f"results/checkpoints/tiny/{run}/seed1.safetensors" for run in ("mine:Broken", "dfa")]
-    command = [sys.executable, "-m", "snakemake", *targets, "--cores", "2", "--resources", "gpu=0"]
-    process = subprocess.Popen([*command, "--configfile", "tiny.yaml"], cwd=folder, text=True, start_new_session=True,
+    call = [part for part in command(*targets, "--cores", "2") if part != PLAIN]
+    process = subprocess.Popen(call, cwd=folder, text=True, start_new_session=True,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     said = []
     with process:
         for line in process.stdout:
             said.append(line)
             if line.startswith("FAILED"):
+                failed = len(said)
                 os.killpg(process.pid, signal.SIGINT)
-    assert process.wait() == 1
-    start = next(index for index, line in enumerate(said) if line.startswith("FAILED"))
-    assert "train network mine:Broken seed 1 tiny: ValueError: no credit today" in said[start]
-    assert len(said) - start <= 12 and "Traceback" not in "".join(said)
+    assert "FAILED" in "".join(said), said
+    assert process.wait() == 1 and len(said) - failed < 12 and "Traceback" not in "".join(said)
+    assert "train network mine:Broken seed 1 tiny: ValueError: no credit today" in said[failed - 1]
     log = folder / "results/logs/train_network/tiny/mine:Broken/seed1.log"
     assert "Traceback" in log.read_text()  # where the failure is looked for

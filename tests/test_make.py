@@ -85,8 +85,3 @@ def test_two_at_once_install_once(repository):
         process.communicate()
         assert process.returncode == 0
     assert installed(repository)[0] == ["venv", "pip"]
-
-
-def test_help_lists_the_targets(repository):
-    said = start(repository, "help").communicate()[0]
-    assert all(f"make {target} " in said for target in ("demo", "test", "archive", "verify", "lint"))

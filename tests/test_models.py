@@ -54,8 +54,6 @@ def test_an_entry_has_every_key_with_its_default():
         model_entry({"mine": ENTRY}, "mini")
     with pytest.raises(AuditError, match="config: it has no models"):
         model_entry({}, "mine")
-    with pytest.raises(AuditError, match=r"models.mine: batches: found 0; expected an integer 1\.\.10"):
-        model_entry({"mine": ENTRY | {"batches": 0}}, "mine")
 
 
 # --- the model -----------------------------------------------------------------------------------------------------
@@ -82,23 +80,18 @@ def test_weights_come_from_a_file(tmp_path):
     ("change", "words"),
     [
         ({"5.bias": None}, "w.safetensors: missing: 5.bias. Expected the state dict of Sequential"),
-        ({"6.bias": torch.zeros(3)}, "w.safetensors: not the model's: 6.bias."),
         ({"5.bias": torch.zeros(4)}, "w.safetensors: of another shape: 5.bias (4,), not (3,)."),
-        ({f"x{n}": torch.zeros(1) for n in range(9)}, "not the model's: x0, x1, x2 and 6 more."),
+        ({f"x{n}": torch.zeros(1) for n in range(9)}, "w.safetensors: not the model's: x0, x1, x2 and 6 more."),
     ],
 )
 def test_weights_that_do_not_fit(tmp_path, change, words):
     tensors = {key: value for key, value in (small(3).state_dict() | change).items() if value is not None}
     save_file(tensors, tmp_path / "w.safetensors")
-    with pytest.raises(AuditError) as failure:
-        build_model(entry(weights=str(tmp_path / "w.safetensors")))
-    assert words in str(failure.value)
-
-
-def test_a_pickle_is_no_weights_file(tmp_path):
-    torch.save(small(3).state_dict(), tmp_path / "w.pt")
-    with pytest.raises(AuditError, match=r"w.pt: no safetensors file .* write one with safetensors.torch.save_file"):
-        build_model(entry(weights=str(tmp_path / "w.pt")))
+    torch.save(tensors, tmp_path / "w.pt")
+    for name, message in (("w.safetensors", words), ("w.pt", "w.pt: no safetensors file")):
+        with pytest.raises(AuditError) as failure:
+            build_model(entry(weights=str(tmp_path / name)))
+        assert message in str(failure.value)
 
 
 @pytest.mark.parametrize(
@@ -161,9 +154,3 @@ def test_accuracy_is_measured_in_evaluation_mode(dataset):
     torch.manual_seed(0)
     assert accuracy_of(model, batches) == accuracy_of(model, batches) and model.training
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
-
-
-def test_a_wrong_description_is_told_with_its_place_before_the_test_set_is_run(dataset, monkeypatch):
-    monkeypatch.setattr("fa_audit.audit.model_audit.accuracy_of", None)
-    with pytest.raises(AuditError, match=r"^models.mine: Sequential: blocks: '7' is no module; the model has: 0, 1, 2"):
-        audited(dataset, blocks=["0", "7"])

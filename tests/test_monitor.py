@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from fa_audit.audit.run_audit import audit
 from fa_audit.cli import main
 from fa_audit.core.files import sha256_of
 from fa_audit.core.thresholds import DiagnosticThresholds
@@ -93,12 +92,3 @@ def test_the_sidecar_records_it_and_the_audit_compares_with_no_baseline(dataset,
     assert printed["first_flags"] == {"first_scale_flag": 1, "first_reference_flag": None}
     depth = printed["checks"]["depth"]
     assert depth["fires"] is None and depth["note"] == "no frozen baseline of 1 epochs, after which it stopped"
-
-
-def test_an_audit_of_a_stopped_run_keeps_what_else_fired(dataset, make_spec):
-    run = train(make_spec("dfa", epochs=3, monitor=EAGER), dataset)
-    limits = DiagnosticThresholds(growth=1e-9, reference=1e9)
-    options = {"own_frozen": ("dfa+frozen", 0.9), "bp_frozen_acc": 0.9, "thresholds": limits}
-    stopped = audit(run.learner, dataset, run.accuracy, **options, stopped_after=1).to_dict()
-    assert stopped["verdict"]["three_check"] == "FAIL(D1+D2)"
-    assert audit(run.learner, dataset, run.accuracy, **options).to_dict()["verdict"]["three_check"] == "FAIL(D1+D2+D3)"

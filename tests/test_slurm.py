@@ -1,44 +1,27 @@
-"""The grid through a real Slurm: what is submitted, what goes on after a job was lost, and how results come home."""
+"""The grid through a real Slurm: what is submitted, and what goes on after a job was lost."""
 
-import os
 import re
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from projects import ROOT, copy_sources, planned, snakemake, write_config
+from projects import TINY, copy_sources, snakemake, wait_for, write_config
 from slurm_cluster import ENDS_WITH_US, GPU, missing, running_cluster
 
 pytestmark = pytest.mark.slurm
 
-SETTING = {
-    "dataset": "digits",
-    "architecture": {"name": "resmlp", "width": 16, "depth": 2},
-    "epochs": 2,
-    "batch_size": 64,
-    "seeds": [1],
-    "runs": ["bp", "dfa"],
-    "baselines": ["bp+frozen", "dfa+frozen"],
-}
+SETTING = TINY | {"runs": ["bp", "dfa"]}
 GRID = {"settings": {"tiny": SETTING}, "tables": {"main_audit": {"settings": ["tiny"], "title": "tiny"}}}
-LONG = {"settings": {"tiny": SETTING | {"epochs": 120}}}
+LONG = {"settings": {"tiny": TINY | {"epochs": 240}}}
 TARGET = "results/checkpoints/tiny/dfa/seed1.safetensors"
 PROFILE = ("--workflow-profile", "profiles/slurm")
 # The plugin's first look at a job is after 40 s otherwise, and `sacct` needs an accounting database.
 QUICK = ("--slurm-init-seconds-before-status-checks", "2", "--slurm-status-command", "squeue")
-
-
-# rsync, for a machine without it, as far as docs/cluster.md uses it: only the last folder of the target is made.
-RSYNC = """#!/bin/sh -e
-[ -d "$3" ] || mkdir "$3"
-case $2 in */) cp -a "$2." "$3" ;; *) cp -a "$2" "$3" ;; esac
-"""
+NO_GPU = f"a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: {GPU})"
 
 
 @pytest.fixture(scope="module")
@@ -102,8 +85,8 @@ def grid(cluster, tmp_path_factory):
 def test_training_and_audit_of_a_run_are_one_submission_with_its_gpu_memory_and_time(grid):
     _, said, jobs = grid
     assert sorted(job["Comment"] for job in jobs) == [
-        *["rule_cell_audit_network_train_network"] * 2,  # bp and dfa
-        *["rule_cell_train_network"] * 2,  # their baselines
+        *["rule_run_audit_network_train_network"] * 2,  # bp and dfa
+        *["rule_run_train_network"] * 2,  # their baselines
     ]
     for job in jobs:
         audited = "audit" in job["Comment"]
@@ -114,39 +97,12 @@ def test_training_and_audit_of_a_run_are_one_submission_with_its_gpu_memory_and_
     assert "nodes of a cluster, at most 4 GPUs at a time" in said
 
 
-def test_with_one_gpu_never_two_gpu_jobs_run_at_once(grid):
-    _, _, jobs = grid
-    assert any(second["SubmitTime"] < first["EndTime"] for first, second in pairwise(jobs)), "nothing ever waited"
-    by_start = sorted(jobs, key=lambda job: job["StartTime"])
-    assert all(second["StartTime"] >= first["EndTime"] for first, second in pairwise(by_start))
-
-
-def test_a_gpu_that_torch_does_not_see_is_told_in_the_log(grid):
-    folder, _, _ = grid
-    for log in ("train_network/tiny/bp+frozen", "train_network/tiny/dfa", "audit_network/tiny/dfa"):
-        told = (folder / f"results/logs/{log}/seed1.log").read_text()
-        assert f"a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: {GPU})" in told
-    assert (folder / "results/benchmarks/train_network/tiny/dfa/seed1.tsv").stat().st_size > 0
-
-
-def test_a_log_names_its_slurm_job(grid):
+def test_logs_name_their_slurm_job_and_a_gpu_that_torch_does_not_see(grid):
     folder, _, jobs = grid
-    logs = "".join(path.read_text() for path in (folder / "results/logs").rglob("seed1.log"))
-    assert {job["JobId"] for job in jobs} == set(re.findall(r"Slurm job (\d+) on \S", logs))
-
-
-def test_results_that_come_home_are_up_to_date_there(grid, tmp_path):
-    home = project(tmp_path / "home")
-    (tmp_path / "rsync").write_text(RSYNC)
-    (tmp_path / "rsync").chmod(0o755)
-    commands = re.findall("^rsync .*", (ROOT / "docs/cluster.md").read_text(), re.MULTILINE)
-    assert len(commands) == 2
-    for command in commands:
-        here = command.replace("login.cluster:fa-audit", str(grid[0]))
-        subprocess.run(here, shell=True, check=True, cwd=home, env={"PATH": f"{os.environ['PATH']}:{tmp_path}"})
-    assert planned(home) == {}
-    (home / "results/tables/main_audit.csv").unlink()
-    assert set(planned(home)) == {"build_table", "manifest"}
+    logs = {path: path.read_text() for path in (folder / "results/logs").rglob("seed1.log")}
+    assert {job["JobId"] for job in jobs} == set(re.findall(r"Slurm job (\d+) on \S", "".join(logs.values())))
+    computing = {path: text for path, text in logs.items() if re.search("/(train|audit)_network/", str(path))}
+    assert len(computing) == 6 and all(NO_GPU in text for text in computing.values())
 
 
 def uncomment(folder, named, *changes):
@@ -184,8 +140,7 @@ def test_a_gpu_by_gres_alone_is_a_gpu_to_the_jobs(cluster, grid, tmp_path):
     assert "nodes of a cluster, at most 1 GPUs at a time (cards)" in said
     assert job["TresPerNode"] == "gres:gpu:1" and "TresPerJob" not in job
     for rule in ("train_network", "audit_network"):
-        told = (folder / f"results/logs/{rule}/tiny/bp/seed1.log").read_text()
-        assert f"a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: {GPU})" in told
+        assert NO_GPU in (folder / f"results/logs/{rule}/tiny/bp/seed1.log").read_text()
 
 
 def test_a_cluster_s_cpus_are_asked_for_where_the_rules_want_no_gpu(cluster, tmp_path):
@@ -228,37 +183,23 @@ def undisturbed(cluster, tmp_path_factory):
     return (folder / TARGET).read_bytes()
 
 
-def wait_for_long_training(cluster, folder, process):
-    """The number of the job of a long training that is past some epochs."""
+@pytest.mark.parametrize(
+    ("command", "states"),
+    [(["scancel"], ["CANCELLED", "COMPLETED"]), (["scontrol", "requeue"], ["COMPLETED"])],
+    ids=["cancelled", "requeued"],
+)
+def test_a_lost_training_goes_on_to_the_same_bits(cluster, undisturbed, tmp_path, command, states):
+    """A cancelled one in a plain rerun, a requeued one by itself."""
+    folder = project(tmp_path / "project", LONG)
     log = folder / "results/logs/train_network/tiny/dfa/seed1.log"
-    deadline = time.monotonic() + 240
-    while not (log.exists() and "epoch 5/120" in log.read_text()):
-        assert time.monotonic() < deadline and process.poll() is None, "the training did not start"
-        time.sleep(0.05)
-    (job,) = submissions(cluster, folder)
-    return job["JobId"]
-
-
-def test_a_cancelled_training_goes_on_in_a_plain_rerun_to_the_same_bits(cluster, undisturbed, tmp_path):
-    folder = project(tmp_path / "project", LONG)
     with submit(cluster, folder, TARGET) as process:
-        cluster.ask("scancel", wait_for_long_training(cluster, folder, process))
+        wait_for(log, "epoch 5/240", process)
+        cluster.ask(*command, submissions(cluster, folder)[0]["JobId"])
         said = said_by(process)
-    assert process.returncode == 1 and "CANCELLED" in said and "run the same command again" in said
-    assert not (folder / TARGET).exists()
-    _, jobs = run(cluster, folder, TARGET)
-    assert [job["JobState"] for job in jobs] == ["CANCELLED", "COMPLETED"]
-    assert "resuming after epoch" in (folder / "results/logs/train_network/tiny/dfa/seed1.log").read_text()
-    assert (folder / TARGET).read_bytes() == undisturbed
-
-
-def test_a_requeued_training_goes_on_by_itself_to_the_same_bits(cluster, undisturbed, tmp_path):
-    folder = project(tmp_path / "project", LONG)
-    with submit(cluster, folder, TARGET) as process:
-        cluster.ask("scontrol", "requeue", wait_for_long_training(cluster, folder, process))
-        said = said_by(process)
-    assert process.returncode == 0, said
-    (job,) = submissions(cluster, folder)
-    assert job["Restarts"] == "1" and job["JobState"] == "COMPLETED"
-    assert "resuming after epoch" in (folder / "results/logs/train_network/tiny/dfa/seed1.log").read_text()
-    assert (folder / TARGET).read_bytes() == undisturbed
+    assert (folder / TARGET).exists() == (process.returncode == 0) == (len(states) == 1), said
+    if process.returncode:
+        assert "CANCELLED" in said and "run the same command again" in said
+        run(cluster, folder, TARGET)
+    jobs = submissions(cluster, folder)
+    assert [job["JobState"] for job in jobs] == states and (len(jobs) == 2 or jobs[0]["Restarts"] == "1")
+    assert "resuming after epoch" in log.read_text() and (folder / TARGET).read_bytes() == undisturbed

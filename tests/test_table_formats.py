@@ -1,6 +1,5 @@
 """Tables as csv, markdown, LaTeX and HTML: digits, escapes, and that every format reads back as the same table."""
 
-import io
 import math
 import re
 from html import unescape
@@ -17,15 +16,12 @@ from fa_audit.results.tables.formats import (
     Number,
     Table,
     escape_latex,
-    escape_markdown,
-    to_csv,
     to_html,
     to_latex,
     to_markdown,
 )
 
 ODD = "50% & [a](b) ep_x^2 #1 ~ {c}\\d $ <e> | é Ω\n* two"
-KINDS = sorted(TABLES)
 
 
 def table_of(kind):
@@ -45,27 +41,15 @@ def html_cells(text):
     return [[unescape(cell) for cell in re.findall(r"<t[dh]\b.*?>(.*?)</t[dh]>", row, re.DOTALL)] for row in rows]
 
 
-def printed(number):
-    """A number as markdown and LaTeX print it."""
-    table = Table("", ("x",), ((number,),), pd.DataFrame())
-    latex = to_latex(table, "spec 12").splitlines()
-    return to_markdown(table).splitlines()[-1][2:-2], latex[latex.index(r"\midrule") + 1][:-3]
-
-
 @pytest.mark.parametrize(
     ("number", "markdown", "latex"),
     [
         (Number(12345.0), "1.2e4", r"$1.2\times10^{4}$"),
-        (Number(-2.5e-9), "-2.5e-9", r"$-2.5\times10^{-9}$"),
         (Number(999.6), "1.0e3", r"$1.0\times10^{3}$"),
-        (Number(941.2), "941", "$941$"),
         (Number(1.8), "1.80", "$1.80$"),
-        (Number(0.05), "0.0500", "$0.0500$"),
         (Number(0.00999), "1.0e-2", r"$1.0\times10^{-2}$"),
-        (Number(0.0), "0", "$0$"),
         (Number(-math.inf), "-inf", r"$-\infty$"),
         (Number(-0.04, decimals=1, signed=True), "0.0", "$0.0$"),
-        (Number(0.04, decimals=1, signed=True), "+0.0", "$+0.0$"),
         (Number(0.5, decimals=2, deviation=0.125), "0.50 ± 0.12", r"$0.50 \pm 0.12$"),
         (Number(3.0, decimals=0, measured=2, of=3), "3 (2/3)", "$3$ (2/3)"),
         (Number(math.nan), "–", "--"),  # noqa: RUF001 the en dash is meant
@@ -73,64 +57,41 @@ def printed(number):
     ],
 )
 def test_numbers(number, markdown, latex):
-    assert printed(number) == (markdown, latex)
+    table = Table("", ("x",), ((number,),), pd.DataFrame())
+    assert to_markdown(table).splitlines()[-1] == f"| {markdown} |"
+    assert f"\\midrule\n{latex} \\\\\n" in to_latex(table, "spec 12")
 
 
-def test_escapes():
+def test_latex_escapes_what_it_would_take_for_its_own_and_breaks_lines_where_a_text_does():
     assert escape_latex("a|b <c> ||h_L||") == r"a\textbar{}b \textless{}c\textgreater{} $\|h_L\|$"
-    assert escape_latex(r"50% & #1 ~ {a}\b ^ $") == (
-        r"50\% \& \#1 \textasciitilde{} \{a\}\textbackslash{}b \textasciicircum{} \$"
-    )
-    assert escape_latex("[x]* y") == "{[}x]{*} y"  # which \\ before them would take for its own
-    assert escape_markdown(r"a|b*c_d\`<$") == r"a\|b\*c\_d\\\`\<\$"
-    assert escape_markdown("[a](b) &amp; ~x~") == r"\[a\](b) \&amp; \~x\~"
+    escaped = r"50\% \& \#1 \textasciitilde{} \{a\}\textbackslash{}b \textasciicircum{} \$ {[}x]{*}"
+    assert escape_latex(r"50% & #1 ~ {a}\b ^ $ [x]*") == escaped
+    table = Table("one\n\ntwo", ("own frozen (%)",), (("a\nb",),), pd.DataFrame())
+    assert to_markdown(table) == "one two\n\n| own frozen (%) |\n| --- |\n| a b |\n"
+    assert r"\caption{one two}" in (text := to_latex(table, "x"))
+    assert r"\begin{tabular}[t]{@{}l@{}}a\\b\end{tabular} \\" in text
+    assert r"\begin{tabular}[b]{@{}l@{}}own\\frozen\\(\%)\end{tabular} \\" in text
 
 
-def test_lines_break_in_latex_only_where_a_text_does_or_between_words():
-    table = Table("one\n\ntwo", ("run",), (("a\nb",),), pd.DataFrame())
-    assert to_markdown(table) == "one two\n\n| run |\n| --- |\n| a b |\n"
-    assert r"\caption{one two}" in to_latex(table, "x")
-    assert r"\begin{tabular}[t]{@{}l@{}}a\\b\end{tabular} \\" in to_latex(table, "x")
-    cell = "needs walk-back (a, b, d), a_very_long_name_of_something"
-    text = to_latex(Table("", ("own frozen (%)", "x"), ((Number(1.0), cell),), pd.DataFrame()), "x")
-    assert r"\begin{tabular}[b]{@{}r@{}}own\\frozen\\(\%)\end{tabular} & x \\" in text
-    lines = r"needs walk-back\\(a, b, d),\\a\_very\_long\_name\_of\_something"
-    assert rf"$1.00$ & \begin{{tabular}}[t]{{@{{}}l@{{}}}}{lines}\end{{tabular}} \\" in text
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_csv_and_html_read_back(kind):
+@pytest.mark.parametrize("kind", TABLES)
+def test_html_and_markdown_read_back_as_the_same_table(kind):
     table = table_of(kind)
     heading, *rows = html_cells(to_html(table))
     assert heading == list(table.columns) and len(rows) == len(table.rows)
     for row, expected in zip(rows, table.rows):
         assert all(text == cell for text, cell in zip(row, expected, strict=True) if isinstance(cell, str))
-    values = pd.read_csv(io.StringIO(to_csv(table)), dtype={"value": str})
-    assert list(values.columns) == list(table.values.columns)
-    assert values["value"].map(float).equals(table.values["value"])  # read_csv itself may miss the last bit
-    assert set(values["label"]) == set(table.values["label"])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_markdown_has_one_cell_per_column_in_every_row(kind):
-    table = table_of(kind)
     caption, empty, *lines = to_markdown(table).splitlines()
-    assert caption.startswith(r"A\_B \& 100% \[x\]. ") and empty == ""
-    counts = {len(re.findall(r"(?<!\\)\|", line)) for line in lines}
-    assert counts == {len(table.columns) + 1} and len(lines) == len(table.rows) + 2
+    assert caption.startswith(r"A\_B \& 100% \[x\]. ") and empty == "" and len(lines) == len(table.rows) + 2
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {len(table.columns) + 1}
     assert any(r"\[a\](b) ep\_x^2 #1 \~ {c}\\d \$ \<e> \| é Ω \* two" in line for line in lines)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_latex_compiles_and_says_where_it_comes_from(kind):
-    table = table_of(kind)
-    text = to_latex(table, "commit 1; spec 2")
+@pytest.mark.parametrize("kind", TABLES)
+def test_latex_compiles_fits_a_page_and_says_where_it_comes_from(kind):
+    text = to_latex(table_of(kind), "commit 1; spec 2")
     check_latex(text)
-    assert len(re.search(re.escape(LATEX_FIT) + r"\n\\begin\{tabular\}\{@\{\}([lr]+)@", text)[1]) == len(table.columns)
-    order = [text.index(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\end{tabular}}")]
-    assert order == sorted(order)
     assert text.startswith("% needs \\usepackage{booktabs,graphicx}\n% commit 1\n% spec 2\n")
-    assert r"\caption{A\_B \& 100\% {[}x]. " in text
+    assert r"\caption{A\_B \& 100\% {[}x]. " in text and LATEX_FIT in text
     two = [run("dfa", setting=name, depth=depth) for name, depth in (("a", 2), ("b", 4))]
     widest = load("table", TABLES, kind)(tidy_of(*two[: 1 + (kind not in TABLES_OF_ONE)]), labels={}, title="x")
     assert len(widest.columns) <= 10

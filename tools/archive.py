@@ -27,7 +27,7 @@ LEFT_OUT = (Path("results/README.md"), Path("results/resume"), Path(LOCK), Path(
 
 
 def main() -> int:
-    """Pack the working folder's results; returns the exit status: 0 packed, 1 refused with one line."""
+    """Pack the working folder's results; return the exit status, 1 after an error of one line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("archive", type=Path, nargs="?", default=Path("results.tar"), metavar="ARCHIVE.tar")
     parser.add_argument("--configfile", type=Path, default=Path("config.yaml"), metavar="FILE")
@@ -65,7 +65,7 @@ def check(archive: Path, configfile: Path) -> None:
 
 
 def results() -> Iterator[Path]:
-    """Yield every result and record, those in linked folders too, but neither unfinished nor half-written ones."""
+    """Yield every result and record, linked folders included; skip states to resume from and temporary files."""
     for root in PACKED:
         for folder, _, names in os.walk(root, followlinks=True):
             for path in (Path(folder) / name for name in names):

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/methods.md from the registry and from benchmarks/methods.json, or checks them.
+"""Write the tables of docs/methods.md from the registry and from benchmarks/methods.json, or checks them.
 
 python tools/methods_table.py [--check]
 """
@@ -21,7 +21,7 @@ MEASURED = ROOT / "benchmarks/methods.json"
 
 
 def methods_table() -> str:
-    """One row per method: what its class says of it, and its measured time per step."""
+    """Return a Markdown table of the methods: what their classes declare, and their measured time per step."""
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))["methods"]
     rows = [
         [f"`{name}`", f"`{m.equation}`", m.feedback, m.source, m.passes, f"{measured[name]['relative_to_bp']:.2f}"]
@@ -32,7 +32,7 @@ def methods_table() -> str:
 
 
 def constants_table() -> str:
-    """One row per method with constants: their names and defaults."""
+    """Return a Markdown table of the methods' constants with their defaults."""
     rows = [
         [f"`{name}`", ", ".join(f"{field} = {value}" for field, value in dataclasses.asdict(method).items())]
         for name, method in ((name, load_method(name)) for name in METHODS)
@@ -46,7 +46,7 @@ def _markdown(header: list[str], rows: Iterable[list[str]]) -> str:
 
 
 def document(text: str) -> str:
-    """Return the text with the tables between its markers made anew."""
+    """Return the text with the tables between its markers replaced."""
     for name, table in {"methods": methods_table(), "constants": constants_table()}.items():
         pattern = rf"(?<=<!-- table: {name} -->\n)[^<]*(?=<!-- end -->)"
         text, count = re.subn(pattern, lambda _, table=table: table + "\n", text)
@@ -56,7 +56,7 @@ def document(text: str) -> str:
 
 
 def main() -> None:
-    """Rewrite the document, or with --check exit with 1 if it is stale."""
+    """Rewrite the document; with --check exit with 1 if it is stale instead."""
     before = DOCUMENT.read_text(encoding="utf-8")
     after = document(before)
     if "--check" in sys.argv[1:]:

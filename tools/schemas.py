@@ -75,7 +75,7 @@ def contents() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Rewrite the files, or with --check exit with 1 if one is stale."""
+    """Rewrite the files; with --check exit with 1 if one is stale instead."""
     stale = [path for path, text in contents().items() if not path.exists() or path.read_text("utf-8") != text]
     if "--check" in sys.argv[1:] and stale:
         sys.exit(f"stale: {', '.join(str(path.relative_to(ROOT)) for path in stale)}; run python tools/schemas.py")

@@ -1,9 +1,9 @@
-"""Make sure that Slurm's programs are on this machine, or print in one line why `make test-slurm` cannot run here.
+"""Install Slurm's programs, or print in one line why `make test-slurm` cannot run on this machine.
 
     python3 tools/slurm_packages.py
 
-Exit status 0: they are there. 77: they are not, and cannot be had. Installs with apt-get, as root only, and starts
-nothing: Debian starts the daemons of a package unless /usr/sbin/policy-rc.d says no.
+Exit status 0: they are installed; 77: they cannot be installed. Uses apt-get, as root only, and keeps Debian from
+starting the packages' daemons by /usr/sbin/policy-rc.d.
 """
 
 import os
@@ -26,7 +26,7 @@ IMPATIENT = ("-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=20", "-o"
 
 
 def obstacle() -> str:
-    """Return why apt-get cannot be tried; empty if it can."""
+    """Return why apt-get cannot be used; empty if it can."""
     if os.geteuid() != 0:
         return "only root can install them"
     return "" if shutil.which("apt-get") else "there is no apt-get"
@@ -34,7 +34,7 @@ def obstacle() -> str:
 
 @contextmanager
 def no_daemons() -> Iterator[None]:
-    """Keep packages that are installed meanwhile from starting their daemons."""
+    """Keep packages that are installed in this context from starting their daemons."""
     if POLICY.exists():
         yield
         return
@@ -47,7 +47,7 @@ def no_daemons() -> Iterator[None]:
 
 
 def install() -> str:
-    """Try it; apt-get's last line if it failed, or nothing."""
+    """Install the packages; return apt-get's last line if that failed, empty otherwise."""
     environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
     with no_daemons():
         for command in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *PACKAGES]):

@@ -123,7 +123,7 @@ PUBLISHED = load_published()
 @cache
 def published_keys():
     """The audits of this configuration that published numbers are compared with."""
-    return PUBLISHED.cells_in(GRID)
+    return PUBLISHED.run_keys_in(GRID)
 
 
 # ---- external models

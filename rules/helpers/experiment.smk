@@ -99,7 +99,7 @@ def baseline_inputs(wildcards):
 @readable
 def audited(setting):
     """The runs of a setting that are audited."""
-    return list(GRID.setting(setting).cells("runs"))
+    return list(GRID.setting(setting).run_keys("runs"))
 
 
 # A run that an earlier setting trains too is copied from there.
@@ -114,11 +114,13 @@ def original(folder, ending):
 
 
 def checkpoint_files():
-    return run_files("checkpoints", "safetensors", [*GRID.cells("runs"), *GRID.cells("baselines")])
+    return run_files(
+        "checkpoints", "safetensors", [*GRID.run_keys("runs"), *GRID.run_keys("baselines")]
+    )
 
 
 def baseline_files():
-    return run_files("baselines", "json", GRID.cells("baselines"))
+    return run_files("baselines", "json", GRID.run_keys("baselines"))
 
 
 def rest_of(settings):

@@ -3,13 +3,17 @@
 import os
 
 import pytest
-from harness import BREAKS, Disturbed, Server, broken_copy
+from forks import Server
+from harness import Disturbed
+from mutations import MUTATIONS
+from projects import copy_sources
 
+PRELOADED = ("training.run_files", "audit.run_audit", "methods.dfa", "networks.resmlp")
 IN_MEMORY = "/dev/shm"  # these tests flush thousands of files
 
 
 def pytest_addoption(parser):
-    parser.addoption("--break", choices=sorted(BREAKS), help="break the product in this way: the suite must fail")
+    parser.addoption("--break", choices=MUTATIONS, help="a mutation of the product: the suite must fail")
 
 
 def pytest_configure():
@@ -20,13 +24,17 @@ def pytest_configure():
 @pytest.fixture(scope="session")
 def sources(request, tmp_path_factory):
     """A copy of the project whose code every test of this suite runs."""
-    return broken_copy(tmp_path_factory.mktemp("sources") / "project", request.config.getoption("break", None))
+    folder = copy_sources(tmp_path_factory.mktemp("sources") / "project")
+    if name := request.config.getoption("break", None):
+        MUTATIONS[name].apply(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
 def server(sources):
     """Runs `fa-audit ...` without importing torch again each time."""
-    with Server(sources) as running:
+    modules = [f"fa_audit.{name}" for name in PRELOADED]
+    with Server("fa_audit.cli", *modules, PYTHONPATH=str(sources / "src"), PYTHONWARNINGS="ignore") as running:
         yield running
 
 

@@ -3,82 +3,18 @@
 import json
 import os
 import random
-import subprocess
-import sys
 import time
-from pathlib import Path
-
-from projects import copy_sources
 
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
 
 RUN, EPOCHS = "dfa+penalty1e-2", 8
-# What --break does to the copy of the project: file, a piece of its text, what is put in its place.
-BREAKS = {
-    "resume": (
-        "src/fa_audit/training/checkpoint.py",
-        "moments.setdefault(int(index), {})[key] = value",
-        "moments.setdefault(int(index), {})[key] = value if key == 'step' else torch.zeros_like(value)",
-    ),
-    "write": ("src/fa_audit/core/files.py", "            write(part)\n", "            write(path), write(part)\n"),
-    "checksum": (
-        "src/fa_audit/training/checkpoint.py",
-        'undamaged = about.pop("sha256") == _checksum(tensors, about)',
-        'undamaged = bool(about.pop("sha256"))',
-    ),
-}
-
-
-def broken_copy(folder, how):
-    """Copy the project; put a deliberate mistake into it if one is named."""
-    copy_sources(folder)
-    if how:
-        name, right, wrong = BREAKS[how]
-        text = (folder / name).read_text()
-        assert right in text, f"--break {how} does not find what it breaks"
-        (folder / name).write_text(text.replace(right, wrong))
-    return folder
 
 
 def at_random(count, *purpose):
     """Draw fractions in [0, 1), the same in every session."""
     draw = random.Random(f"20260621 {purpose}")
     return [round(draw.random(), 3) for _ in range(count)]
-
-
-class Server:
-    """The process of server.py."""
-
-    def __init__(self, sources):
-        environment = os.environ | {"PYTHONPATH": str(sources / "src"), "PYTHONWARNINGS": "ignore"}
-        command = [sys.executable, str(Path(__file__).with_name("server.py"))]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self.process = subprocess.Popen(command, env=environment, text=True, **pipes)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        self.process.stdin.close()
-        self.process.wait()
-        self.process.stdout.close()
-
-    def _ask(self, **order):
-        self.process.stdin.write(json.dumps(order) + "\n")
-        self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
-
-    def start(self, folder, *arguments, **faults):
-        """Start `fa-audit` with these arguments in a folder and return the process id."""
-        return self._ask(start=[str(argument) for argument in arguments], folder=str(folder), faults=faults)
-
-    def wait(self, process):
-        """Return the exit status of a process, negative for a signal, and its output."""
-        return self._ask(wait=process)
-
-    def run(self, folder, *arguments, **faults):
-        return self.wait(self.start(folder, *arguments, **faults))
 
 
 class Disturbed:

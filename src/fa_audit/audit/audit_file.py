@@ -258,8 +258,8 @@ def read_seed_group(paths: Sequence[str | Path]) -> SeedGroup:
     for path, audit in others:
         if differences := list(_differences(_identity(reference), _identity(audit))):
             raise AuditError(
-                f"{path}: another cell than {first}; it differs in {listed(differences, SHOWN)}."
-                " Expected the same specification but for the seed: one report for each cell."
+                f"{path}: another run than {first}; it differs in {listed(differences, SHOWN)}."
+                " Expected the same specification but for the seed: one report for each run."
             )
     return _ordered(audits)
 

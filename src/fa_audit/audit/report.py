@@ -32,7 +32,7 @@ class DiagnosticReport:
         method_name: what was audited.
         evidence: everything measured.
         headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if unknown.
-        baselines: frozen accuracies of the same cell.
+        baselines: accuracies of the frozen networks of the same architecture, data, budget and seed.
         thresholds: limits of the checks.
         notes: the author's remarks.
         credit: per block, what the method's credits are worth; empty where only a network was audited.

@@ -44,7 +44,7 @@ class Checks:
 
 @dataclass(frozen=True)
 class Baselines:
-    """Accuracies of frozen networks of the same cell (architecture, data, budget, seed), as fractions.
+    """Accuracies of frozen networks of the same architecture, data, budget and seed, as fractions.
 
     Attributes:
         own: blocks frozen, embedding trained by the method's own credit. D3 uses this one.

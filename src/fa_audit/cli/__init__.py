@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "data": ("make the file of a data set", runs.data_parser),
     "train": ("train one network and write its checkpoint", runs.train_parser),
     "audit": ("audit a checkpoint", runs.audit_parser),
-    "report": ("fill in the reporting template from the audits of one cell", results.report_parser),
+    "report": ("fill in the reporting template from audits of one run", results.report_parser),
     "check": ("check that a training method keeps its promises", models.check_parser),
     "describe": ("propose where the states of a model are, for an audit", models.describe_parser),
     "plan": ("print the runs of a configuration and their hours", results.plan_parser),

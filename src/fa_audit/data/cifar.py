@@ -89,7 +89,7 @@ def _fetch(source: type[CIFAR10], root: Path) -> None:
     if damaged := _damaged(source, root):
         raise AuditError(
             f"{source.__name__}: not available in data_root '{root}': {listed(damaged, most=1)}."
-            f" Downloading failed {ATTEMPTS} times (last error: {failure}). Connect to the network and run again, or set"
-            f" data_root in the config, or --data-root, to a folder that holds {source.base_folder}/ as published"
+            f" Downloading failed {ATTEMPTS} times (last error: {failure}). Connect to the network and run again, or"
+            f" set data_root in the config, or --data-root, to a folder that holds {source.base_folder}/ as published"
             f" ({source.url})."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -72,11 +73,12 @@ def load_config(path: str | Path) -> tuple[dict[str, Any], LineOf]:
 
 def _parsed(text: str) -> tuple[Any, dict[str, int]]:
     """Return the value of a text and the line of every place in it. JSON is YAML, but for tabs and for 1e-3."""
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        return yaml.load(text, yaml.SafeLoader), dict(_lines("", yaml.compose(text, yaml.SafeLoader)))
-    return value, dict(_lines("", yaml.compose(text.replace("\t", " "), yaml.SafeLoader)))
+    with contextlib.suppress(json.JSONDecodeError):
+        return json.loads(text), dict(_lines("", yaml.compose(text.replace("\t", " "), yaml.SafeLoader)))
+    loader = yaml.SafeLoader(text)
+    node = loader.get_single_node()
+    lines = dict(_lines("", node))
+    return (loader.construct_document(node) if node else None), lines
 
 
 def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:

@@ -60,7 +60,7 @@ class Setting:
         common = dict(self.common) | ({"monitor": ()} if asked.is_baseline else {})
         return asked.spec(depth=depth, seed=seed, **common)
 
-    def cells(self, kind: str) -> Iterator[RunKey]:
+    def run_keys(self, kind: str) -> Iterator[RunKey]:
         """Yield every audited run ("runs"), baseline ("baselines") or run of the "sweep" with every seed, sorted."""
         for run in sorted(getattr(self, kind)):
             yield from (RunKey(self.name, run, seed) for seed in sorted(self.seeds))
@@ -104,22 +104,22 @@ class Grid:
         ]
         return list(dict.fromkeys(setting.name for setting in found))
 
-    def cells(self, kind: str) -> Iterator[RunKey]:
-        """Yield the keys of every setting, as `Setting.cells` gives them, sorted."""
+    def run_keys(self, kind: str) -> Iterator[RunKey]:
+        """Yield the keys of every setting, as `Setting.run_keys` gives them, sorted."""
         for _, setting in sorted(self.settings.items()):
-            yield from setting.cells(kind)
+            yield from setting.run_keys(kind)
 
-    def all_cells(self) -> Iterator[RunKey]:
+    def all_run_keys(self) -> Iterator[RunKey]:
         """Yield every run and baseline once, in the order of the configuration."""
         for setting in self.settings.values():
-            yield from dict.fromkeys((*setting.cells("runs"), *setting.cells("baselines")))
+            yield from dict.fromkeys((*setting.run_keys("runs"), *setting.run_keys("baselines")))
 
     @cached_property
     def duplicate_runs(self) -> Mapping[RunKey, RunKey]:
         """Runs that need no training of their own, each with the first that trains the same specification."""
         first: dict[RunSpec, RunKey] = {}
         found = {}
-        for key in self.all_cells():
+        for key in self.all_run_keys():
             original = first.setdefault(self.spec(key), key)
             if original != key:
                 found[key] = original
@@ -131,7 +131,7 @@ def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = N
 
     >>> grid = read_grid({"settings": {"a": {"dataset": "digits", "architecture": {"name": "resmlp", "depth": 2},
     ...                                      "seeds": [1, 2], "runs": ["dfa"]}}})
-    >>> [str(key) for key in grid.cells("runs")]
+    >>> [str(key) for key in grid.run_keys("runs")]
     ['a/dfa/seed1', 'a/dfa/seed2']
     >>> grid.setting("a").baselines
     ('bp+frozen', 'bp+shallow', 'dfa+frozen')

@@ -73,6 +73,6 @@ class Lineage:
     def tidy(self, setting: str) -> str:
         """Return a digest of what decides the tidy tables of a setting."""
         if setting not in self._known:
-            keys = self.grid.setting(setting).cells("runs")
+            keys = self.grid.setting(setting).run_keys("runs")
             self._known[setting] = digest_of([code_digest(*stage("tidy_setting")), self.audits(keys)])
         return self._known[setting]

@@ -45,8 +45,8 @@ def work_of(grid: Grid, members: Sequence[Setting], costs: Costs) -> list[Any]:
         the numbers of trainings of its own, of trainings that an earlier row does, and of trainings done; then for each
         device the hours of every job to do, None where its network was not measured.
     """
-    audited = [key for setting in members for key in setting.cells("runs")]
-    keys = list(dict.fromkeys([*audited, *(key for setting in members for key in setting.cells("baselines"))]))
+    audited = [key for setting in members for key in setting.run_keys("runs")]
+    keys = list(dict.fromkeys([*audited, *(key for setting in members for key in setting.run_keys("baselines"))]))
     own = [key for key in keys if key not in grid.duplicate_runs]
     to_train = _missing("checkpoints", "safetensors", own)
     to_audit = _missing("audits", "json", audited)

@@ -85,7 +85,7 @@ class Entry(Strict):
         """Whose number it is: one run, or for an order all of them, best first."""
         return (self.run,) if isinstance(self.run, str) else tuple(self.run)
 
-    def cells(self) -> Iterator[RunKey]:
+    def run_keys(self) -> Iterator[RunKey]:
         """Yield the audits that it is compared with."""
         return (RunKey(self.setting, run, seed) for run in self.runs for seed in self.seeds)
 
@@ -181,14 +181,14 @@ class Published:
     entries: tuple[Entry, ...]
     experiments: Grid
 
-    def cells_in(self, grid: Grid) -> list[RunKey]:
+    def run_keys_in(self, grid: Grid) -> list[RunKey]:
         """Return the audits to compare with that a configuration asks for, each as the paper's specification has it.
 
         A setting of the same name with another network, data set or budget has none.
         """
-        asked = set(grid.cells("runs"))
-        cells = dict.fromkeys(cell for entry in self.entries for cell in entry.cells())
-        return [cell for cell in cells if cell in asked and _spec(grid, cell) == _spec(self.experiments, cell)]
+        asked = set(grid.run_keys("runs"))
+        keys = dict.fromkeys(key for entry in self.entries for key in entry.run_keys())
+        return [key for key in keys if key in asked and _spec(grid, key) == _spec(self.experiments, key)]
 
     def difference(self, audit: Mapping[str, Any]) -> str:
         """Return how an audit's experiment differs from the published one of its name; empty if it does not."""
@@ -202,9 +202,9 @@ class Published:
         )
 
 
-def _spec(grid: Grid, cell: RunKey) -> RunSpec:
+def _spec(grid: Grid, key: RunKey) -> RunSpec:
     """Return a run's specification; a monitor changes nothing unless it ends the training, which is noticed there."""
-    return replace(grid.spec(cell), monitor=())
+    return replace(grid.spec(key), monitor=())
 
 
 def quantity_of(audit: Mapping[str, Any], quantity: str, layer: int | None = None) -> Any:
@@ -242,7 +242,7 @@ def read_published(raw: Any) -> Published:
 
 def _configuration(read: PublishedFile) -> dict[str, Any]:
     """Return the experiments as a configuration: every run and seed that an entry names."""
-    keys = [key for entry in read.entries for key in entry.cells()]
+    keys = [key for entry in read.entries for key in entry.run_keys()]
     named = {name: [key for key in keys if key.setting == name] for name in read.settings}
     return {
         "settings": {

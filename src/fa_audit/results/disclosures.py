@@ -21,40 +21,40 @@ Audit = Mapping[str, Any]
 PAPER_SAMPLES, PAPER_BATCHES = 128, 10
 
 
-def disclosures(cell: SeedGroup) -> tuple[tuple[str, str], ...]:
+def disclosures(group: SeedGroup) -> tuple[tuple[str, str], ...]:
     """Return term and text of every disclosure that applies to the audits of a seed group."""
     found = (
-        ("Spread", _spread(cell)),
-        ("Verdicts", _verdicts(cell)),
-        ("Baseline of D3", by_seed(cell, _baseline)),
-        ("Baseline of D3-strict", by_seed(cell, _strict_baseline)),
-        ("Budget", by_seed(cell, _budget)),
-        ("Reference gradient", by_seed(cell, _reference)),
-        ("Gradient norms", by_seed(cell, _gradient_norms)),
-        ("float32 agreement", _float32(cell)),
-        ("Cross-batch stability", by_seed(cell, _stability)),
-        ("Cosines", _cosines(cell)),
-        ("Perturbation correlation", by_seed(cell, _correlation)),
-        ("Fresh feedback", by_seed(cell, _fresh_feedback)),
-        ("Over training", by_seed(cell, _over_training)),
-        ("Non-finite values", by_seed(cell, _finite)),
-        ("Missing values", _missing(cell)),
-        ("Limits", by_seed(cell, _limits)),
-        ("Code", by_seed(cell, _code)),
-        ("Remarks", by_seed(cell, lambda audit: audit["notes"])),
+        ("Spread", _spread(group)),
+        ("Verdicts", _verdicts(group)),
+        ("Baseline of D3", by_seed(group, _baseline)),
+        ("Baseline of D3-strict", by_seed(group, _strict_baseline)),
+        ("Budget", by_seed(group, _budget)),
+        ("Reference gradient", by_seed(group, _reference)),
+        ("Gradient norms", by_seed(group, _gradient_norms)),
+        ("float32 agreement", _float32(group)),
+        ("Cross-batch stability", by_seed(group, _stability)),
+        ("Cosines", _cosines(group)),
+        ("Perturbation correlation", by_seed(group, _correlation)),
+        ("Fresh feedback", by_seed(group, _fresh_feedback)),
+        ("Over training", by_seed(group, _over_training)),
+        ("Non-finite values", by_seed(group, _finite)),
+        ("Missing values", _missing(group)),
+        ("Limits", by_seed(group, _limits)),
+        ("Code", by_seed(group, _code)),
+        ("Remarks", by_seed(group, lambda audit: audit["notes"])),
     )
     return tuple((term, f"{text.rstrip('.')}.") for term, text in found if text)
 
 
-def by_seed(cell: SeedGroup, say: Callable[[Audit], str]) -> str:
+def by_seed(group: SeedGroup, say: Callable[[Audit], str]) -> str:
     """Join what `say` returns for each audit: equal texts once, with their seeds where not all have them."""
     about: dict[str, list[str]] = defaultdict(list)
-    for label, audit in zip(cell.labels, cell.audits):
+    for label, audit in zip(group.labels, group.audits):
         if text := say(audit):
             about[text].append(str(label))
-    if [*about.values()] == [list(map(str, cell.labels))]:
+    if [*about.values()] == [list(map(str, group.labels))]:
         return next(iter(about))
-    return "; ".join(f"{cell.unit} {', '.join(labels)}: {text}" for text, labels in about.items())
+    return "; ".join(f"{group.unit} {', '.join(labels)}: {text}" for text, labels in about.items())
 
 
 def span(values: Iterable[float | None]) -> str:
@@ -67,21 +67,21 @@ def span(values: Iterable[float | None]) -> str:
 # --- seeds and baselines -------------------------------------------------------------------------------------------
 
 
-def _spread(cell: SeedGroup) -> str:
-    n = len(cell.labels)
+def _spread(group: SeedGroup) -> str:
+    n = len(group.labels)
     if n == 1:
-        return f"one {cell.unit}: no deviation and no interval, nothing is known of the spread"
+        return f"one {group.unit}: no deviation and no interval, nothing is known of the spread"
     factor = float(stats.t.ppf(0.975, n - 1))
-    word = "" if cell.unit == "seed" else "; no specification was recorded: that they are of one cell is not proven"
+    word = "" if group.unit == "seed" else "; no specification was recorded: more than the seed may differ"
     return (
         f"n = {n}; deviations have divisor n - 1; the 95 % t-interval reaches {factor / math.sqrt(n):.3g} deviations to"
         f" either side of the mean (t = {factor:.3g} at n - 1 degrees of freedom){word}"
     )
 
 
-def _verdicts(cell: SeedGroup) -> str:
-    found = {(audit["verdict"]["three_check"], audit["verdict"]["four_check"]) for audit in cell.audits}
-    return f"they differ from {cell.unit} to {cell.unit}" if len(found) > 1 else ""
+def _verdicts(group: SeedGroup) -> str:
+    found = {(audit["verdict"]["three_check"], audit["verdict"]["four_check"]) for audit in group.audits}
+    return f"they differ from {group.unit} to {group.unit}" if len(found) > 1 else ""
 
 
 def _baseline(audit: Audit) -> str:
@@ -130,8 +130,8 @@ def _gradient_norms(audit: Audit) -> str:
     )
 
 
-def _float32(cell: SeedGroup) -> str:
-    states = [state for audit in cell.audits for state in audit["layers"]]
+def _float32(group: SeedGroup) -> str:
+    states = [state for audit in group.audits for state in audit["layers"]]
     error, cosine = (
         span([worst((value for state in states if (value := number(state[name]["value"])) is not None), default=None)])
         for name, worst in (("float32_error", max), ("float32_cosine", min))
@@ -150,8 +150,8 @@ def _stability(audit: Audit) -> str:
 # --- credits -------------------------------------------------------------------------------------------------------
 
 
-def _cosines(cell: SeedGroup) -> str:
-    blocks = [block for audit in cell.audits for block in audit["credit"]]
+def _cosines(group: SeedGroup) -> str:
+    blocks = [block for audit in group.audits for block in audit["credit"]]
     if not blocks:
         return ""
     pairs = [[number(block[name]["value"]) for name in ("cosine", "clamped_cosine")] for block in blocks]
@@ -205,11 +205,11 @@ def _finite(audit: Audit) -> str:
     return "" if audit["finite"] else "a state, gradient or logit of an evaluation batch is NaN or infinite"
 
 
-def _missing(cell: SeedGroup) -> str:
+def _missing(group: SeedGroup) -> str:
     """Return every reason for absent values, with the quantities: in how many of how many places."""
     offered: Counter[str] = Counter()
     absent: dict[str, Counter[str]] = defaultdict(Counter)
-    for name, entry in (pair for audit in cell.audits for pair in _measured(audit)):
+    for name, entry in (pair for audit in group.audits for pair in _measured(audit)):
         offered[name] += 1
         if entry["value"] is None:
             absent[entry.get("reason") or entry.get("note") or "no reason given"][name] += 1

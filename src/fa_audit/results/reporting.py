@@ -1,4 +1,4 @@
-"""The protocol's reporting template, filled in from the audits of one cell, for the appendix of a paper. No torch."""
+"""The protocol's reporting template, filled in from the audits of one run's seeds. Imports no torch."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ class Report:
     sections: tuple[Section, ...]
 
 
-def report(cell: SeedGroup) -> Report:
+def report(group: SeedGroup) -> Report:
     """Fill in the template.
 
     Accuracies are printed in percent and margins in points; mean, sample deviation (divisor n - 1) and 95 % t-interval
     are over the seeds that have a value.
     """
-    audit = cell.audits[0]
+    audit = group.audits[0]
     name = audit.get("run") or audit["method"]
     where = f" in {audit['setting']}" if "setting" in audit else ""
     sections = (
-        Section("Identification", _entries(_identification(cell))),
-        Section("Headline", tables=(_summary_table(cell), _seed_table(cell), _verdict_table(cell))),
-        Section("Checks", tables=(_check_table(cell),)),
-        Section("Layers", tables=(_state_table(cell), *_credit_tables(cell))),
-        Section("Disclosures", _entries(disclosures(cell))),
+        Section("Identification", _entries(_identification(group))),
+        Section("Headline", tables=(_summary_table(group), _seed_table(group), _verdict_table(group))),
+        Section("Checks", tables=(_check_table(group),)),
+        Section("Layers", tables=(_state_table(group), *_credit_tables(group))),
+        Section("Disclosures", _entries(disclosures(group))),
     )
     return Report(_printable(f"Audit report: {name}{where}"), sections)
 
@@ -107,21 +107,21 @@ def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str | N
 # --- identification ------------------------------------------------------------------------------------------------
 
 
-def _identification(cell: SeedGroup) -> Iterator[tuple[str, str]]:
-    audit = cell.audits[0]
+def _identification(group: SeedGroup) -> Iterator[tuple[str, str]]:
+    audit = group.audits[0]
     yield "Method", audit["spec"]["method"] if "spec" in audit else audit["method"]
     yield from _specification(audit["spec"]) if "spec" in audit else _model(audit.get("entry", {}))
-    if cell.unit == "seed":
-        yield "Seeds", ", ".join(map(str, cell.labels))
-    yield "Digest", by_seed(cell, lambda audit: audit.get("digest", UNKNOWN))
+    if group.unit == "seed":
+        yield "Seeds", ", ".join(map(str, group.labels))
+    yield "Digest", by_seed(group, lambda audit: audit.get("digest", UNKNOWN))
     if "spec" in audit:
-        yield "Trained by commit", by_seed(cell, lambda audit: audit.get("commit", UNKNOWN))
-        yield "Trained on", by_seed(cell, lambda audit: audit.get("device", UNKNOWN))
-    yield "Audited by commit", by_seed(cell, lambda audit: audit.get("provenance", {}).get("commit", UNKNOWN))
-    yield "Audited on", by_seed(cell, lambda audit: audit.get("provenance", {}).get("device", UNKNOWN))
-    yield "Training time", by_seed(cell, lambda audit: f"{audit['seconds']} s" if "seconds" in audit else UNKNOWN)
+        yield "Trained by commit", by_seed(group, lambda audit: audit.get("commit", UNKNOWN))
+        yield "Trained on", by_seed(group, lambda audit: audit.get("device", UNKNOWN))
+    yield "Audited by commit", by_seed(group, lambda audit: audit.get("provenance", {}).get("commit", UNKNOWN))
+    yield "Audited on", by_seed(group, lambda audit: audit.get("provenance", {}).get("device", UNKNOWN))
+    yield "Training time", by_seed(group, lambda audit: f"{audit['seconds']} s" if "seconds" in audit else UNKNOWN)
     yield "Evaluation", f"{audit['batches']} unshuffled test batches, the first of {audit['samples']} samples"
-    yield "Files", "; ".join(f"{cell.unit} {label}: {path}" for label, path in zip(cell.labels, cell.paths))
+    yield "Files", "; ".join(f"{group.unit} {label}: {path}" for label, path in zip(group.labels, group.paths))
 
 
 def _specification(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -167,18 +167,18 @@ def _at(audit: Mapping[str, Any], place: tuple[str, ...]) -> float | None:
     return number(value)
 
 
-def _summary_table(cell: SeedGroup) -> Table:
+def _summary_table(group: SeedGroup) -> Table:
     columns = ("quantity", "n", "mean", "95 % from", "95 % to", "smallest", "largest")
     caption = (
-        f"Mean ± sample deviation and 95 % t-interval over the n {cell.unit}s that have a value; growth and ||g_L||,"
+        f"Mean ± sample deviation and 95 % t-interval over the n {group.unit}s that have a value; growth and ||g_L||,"
         " which differ by orders of magnitude, with their range alone."
     )
-    rows = [_summary_row(cell, heading, place) for heading, place in (FRACTIONS | NORMS).items()]
+    rows = [_summary_row(group, heading, place) for heading, place in (FRACTIONS | NORMS).items()]
     return _table(caption, columns, rows)
 
 
-def _summary_row(cell: SeedGroup, heading: str, place: tuple[str, ...]) -> tuple[str | Number, ...]:
-    values = [value for audit in cell.audits if (value := _at(audit, place)) is not None]
+def _summary_row(group: SeedGroup, heading: str, place: tuple[str, ...]) -> tuple[str | Number, ...]:
+    values = [value for audit in group.audits if (value := _at(audit, place)) is not None]
     count = Number(len(values), decimals=0)
     if not values:
         return (heading, count, *[Number(None)] * 5)
@@ -190,42 +190,42 @@ def _summary_row(cell: SeedGroup, heading: str, place: tuple[str, ...]) -> tuple
     return (heading, count, Number(summary.mean, 2, summary.deviation), *(Number(end, 2) for end in ends))
 
 
-def _seed_table(cell: SeedGroup) -> Table:
+def _seed_table(group: SeedGroup) -> Table:
     rows = [
         (
             Number(label, decimals=0),
             *(_percent(_at(audit, place)) for place in FRACTIONS.values()),
             *(Number(_at(audit, place)) for place in NORMS.values()),
         )
-        for label, audit in zip(cell.labels, cell.audits)
+        for label, audit in zip(group.labels, group.audits)
     ]
-    caption = f"Headline numbers of every {cell.unit}: accuracy on the whole test set after the last epoch."
-    return _table(caption, (cell.unit, *FRACTIONS, *NORMS), rows)
+    caption = f"Headline numbers of every {group.unit}: accuracy on the whole test set after the last epoch."
+    return _table(caption, (group.unit, *FRACTIONS, *NORMS), rows)
 
 
 def _percent(fraction: float | None) -> Number:
     return Number(None if fraction is None else 100 * fraction, decimals=2)
 
 
-def _verdict_table(cell: SeedGroup) -> Table:
-    columns = (cell.unit, "three-check", "four-check", "frozen baseline", "flags")
+def _verdict_table(group: SeedGroup) -> Table:
+    columns = (group.unit, "three-check", "four-check", "frozen baseline", "flags")
     rows = [
         (str(label), *(audit["verdict"][key] for key in VERDICT), ", ".join(audit["flags"]) or "none")
-        for label, audit in zip(cell.labels, cell.audits)
+        for label, audit in zip(group.labels, group.audits)
     ]
-    return _table(f"Verdicts of every {cell.unit}.", columns, rows)
+    return _table(f"Verdicts of every {group.unit}.", columns, rows)
 
 
 # --- checks and layers ---------------------------------------------------------------------------------------------
 
 
-def _check_table(cell: SeedGroup) -> Table:
-    columns = ("check", "fires when", cell.unit, "value", "outcome")
+def _check_table(group: SeedGroup) -> Table:
+    columns = ("check", "fires when", group.unit, "value", "outcome")
     rows = [
         (f"{letter} {check['name']}", f"{sign_of(name)} {check['threshold']:g}", str(label),
          Number(number(check["value"])), OUTCOMES[check["fires"]])
         for name, letter in CHECK_LABELS.items()
-        for label, check in ((label, audit["checks"][name]) for label, audit in zip(cell.labels, cell.audits))
+        for label, check in ((label, audit["checks"][name]) for label, audit in zip(group.labels, group.audits))
     ]  # fmt: skip
     return _table("Every check; margins are fractions of 1.", columns, rows)
 
@@ -241,11 +241,11 @@ def _value(entry: Any) -> float | None:
     return number(entry["value"] if isinstance(entry, Mapping) else entry)
 
 
-def _place_table(cell: SeedGroup, kind: str, caption: str, headings: Mapping[str, str], first: str) -> Table:
+def _place_table(group: SeedGroup, kind: str, caption: str, headings: Mapping[str, str], first: str) -> Table:
     """Return means over the audits, a row per state or block; quantities without any value are left out."""
-    places = range(len(cell.audits[0][kind]))
+    places = range(len(group.audits[0][kind]))
     means = {
-        name: [_mean([_value(audit[kind][place][name]) for audit in cell.audits]) for place in places]
+        name: [_mean([_value(audit[kind][place][name]) for audit in group.audits]) for place in places]
         for name in headings
     }
     shown = {name: column for name, column in means.items() if any(mean.value is not None for mean in column)}
@@ -253,27 +253,27 @@ def _place_table(cell: SeedGroup, kind: str, caption: str, headings: Mapping[str
     return _table(caption, (first, *(headings[name] for name in shown)), rows)
 
 
-def _state_table(cell: SeedGroup) -> Table:
+def _state_table(group: SeedGroup) -> Table:
     caption = (
-        f"Means over {cell.unit}s at every state: medians over the samples of the first batch; growth of the block that"
-        " reads the state; agreement of float32 gradients with float64."
+        f"Means over {group.unit}s at every state: medians over the samples of the first batch; growth of the block"
+        " that reads the state; agreement of float32 gradients with float64."
     )
-    return _place_table(cell, "layers", caption, STATE_COLUMNS, "l")
+    return _place_table(group, "layers", caption, STATE_COLUMNS, "l")
 
 
-def _credit_tables(cell: SeedGroup) -> Iterator[Table]:
+def _credit_tables(group: SeedGroup) -> Iterator[Table]:
     """Yield tables of the credits, block by block and against fresh feedback; none without a method."""
-    if not cell.audits[0]["credit"]:
+    if not group.audits[0]["credit"]:
         return
     caption = (
-        f"Credits, means over {cell.unit}s at every block: cosine with the gradient at the block's input, without"
+        f"Credits, means over {group.unit}s at every block: cosine with the gradient at the block's input, without"
         " epsilon and as torch clamps it; with that at the block's output; perturbation correlation; nudging."
     )
-    yield _place_table(cell, "credit", caption, CREDIT_COLUMNS, "block")
-    rows = [(Number(label, decimals=0), *_deep(audit["deep"])) for label, audit in zip(cell.labels, cell.audits)]
-    columns = (cell.unit, "cosine", "clamped", "rho", "nudging", "fresh feedback", "95 % from", "95 % to")
+    yield _place_table(group, "credit", caption, CREDIT_COLUMNS, "block")
+    rows = [(Number(label, decimals=0), *_deep(audit["deep"])) for label, audit in zip(group.labels, group.audits)]
+    columns = (group.unit, "cosine", "clamped", "rho", "nudging", "fresh feedback", "95 % from", "95 % to")
     caption = (
-        f"Credits of every {cell.unit}, means over the blocks l >= 1; cosine with fresh feedback: mean ± deviation of"
+        f"Credits of every {group.unit}, means over the blocks l >= 1; cosine with fresh feedback: mean ± deviation of"
         " the draws, and where 95 % of them lie."
     )
     yield _table(caption, columns, rows)

@@ -55,7 +55,7 @@ def audits_in(folder: str | Path, published: Published) -> list[dict[str, Any]]:
     Raises:
         AuditError: a file is no audit, or its run is not the one that its path names.
     """
-    asked = {cell for entry in published.entries for cell in entry.cells()}
+    asked = {key for entry in published.entries for key in entry.run_keys()}
     files = sorted(Path(folder).glob("audits/*/*/seed*.json"))
     return read_audits([path for path in files if RunKey.of(path) in asked])
 
@@ -66,24 +66,24 @@ def scorecard(published: Published, audits: Iterable[Mapping[str, Any]]) -> pd.D
     An audit of another specification than the published one is left out, and the note says so.
 
     Args:
-        audits: the audits that exist, of cells that entries name.
+        audits: the audits that exist, of runs that entries name.
     """
     found = {tuple(audit[key] for key in KEY): audit for audit in audits}
-    excluded = {cell: text for cell, audit in found.items() if (text := published.difference(audit))}
+    excluded = {key: text for key, audit in found.items() if (text := published.difference(audit))}
     return pd.DataFrame([_row(entry, found, excluded) for entry in published.entries], columns=COLUMNS).astype(
         {"layer": "Int64"}
     )
 
 
 def _row(entry: Entry, found: Mapping[Any, Mapping[str, Any]], excluded: Mapping[Any, str]) -> dict[str, Any]:
-    usable = [cell for cell in entry.cells() if cell in found and cell not in excluded]
+    usable = [key for key in entry.run_keys() if key in found and key not in excluded]
     measured: dict[str, dict[int, Any]] = {run: {} for run in entry.runs}
-    for cell in usable:
-        measured[cell[1]][cell[2]] = _quantity(entry, found[cell])
+    for key in usable:
+        measured[key[1]][key[2]] = _quantity(entry, found[key])
     judged = judge(entry, measured)
     n = min(map(len, measured.values()))
     fewer = f"{n} of {len(entry.seeds)} seeds" if 0 < n < len(entry.seeds) else ""
-    left_out = [f"left out: {cell[1]} seed {cell[2]}, {excluded[cell]}" for cell in entry.cells() if cell in excluded]
+    left_out = [f"left out: {key[1]} seed {key[2]}, {excluded[key]}" for key in entry.run_keys() if key in excluded]
     low, high = (judged.summary and judged.summary.interval) or (None, None)
     return {
         **{name: getattr(entry, name) for name in ("setting", "quantity", "layer", "kind", "source")},
