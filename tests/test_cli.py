@@ -102,7 +102,6 @@ def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(folder, 
         (f"train dfa+frozen x.safetensors {DATA} --frozen", "option 'frozen' appears twice"),
         ("train dfa", "required: output, --data. See: fa-audit train --help"),
         ("audti dfa.safetensors", "unknown command 'audti'; "),
-        ("check dfaa", "Did you mean 'dfa'?"),
         ("data digit", "Did you mean 'digits'?"),
     ],
 )
