@@ -32,7 +32,7 @@ with logged(snakemake), device(snakemake) as where:
     check_run(sidecar, files.sidecar, checkpoint=files.checkpoint, trajectory=files.trajectory)
     named = parse_run(snakemake.wildcards.run).method
     method = None if named in METHODS else load_method(named)  # a class that the configuration names
-    learner = load_checkpoint(files.checkpoint, where, method=method)
+    learner = load_checkpoint(files.checkpoint, where, method=method, architecture=spec.architecture)
     check_spec(learner.spec, spec, files.checkpoint)
     report = audit(
         learner,

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from fa_audit import __version__
-from fa_audit.core.errors import AuditError, printable, unknown
+from fa_audit.core.errors import AuditError, printable
 from fa_audit.core.registry import entry_of, load
+from fa_audit.core.source import docstring
 from fa_audit.data import DATASETS
 from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.methods import METHODS
-from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
+from fa_audit.networks import ARCHITECTURES, architecture_options
 
 PUBLISHED = "reference/published.yaml"
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
@@ -28,7 +27,7 @@ DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status: 0 done, 1 bad input or files that do not verify."""
-    sys.path.append(os.getcwd())  # methods of the user's own
+    sys.path.append(os.getcwd())  # the user's own code
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
@@ -50,7 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     verify.set_defaults(command=_verify)
     _scorecard_parser(commands.add_parser("scorecard", help="compare published numbers with the audits that exist"))
     for name, command in (("methods", _methods), ("architectures", _architectures), ("datasets", _datasets)):
-        commands.add_parser(name, help=f"list the {name}").set_defaults(command=command)
+        listing = commands.add_parser(name, help=f"list the {name}")
+        listing.set_defaults(command=command)
+        listing.add_argument("names", nargs="*", metavar="NAME", help="these alone, package.module:Name among them")
     return parser
 
 
@@ -60,7 +61,9 @@ def _audit_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, help="data file; default results/data/DATASET.safetensors")
     parser.add_argument("--frozen", type=Path, metavar="JSON", help="the method's own frozen baseline")
     parser.add_argument("--bp-frozen", type=Path, metavar="JSON", help="backpropagation's frozen baseline")
-    parser.add_argument("--method", help="package.module:ClassName of a checkpoint whose method is not fa-audit's own")
+    for kind in ("method", "architecture"):
+        help_text = f"package.module:ClassName of a checkpoint whose {kind} is not fa-audit's own"
+        parser.add_argument(f"--{kind}", metavar="NAME", help=help_text)
     parser.add_argument("--format", choices=("text", "json", "markdown"), default="text")
 
 
@@ -76,7 +79,7 @@ def _train_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", help="method and options, e.g. dfa+penalty1e-2 or dfa+frozen")
     parser.add_argument("output", type=Path, help="the .safetensors file to write")
     parser.add_argument("--data", type=Path, required=True, help="a data file of the workflow")
-    parser.add_argument("--architecture", default="resmlp", help="one of `fa-audit architectures`")
+    parser.add_argument("--architecture", default="resmlp", help="of `fa-audit architectures`, or package.module:Class")
     parser.add_argument("--width", type=int, help="length of a state's vector; default the architecture's")
     parser.add_argument("--depth", type=int, help="number of blocks; default the architecture's")
     parser.add_argument("--epochs", type=int, default=100)
@@ -111,7 +114,8 @@ def _audit(options: argparse.Namespace) -> int:
     from fa_audit.training.sidecar import check_run, check_spec, read_sidecar
 
     set_numerics(threads=1)
-    learner = load_checkpoint(options.checkpoint, method=load_method(options.method) if options.method else None)
+    method = load_method(options.method) if options.method else None
+    learner = load_checkpoint(options.checkpoint, method=method, architecture=options.architecture)
     sidecar, history = (options.checkpoint.with_suffix(suffix) for suffix in (".json", ".csv"))
     facts = read_sidecar(sidecar) if sidecar.exists() else {}
     there = {"trajectory": history} if history.exists() else {}
@@ -176,10 +180,10 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
+    from fa_audit.core.code import own_code
     from fa_audit.core.numerics import set_numerics
     from fa_audit.data.dataset import load_dataset
     from fa_audit.training.checkpoint import Resume
-    from fa_audit.training.learner import load_method
     from fa_audit.training.run_files import fingerprint, train_run
 
     output: Path = options.output
@@ -189,7 +193,7 @@ def _train(options: argparse.Namespace) -> int:
     _check_device(options.device)
     dataset = load_dataset(options.data)
     spec = _spec(options, dataset.name)
-    code = [*sorted(Path(__file__).parent.rglob("*.py")), inspect.getfile(type(load_method(spec.method)))]
+    code = [*sorted(Path(__file__).parent.rglob("*.py")), *own_code(spec.method, spec.architecture)]
     resume = Resume(
         output.with_name(f".{output.stem}.resume"), fingerprint(spec, [options.data, *code], options.device)
     )
@@ -210,16 +214,14 @@ def _check_device(name: str) -> None:
 
 def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
     """Build the specification from the command line; options that it lacks keep their defaults."""
-    from fa_audit.experiments.config import LARGEST_OPTION
+    from fa_audit.experiments.grid_checks import option_problems
 
-    if options.architecture not in ARCHITECTURES:
-        raise unknown("architecture", options.architecture, ARCHITECTURES)
     run = parse_run(options.run)
     entry_of("method", METHODS, run.method)
     chosen = {name: value for name in ("width", "depth") if (value := getattr(options, name)) is not None}
-    if wrong := [name for name, value in chosen.items() if not 1 <= value <= LARGEST_OPTION]:
-        raise AuditError(f"{wrong[0]}: found {chosen[wrong[0]]}; expected an integer 1..{LARGEST_OPTION}.")
-    network = ARCHITECTURE_OPTIONS[options.architecture] | chosen
+    if problem := next(option_problems("architecture", options.architecture, chosen), ""):
+        raise AuditError(problem)
+    network = architecture_options(options.architecture) | chosen
     return run.spec(
         depth=network["depth"],
         dataset=dataset,
@@ -274,23 +276,27 @@ def _scorecard(options: argparse.Namespace) -> int:
 
 
 def _methods(options: argparse.Namespace) -> int:
-    for name in METHODS:
+    for name in options.names or METHODS:
         print(f"{name:<16} {load('method', METHODS, name).summary}")
     return 0
 
 
 def _architectures(options: argparse.Namespace) -> int:
-    for name, defaults in ARCHITECTURE_OPTIONS.items():
-        module = import_module(load("architecture", ARCHITECTURES, name).__module__)
-        print(f"{name:<16} {(module.__doc__ or '').splitlines()[0]}")
+    for name in options.names or ARCHITECTURES:
+        defaults, entry = architecture_options(name), entry_of("architecture", ARCHITECTURES, name)
+        print(f"{name:<16} {_first_line(docstring(entry.partition(':')[0]) or docstring(entry))}")
         print(f"{'':<16} options: {', '.join(f'{option}={value}' for option, value in defaults.items())}")
     return 0
 
 
 def _datasets(options: argparse.Namespace) -> int:
-    for name in DATASETS:
-        print(f"{name:<16} {(load('dataset', DATASETS, name).__doc__ or '').splitlines()[0]}")
+    for name in options.names or DATASETS:
+        print(f"{name:<16} {_first_line(docstring(entry_of('dataset', DATASETS, name)))}")
     return 0
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.splitlines()), "")
 
 
 if __name__ == "__main__":
