@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from fa_audit.core.errors import AuditError, first_line, unknown
-from fa_audit.core.source import WHERE, has_name, source_of, undefined
+from fa_audit.core.source import WHERE, find_module, has_name, source_of, undefined
 
 ELSEWHERE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")  # package.module:Name
 T = TypeVar("T")
@@ -30,7 +30,7 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
     except (Exception, SystemExit) as error:  # user code may raise anything
         if name in registry:
             raise
-        raise AuditError(f"{kind} '{name}': {first_line(error)}. {WHERE}") from error
+        raise _own_error(kind, name, error, f". {WHERE}") from error
 
 
 def call(kind: str, registry: Mapping[str, str], name: str, returns: type[T], *arguments: Any, **keywords: Any) -> T:
@@ -62,10 +62,15 @@ def naming_errors(kind: str, registry: Mapping[str, str], name: str) -> Iterator
     except Exception as error:
         if name in registry:
             raise
-        file = sys.modules[name.partition(":")[0]].__file__
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        place = f" in {file}, line {lines[-1]}" if lines else ""
-        raise AuditError(f"{kind} '{name}': {first_line(error)}{place}.") from error
+        raise _own_error(kind, name, error, ".") from error
+
+
+def _own_error(kind: str, name: str, error: BaseException, without: str) -> AuditError:
+    """Return the error for a name whose code failed, ending with its line, or with `without` if it has none there."""
+    file = str(find_module(name.partition(":")[0], sys.path))
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    place = f" in {file}, line {lines[-1]}." if lines else without
+    return AuditError(f"{kind} '{name}': {first_line(error)}{place}")
 
 
 def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
@@ -75,7 +80,8 @@ def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
         AuditError: it is neither.
     """
     if name not in registry and not ELSEWHERE.fullmatch(name):
-        raise unknown(kind, name, registry)
+        hint = f" {WHERE}" if {".", ":"} & set(name) else ""
+        raise AuditError(f"{unknown(kind, name, registry)}{hint}")
     return registry.get(name, name)
 
 

@@ -98,11 +98,11 @@ def _array_problems(dataset: Dataset) -> Iterator[str]:
         images, labels = getattr(dataset, f"{part}_images"), getattr(dataset, f"{part}_labels")
         if len(shape) != 3 or images.shape[1:] != shape or images.dtype not in (torch.uint8, torch.float32):
             found = f"{tuple(images.shape)} of {images.dtype}"
-            yield f"found {part}_images {found}; expected (N, C, H, W), uint8 or float32, N alone differing"
+            yield f"found {part}_images {found}; expected (N, C, H, W) of torch.uint8 or torch.float32"
         fitting = labels.dtype == torch.int64 and labels.shape == images.shape[:1] and len(labels)
         if not fitting or not ((labels >= 0) & (labels < dataset.classes)).all():
             found = f"{tuple(labels.shape)} of {labels.dtype}"
-            yield f"found {part}_labels {found}; expected ({len(images)},) of int64, 0..{dataset.classes - 1}"
+            yield f"found {part}_labels {found}; expected ({len(images)},) of torch.int64, below {dataset.classes}"
     if not len(dataset.mean) == len(dataset.std) == shape[0]:
         yield f"found mean {dataset.mean} and std {dataset.std}; expected a number for each of {shape[0]} channels"
 

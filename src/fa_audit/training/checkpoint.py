@@ -114,9 +114,9 @@ def _untrained(
     spec, size = RunSpec.from_dict(about["spec"]), (tuple(about["image_shape"]), about["classes"])
     if spec.architecture not in (*ARCHITECTURES, architecture):
         raise AuditError(
-            f"written of the architecture {shortened(spec.architecture)}, which is none of fa-audit's own. A file does"
-            " not decide what is imported: pass load_checkpoint(path, architecture=...), or --architecture"
-            " package.module:Class on the command line"
+            f"the architecture {shortened(spec.architecture)} is none of fa-audit's own. A file does not decide what is"
+            " imported: pass load_checkpoint(path, architecture=...), or --architecture package.module:Class on the"
+            " command line"
         )
     if method is None:
         method = _registered_method(spec.method, about["method"])
