@@ -1,5 +1,7 @@
 # Figures, tables, the scorecard and external models: what a configuration says of them, and what they are made from.
 
+from fa_audit.core.registry import entry_of
+from fa_audit.core.source import docstring
 from fa_audit.experiments import paths
 from fa_audit.experiments.config import model_entry
 from fa_audit.experiments.published import FILE, read_published
@@ -36,10 +38,13 @@ def entry(section, entry):
 
 @readable
 def caption(section, entry):
+    """The caption in the report: a file of its kind, or else the docstring of what makes it."""
     path = Path(workflow.basedir) / f"report/captions/{entry['kind']}.rst"
-    if not path.exists():
-        raise AuditError(f"no caption of '{entry['kind']}' for the report: write {path}.")
-    return path.read_text()
+    if path.exists():
+        return path.read_text()
+    if found := docstring(maker(section, entry)):
+        return found
+    raise AuditError(f"no caption of '{entry['kind']}': write a docstring, or {path}.")
 
 
 def subcategory(section, entry):
@@ -52,9 +57,12 @@ def tidy_inputs(section, entry):
     return [tidy_file(name, setting) for setting in entry["settings"] for name in names]
 
 
+def maker(section, entry):
+    return entry_of(section.removesuffix("s"), STAGES[section][1], entry["kind"])
+
+
 def drawing_stage(section, entry):
-    script, kinds = STAGES[section]
-    return stage(script, kinds[entry["kind"]])
+    return stage(STAGES[section][0], maker(section, entry))
 
 
 def drawing_code(section, entry):

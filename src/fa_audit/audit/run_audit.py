@@ -83,6 +83,7 @@ def audit_files(
     baselines: Mapping[str, str | Path],
     spec: RunSpec | None = None,
     method: str | None = None,
+    architecture: str | None = None,
     device: str = "cpu",
     thresholds: DiagnosticThresholds | None = None,
     name: str = "",
@@ -94,7 +95,7 @@ def audit_files(
         sidecar, trajectory: what the training wrote beside the checkpoint; None if unknown.
         baselines: files of the baselines that there are, by their roles ``own``, ``bp`` and ``shallow``.
         spec: of the run that is expected; default the checkpoint's.
-        method: ``package.module:ClassName`` of a method that is not registered.
+        method, architecture: ``package.module:ClassName`` of those that are not registered.
         thresholds, name: as in `audit`.
 
     Returns:
@@ -103,7 +104,8 @@ def audit_files(
     Raises:
         AuditError: a file is missing, damaged or of another run.
     """
-    learner = load_checkpoint(checkpoint, device, method=load_method(method) if method else None)
+    given = load_method(method) if method else None
+    learner = load_checkpoint(checkpoint, device, method=given, architecture=architecture)
     expected, own_files, own_baseline = (spec, HINT, HINT) if spec else (learner.spec, *HINTS)
     facts = read_sidecar(sidecar) if sidecar else {}
     if sidecar:

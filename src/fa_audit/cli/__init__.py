@@ -35,7 +35,7 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status: 0 done, 1 bad input or something that does not hold."""
-    sys.path.append(os.getcwd())  # methods of the user's own
+    sys.path.append(os.getcwd())  # the user's own code
     try:
         with naming_extras():
             options = _parsed(sys.argv[1:] if arguments is None else arguments)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 from dataclasses import fields
 from pathlib import Path
 
 from fa_audit.cli.completion import completed
-from fa_audit.core.errors import AuditError, unknown
+from fa_audit.core.errors import AuditError
 from fa_audit.core.registry import entry_of
 from fa_audit.data import DATASETS
 from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.methods import METHODS
-from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
+from fa_audit.networks import ARCHITECTURES, architecture_options
 
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
 DEFAULTS = {field.name: field.default for field in fields(RunSpec)}
@@ -25,7 +24,9 @@ PACKAGE = Path(__file__).parents[1]
 def data_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit data`."""
     parser.set_defaults(command=_data)
-    completed(parser.add_argument("dataset", metavar="NAME", help="one of `fa-audit datasets`"), DATASETS)
+    completed(
+        parser.add_argument("dataset", metavar="NAME", help="one of `fa-audit datasets`, or my_file:function"), DATASETS
+    )
     where = data_file("NAME")
     parser.add_argument("--output", type=Path, metavar="PATH", help=f"the file to write; default {where}")
     parser.add_argument(
@@ -45,7 +46,10 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     add("output", type=Path, help="the .safetensors file to write; .json and .csv come beside it")
     add("--data", type=Path, metavar="FILE", required=True, help="a data file, as `fa-audit data` makes it; no default")
     architecture = add(
-        "--architecture", default="resmlp", metavar="NAME", help="one of `fa-audit architectures`; default %(default)s"
+        "--architecture",
+        default="resmlp",
+        metavar="NAME",
+        help="one of `fa-audit architectures`, or my_file:ClassName; default %(default)s",
     )
     completed(architecture, ARCHITECTURES)
     add("--width", type=int, help="length of a state's vector; default the architecture's")
@@ -77,7 +81,9 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         help="the method's own frozen baseline; default none: D3 is not evaluated",
     )
     add("--bp-frozen", type=Path, metavar="JSON", help="backpropagation's frozen baseline; default none")
-    add("--method", metavar="MODULE:CLASS", help="of a checkpoint whose method is not registered; default the file's")
+    for kind in ("method", "architecture"):
+        named = f"class of a checkpoint's {kind} that is not registered; default the file's"
+        add(f"--{kind}", metavar="MODULE:CLASS", help=named)
     add("--format", choices=("text", "json", "markdown"), default="text", help="of the output; default %(default)s")
 
 
@@ -91,10 +97,10 @@ def _data(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
+    from fa_audit.core.code import own_code
     from fa_audit.core.numerics import set_numerics
     from fa_audit.data.dataset import load_dataset
     from fa_audit.training.checkpoint import Resume
-    from fa_audit.training.learner import load_method
     from fa_audit.training.run_files import fingerprint, train_run
 
     output: Path = options.output
@@ -104,7 +110,7 @@ def _train(options: argparse.Namespace) -> int:
     _check_device(options.device)
     dataset = load_dataset(options.data)
     spec = _spec(options, dataset.name)
-    code = [*sorted(PACKAGE.rglob("*.py")), inspect.getfile(type(load_method(spec.method)))]
+    code = [*sorted(PACKAGE.rglob("*.py")), *own_code(spec.method, spec.architecture)]
     resume = Resume(
         output.with_name(f".{output.stem}.resume"), fingerprint(spec, [options.data, *code], options.device)
     )
@@ -125,17 +131,15 @@ def _check_device(name: str) -> None:
 
 def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
     """Build the specification from the command line."""
-    from fa_audit.experiments.config import LARGEST_OPTION
+    from fa_audit.experiments.grid_checks import option_problems
 
-    if options.architecture not in ARCHITECTURES:
-        raise unknown("architecture", options.architecture, ARCHITECTURES)
     added = [f"penalty{options.penalty}"] * (options.penalty is not None) + ["frozen"] * options.frozen
     run = parse_run("+".join([options.run, *added]))
     entry_of("method", METHODS, run.method)
     chosen = {name: value for name in ("width", "depth") if (value := getattr(options, name)) is not None}
-    if wrong := [name for name, value in chosen.items() if not 1 <= value <= LARGEST_OPTION]:
-        raise AuditError(f"{wrong[0]}: found {chosen[wrong[0]]}; expected an integer 1..{LARGEST_OPTION}.")
-    network = ARCHITECTURE_OPTIONS[options.architecture] | chosen
+    if problem := next(option_problems("architecture", options.architecture, chosen), ""):
+        raise AuditError(problem)
+    network = architecture_options(options.architecture) | chosen
     return run.spec(
         depth=network["depth"],
         dataset=dataset,
@@ -158,6 +162,7 @@ def _audit(options: argparse.Namespace) -> int:
         **{kind: path for kind, path in beside.items() if path.exists()},
         baselines={role: path for role, path in baselines.items() if path},
         method=options.method,
+        architecture=options.architecture,
     )
     del about["baseline_runs"]
     known = {key: value for key, value in about.items() if value is not None}
