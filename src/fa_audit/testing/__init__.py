@@ -64,7 +64,7 @@ def check_method(method: str | type[Method] | Method) -> None:
         AuditError: there is no such method.
     """
     subject = Subject(*_instance_and_name(method))
-    with _one_thread():
+    with _kept_settings():
         failures = {name: error for name in CHECKS if (error := _failure(CHECKS[name], subject))}
     if failures:
         lines = [f"  {name}: {in_one_line(error, subject.method)}" for name, error in failures.items()]
@@ -97,7 +97,7 @@ def conformance(method: str | type[Method] | Method) -> Conformance:
     subject = Subject(*_instance_and_name(method))
     passed: list[str] = []
     findings: dict[str, str] = {}
-    with _one_thread():
+    with _kept_settings():
         for name in CHECKS:
             if _follows(name, findings.keys()):
                 continue
@@ -115,14 +115,15 @@ def _follows(name: str, failed: Collection[str]) -> bool:
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute on one thread: tensors this small are slower on several."""
-    threads = torch.get_num_threads()
+def _kept_settings() -> Iterator[None]:
+    """Compute on one thread, since tensors this small are slower on several; restore that and the default dtype."""
+    threads, default = torch.get_num_threads(), torch.get_default_dtype()
     torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(threads)
+        torch.set_default_dtype(default)
 
 
 def _instance_and_name(method: str | type[Method] | Method) -> tuple[Method, str]:
