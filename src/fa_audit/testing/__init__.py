@@ -24,7 +24,7 @@ Shapes: B batch, d width, L blocks, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -48,8 +48,11 @@ CHECKS: dict[str, Callable[[Subject], None]] = {
     )
 }  # fmt: skip
 
-FIRST = {"shapes", "finite", "determinism"}  # a method that breaks one of these fails other checks for it
-ALONE = {"declarations", "detached", "auxiliary", "saved", "resume", "architectures"}  # fail for reasons of their own
+# Which failures explain which: FIRST explains all, FORM none, STATE those of trainings, and any other all after it.
+FIRST = {"shapes", "finite", "determinism"}
+FORM = {"declarations", "detached", "architectures"}
+STATE = {"auxiliary", "saved", "resume"}
+SINGLE = {"purity", "rows", "direction", "downhill"}  # of single credits, which STATE does not explain
 
 
 def check_method(method: str | type[Method] | Method) -> None:
@@ -90,7 +93,7 @@ class Conformance:
 
 
 def conformance(method: str | type[Method] | Method) -> Conformance:
-    """Run the checks of `CHECKS`, in their order, without those that follow from a failed one.
+    """Run the checks of `CHECKS` without those whose failure another one would explain.
 
     Args and raises as `check_method`, but for ConformanceError.
     """
@@ -98,20 +101,22 @@ def conformance(method: str | type[Method] | Method) -> Conformance:
     passed: list[str] = []
     findings: dict[str, str] = {}
     with _kept_settings():
-        for name in CHECKS:
-            if _follows(name, findings.keys()):
+        for name in sorted(CHECKS, key=lambda name: (name not in FIRST, name not in FORM | STATE)):
+            if _follows(name, set(findings)):
                 continue
             if error := _failure(CHECKS[name], subject):
                 findings[name] = in_one_line(error, subject.method)
             else:
                 passed.append(name)
     follows = tuple(name for name in CHECKS if name not in findings and name not in passed)
-    return Conformance(subject.name, tuple(passed), findings, follows)
+    return Conformance(subject.name, tuple(filter(passed.__contains__, CHECKS)), findings, follows)
 
 
-def _follows(name: str, failed: Collection[str]) -> bool:
-    """Return whether a check says nothing new once others have failed."""
-    return not FIRST.isdisjoint(failed) or (name not in ALONE and not ALONE.issuperset(failed))
+def _follows(name: str, failed: set[str]) -> bool:
+    """Return whether the failures so far would explain that this check fails, too."""
+    if name in FIRST | FORM | STATE:
+        return bool(failed & FIRST)
+    return bool(failed - FORM - STATE if name in SINGLE else failed - FORM)
 
 
 @contextmanager
