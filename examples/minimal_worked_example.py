@@ -31,23 +31,6 @@ METHOD = "dfa"
 DEPTH = 4
 log = logging.getLogger("example")
 
-ADVICE = {
-    "scale": "The residual stream explodes: report state norms beside the accuracy, and retrain with a residual"
-    " penalty (for example dfa+penalty1e-2) before you claim anything about the blocks.",
-    "collapsed reference": "The true gradient at the top has vanished with the exploding state: do not quote cosines"
-    " with it, for they compare your credit with rounding noise.",
-    "saturated loss": "The true gradient is tiny because the loss is almost zero: measure alignment at an earlier"
-    " epoch instead.",
-    "stability": "The mean gradient points the same way in every batch, whatever the data: an alignment with it says"
-    " nothing about learning, so do not report one.",
-    "depth": "Training the blocks adds less than two points to training the embedding alone: report the frozen baseline"
-    " beside your accuracy, and do not call the network a deep learner.",
-    "depth_strict": "Frozen blocks under backpropagation come within two points of your accuracy, or beat it: claim no"
-    " advantage over training just the embedding.",
-    "finite": "A state, gradient or logit is NaN or infinite: lower the learning rate and train again, since no other"
-    " number of this audit can be trusted.",
-}
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -57,9 +40,6 @@ def main() -> None:
     set_numerics(threads=1)
     report = audited(cifar10(folder) if folder else digits(Path()), batch_size=128 if folder else 32)
     print(report)
-    print("\nWhat to do:")
-    for sentence in advice(report) or ["Nothing fired: report the accuracy together with this audit."]:
-        print(f"  - {sentence}")
 
 
 def audited(dataset: Dataset, batch_size: int) -> DiagnosticReport:
@@ -90,17 +70,6 @@ def trained(title: str, spec: RunSpec, dataset: Dataset) -> Trained:
     """Train one run and say so."""
     log.info("%s: %s", title, spec.method)
     return train(spec, dataset)
-
-
-def advice(report: DiagnosticReport) -> list[str]:
-    """One sentence per finding."""
-    checks = report.checks
-    keys = [
-        name for name in ("scale", "reference", "stability", "depth", "depth_strict") if getattr(checks, name).fires
-    ]
-    # The note of a reference check that fires is its cause, and the two causes ask for different things.
-    named = [checks.reference.note if key == "reference" else key for key in keys]
-    return [ADVICE[key] for key in named + ([] if checks.finite else ["finite"])]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from fa_audit import DiagnosticThresholds, diagnose
+from fa_audit import DiagnosticThresholds
 from fa_audit.audit.credit_metrics import credit_alignment
 from fa_audit.audit.run_audit import audit
 from fa_audit.core.errors import AuditError
@@ -71,18 +71,6 @@ def test_a_method_that_insists_on_float32_keeps_its_cosines(make_spec, dataset):
     assert report.deep["cosine"].value is not None
     for entry in (report.credit[1]["rho"], report.credit[1]["fresh_b_cosine"], report.deep["fresh_b_null"]):
         assert entry.value is None and entry.reason.startswith("float64 recomputation failed: RuntimeError")
-
-
-def test_the_text_has_a_table_of_credits_only_where_there_are_credits(make_spec, dataset):
-    learner = build(make_spec("dfa"), dataset.image_shape, dataset.classes)
-    report = audit(learner, dataset, 0.5)
-    cells = ["2", *(f"{report.credit[2][name].value:.3g}" for name in ("cosine", "rho", "nudging"))]
-    assert cells in [line.split() for line in str(report).splitlines()]
-    assert "| block | cosine | rho | nudging |" in report.to_markdown()
-    assert f"| {' | '.join(cells)} |" in report.to_markdown()
-    foreign = diagnose(learner.network, evaluation_batches(dataset), 0.5)
-    assert "rho" not in str(foreign) + foreign.to_markdown()
-    assert [foreign.to_dict()[name] for name in ("credit", "deep", "feature_drift")] == [[], {}, {}]
 
 
 def test_a_trajectory_survives_its_csv_and_its_last_rows_are_what_the_audit_measures(make_spec, dataset, tmp_path):

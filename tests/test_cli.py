@@ -129,7 +129,6 @@ def test_every_argument_has_help_and_every_option_its_default(capsys):
 
 
 def test_a_description_is_proposed_ready_to_paste(capsys):
-    pytest.importorskip("fa_audit.networks.proposals")
     assert run("describe torchvision.models:resnet18 --image-shape 3 64 64") == 0
     assert 'description=Description("layer*.*", "spatial mean")' in capsys.readouterr().out
 

@@ -107,6 +107,7 @@ KINDS = {
     "flattens": kind_of(Dense, (1, 2, 3), lambda m, x: m.embed(x.flatten(1)), lambda m, h: m.out_head(m.out_ln(h)),
                         out_ln=LN, out_head=HEAD, **EMBED),
     "cls": kind_of(Attention, (2, 4, 4), cls_and_patches, lambda m, h: m.head(m.norm(h)[:, 0]), **PATCH),
+    "last": kind_of(Attention, (2, 4, 4), cls_and_patches, lambda m, h: m.head(m.norm(h)[:, -1]), "last", **PATCH),
     "token mean": kind_of(Attention, (2, 4, 4), lambda m, x: patches(m, x) + m.pos[:, 1:],
                           lambda m, h: m.head(m.norm(h).mean(dim=1)), "tokens", **PATCH),
     "maps": kind_of(Conv, (2, 3, 4), lambda m, x: m.embed(x), lambda m, h: m.head(spatial(h)), head=HEAD, **CONV),
@@ -141,7 +142,7 @@ def vector(kind, h, mean):
     """The vector of a state, or with a sum in place of the mean the gradient by it."""
     if h.dim() == 4:
         return mean(h, (2, 3))
-    return h if h.dim() == 2 else mean(h, 1) if kind.reads == "tokens" else h[:, 0]
+    return h if h.dim() == 2 else mean(h, 1) if kind.reads == "tokens" else h[:, -1 if kind.reads else 0]
 
 
 def truth(model, x, labels):

@@ -96,8 +96,9 @@ MISFITS = [  # a model, its blocks, what its head reads, and words of the error
     (answering(lambda h: (h, h)), ["1"], "all features",
      "the model returns tuple (Tensor, Tensor) for 3 inputs; expected logits (3, C)"),
     (answering(lambda h: h.mean(0, keepdim=True)), ["1"], "all features", "the model returns a tensor (1, 6)"),
-    (lambda: Tokens(lambda h: h[:, -1]), ["block"], "cls token",
-     "found cls token, but the logits depend on other tokens"),
+    (lambda: Tokens(lambda h: h[:, 1:].sum(1)), ["block"], "cls token", "cls token, but the logits depend on other"),
+    (lambda: Tokens(lambda h: h[:, :2].sum(1)), ["block"], "last token", "last token, but the logits depend on other"),
+    (lambda: Tokens(lambda h: h[:, -1]), ["block"], "cls token", "the last token of the last state alone; expected"),
     (lambda: Tokens(lambda h: h[:, 0]), ["block"], "spatial mean",
      "found spatial mean, but the logits depend on the first token"),
 ]  # fmt: skip

@@ -10,8 +10,8 @@ from projects import ROOT
 
 MODULES = [
     "audit.diagnose", "core.errors", "core.metrics", "core.thresholds", "experiments.config_file", "experiments.grid",
-    "experiments.paths", "experiments.plan", "experiments.spec", "networks.contract", "results.statistics",
-    "results.verdict_summary",
+    "experiments.paths", "experiments.plan", "experiments.spec", "networks.contract", "networks.proposals",
+    "results.statistics", "results.verdict_summary",
 ]  # fmt: skip
 
 
@@ -24,7 +24,7 @@ def test_examples_of_a_module(name):
 @pytest.mark.parametrize(
     ("script", "status", "words"),
     [
-        ("minimal_worked_example.py", 0, "What to do:\n  - "),
+        ("minimal_worked_example.py", 0, "What to do\n  - "),
         ("smoke_test.py", 2, "no such file; run `make demo` first"),
     ],
 )

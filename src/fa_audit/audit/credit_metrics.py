@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from fa_audit.core.metrics import Measured, clamped_cosine, cosine, unit
 from fa_audit.core.randomness import generator
+from fa_audit.networks.description import ShiftedPasses
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import reference, trace, untouched
 from fa_audit.training.learner import Learner, build, normalised
@@ -29,6 +30,7 @@ ETA = 0.01  # length of a nudge, in units of the state's entries
 DRAWS = 20  # of every null
 NORMAL_95 = 1.96  # standard deviations on either side
 IN_DOUBLE = ("rho", "rho_bp", "rho_random", "nudging", "bridge_residual", "fresh_b_cosine")
+Passes = Network | ShiftedPasses  # what runs on from a state
 DEEP = ("cosine", "clamped_cosine", "rho", "rho_bp", "nudging")
 
 
@@ -94,15 +96,20 @@ def _double(module: nn.Module) -> nn.Module:
 
 
 def credit_alignment(learner: Learner, x: Tensor, labels: Tensor) -> tuple[dict[str, Measured], ...]:
-    """Compare every block's credit ``a_l`` with backpropagation's gradient.
-
-    ``cosine`` compares it with ``g_l`` at the block's input, which is what published numbers do, without any
-    epsilon; ``clamped_cosine`` is torch's value of the same; ``cosine_at_output`` compares it with ``g_{l+1}``,
-    the true gradient of the block's output.
-    """
+    """Compare every block's credit ``a_l`` of a run with backpropagation's gradient, see `alignment`."""
     with untouched(learner.network):
         g = reference(learner.network, x, labels).gradients
         credits = block_credits(learner, x, labels)
+    return alignment(credits, g)
+
+
+def alignment(credits: Sequence[Tensor], g: Sequence[Tensor]) -> tuple[dict[str, Measured], ...]:
+    """Compare credits ``a_0..a_{L-1}`` with the gradients ``g_0..g_L``, all ``(B, d)``.
+
+    ``cosine`` compares ``a_l`` with ``g_l`` at the block's input, which is what published numbers do, without any
+    epsilon; ``clamped_cosine`` is torch's value of the same; ``cosine_at_output`` compares it with ``g_{l+1}``,
+    the true gradient of the block's output.
+    """
     return tuple(
         {
             "cosine": cosine(a, g[layer]),
@@ -136,19 +143,33 @@ def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tu
         return [dict.fromkeys(IN_DOUBLE, absent) for _ in network.blocks], [(absent,) * len(network.blocks)]
     residuals = bridge_residuals(twin, x, labels)
     fresh = fresh_feedback_cosines(twin, x, labels, gradients, network)
-    worth = []
+    worth, seed = [], twin.spec.seed
     for layer, credit in enumerate(credits):
-        of_block = _against_the_loss(twin, layer, states[layer], labels, credit, gradients[layer])
+        of_block = against_the_loss(twin.network, seed, layer, states[layer], labels, credit, gradients[layer])
         null = over_draws([draw[layer] for draw in fresh], _no_null(twin))
         worth.append(of_block | {"bridge_residual": residuals[layer], "fresh_b_cosine": null})
     return worth, fresh
 
 
-def _against_the_loss(
-    twin: Learner, layer: int, h: Tensor, labels: Tensor, credit: Tensor, gradient: Tensor
+def against_the_loss(
+    network: Passes,
+    seed: int,
+    layer: int,
+    h: Tensor,
+    labels: Tensor,
+    credit: Tensor,
+    gradient: Tensor,
 ) -> dict[str, Measured]:
-    """Correlate a credit with true loss changes at ``h_l``, with ceiling and floor, and nudge the state along it."""
-    network, seed = twin.network, twin.spec.seed
+    """Correlate a credit with true loss changes at ``h_l``, with ceiling and floor, and nudge the state along it.
+
+    Args:
+        network: in float64.
+        seed: of the random directions.
+        layer: ``l``.
+        h: the whole state ``h_l``; for a described model zeros ``(B, d)``, how far its vector is moved.
+        labels: ``(B,)``.
+        credit, gradient: ``a_l`` and ``g_l``, ``(B, d)``.
+    """
     directions = unit_directions(credit, generator(seed, "audit", "directions", layer))
     changes = loss_changes(network, layer, h, labels, directions, EPS)
     randomness = generator(seed, "audit", "random credit", layer)
@@ -172,7 +193,7 @@ def unit_directions(like: Tensor, randomness: torch.Generator, count: int = DIRE
 
 
 @torch.no_grad()
-def loss_changes(network: Network, layer: int, h: Tensor, labels: Tensor, directions: Tensor, length: float) -> Tensor:
+def loss_changes(network: Passes, layer: int, h: Tensor, labels: Tensor, directions: Tensor, length: float) -> Tensor:
     """Compute ``CE_i(h_l + length v) - CE_i(h_l)`` for every direction and sample: ``(M, B)``.
 
     Args:
@@ -187,11 +208,9 @@ def loss_changes(network: Network, layer: int, h: Tensor, labels: Tensor, direct
     return torch.stack(moved) - unmoved
 
 
-def _losses_from(network: Network, layer: int, h: Tensor, labels: Tensor) -> Tensor:
+def _losses_from(network: Passes, layer: int, h: Tensor, labels: Tensor) -> Tensor:
     """Compute every sample's cross-entropy ``(B,)`` from the state ``h_l`` on."""
-    for block in range(layer, len(network.blocks)):
-        h = network.split(block, h)[1]
-    return F.cross_entropy(network.head(h), labels, reduction="none")
+    return F.cross_entropy(network.logits_from(layer, h), labels, reduction="none")
 
 
 def perturbation_correlation(credit: Tensor, directions: Tensor, changes: Tensor) -> Measured:
@@ -227,7 +246,7 @@ def _constant(values: Tensor) -> bool:
     return bool(values.min() == values.max())
 
 
-def nudging(network: Network, layer: int, h: Tensor, labels: Tensor, credit: Tensor, eta: float) -> Measured:
+def nudging(network: Passes, layer: int, h: Tensor, labels: Tensor, credit: Tensor, eta: float) -> Measured:
     """Compute the mean over samples of ``CE(h_l - eta r(a_l)) - CE(h_l)``: negative where the credit lowers the loss.
 
     Args:

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fa_audit.audit.credit_metrics import CreditReport
 from fa_audit.audit.diagnostics import Batch, measure
+from fa_audit.audit.given_credits import CreditFunction, measure_given_credits
 from fa_audit.audit.report import DiagnosticReport, summary
 from fa_audit.audit.verdicts import Baselines
 from fa_audit.core.errors import AuditError
@@ -36,6 +38,7 @@ def diagnose(
     bp_frozen_acc: float | None = None,
     frozen_baseline_name: str = "own frozen baseline",
     description: Description | None = None,
+    credits: CreditFunction | None = None,
 ) -> DiagnosticReport:
     """Audit a network.
 
@@ -51,10 +54,13 @@ def diagnose(
         bp_frozen_acc: accuracy of the frozen network whose embedding is trained by backpropagation.
         frozen_baseline_name: how verdicts name the frozen baseline.
         description: where the model's states are; without it the model must follow the contract.
+        credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``, the credits of an implementation of your own on a
+            batch, in evaluation mode: ``a_l``, that of block l, is compared with the gradient at ``states[l]`` and is
+            shaped like it, or like the vector ``(B, d)`` that is read of it. The report then has every credit metric.
 
     Raises:
         AuditError: no batches, an accuracy outside 0..1, a layer that does not exist, a network that
-            does not follow the contract, or a description that does not fit the model.
+            does not follow the contract, a description that does not fit the model, or credits that are none.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
     >>> x, labels = torch.eye(16).view(16, 1, 4, 4), torch.arange(16) % 3
@@ -70,6 +76,7 @@ def diagnose(
     network, batches = _prepared(model, eval_batches, description)
     if layer_for_stability is not None and not 0 <= layer_for_stability <= len(network.blocks):
         raise AuditError(f"layer_for_stability: found {layer_for_stability}; expected 0..{len(network.blocks)}.")
+    measured = measure_given_credits(credits, model, network, *batches[0]) if credits else CreditReport((), {}, {})
     return DiagnosticReport(
         method_name=method_name,
         evidence=measure(network, batches, layer_for_stability),
@@ -77,6 +84,8 @@ def diagnose(
         baselines=Baselines(frozen_baseline_acc, frozen_baseline_name, bp_frozen_acc),
         thresholds=thresholds or DiagnosticThresholds(),
         notes=notes,
+        credit=measured.blocks,
+        deep=measured.deep,
     )
 
 

@@ -1,17 +1,16 @@
-"""Hold and render the result of an audit: evidence, checks and verdicts as an object, JSON, text or markdown."""
+"""Hold the result of an audit: evidence, checks and verdicts as an object and as JSON."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 from fa_audit.audit.diagnostics import Diagnostics
+from fa_audit.audit.rendering import to_html, to_markdown, to_text
 from fa_audit.audit.verdicts import (
     Baselines,
-    Check,
     Checks,
     check,
     flags,
@@ -19,9 +18,7 @@ from fa_audit.audit.verdicts import (
     three_check_verdict,
 )
 from fa_audit.core.metrics import Measured
-from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds, sign_of
-
-CREDIT_COLUMNS = ("cosine", "rho", "nudging")
+from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds
 
 
 @dataclass(frozen=True)
@@ -128,48 +125,14 @@ class DiagnosticReport:
         return facts
 
     def __str__(self) -> str:
-        facts = [f"  {name + ':':<20} {value}" for name, value in self._facts()]
-        parts = ["\n".join([f"Audit of {self.method_name}", *facts]), *map(_columns, self._tables())]
-        return "\n\n".join(parts + ([f"  notes: {self.notes}"] if self.notes else []))
+        return to_text(self)
 
     def to_markdown(self) -> str:
-        """Return the report as a markdown section."""
-        facts = [f"- {name}: {value}" for name, value in self._facts()]
-        parts = [f"## Audit of {self.method_name}", "\n".join(facts), *map(_markdown, self._tables())]
-        return "\n\n".join(parts + ([self.notes] if self.notes else [])) + "\n"
+        """Return the report as a section in markdown."""
+        return to_markdown(self)
 
-    def _facts(self) -> Iterator[tuple[str, str]]:
-        yield "three-check verdict", self.three_check_verdict
-        yield "four-check verdict", self.verdict
-        yield "frozen baseline", self.baselines.own_name
-        yield "flags", ", ".join(self.flags) or "none"
-        if self.first_flags:
-            epochs = ["never" if epoch is None else f"epoch {epoch}" for epoch in self.first_flags.values()]
-            yield "first fired", "D1 {}, D2 {}".format(*epochs)
-
-    def _tables(self) -> Iterator[list[list[str]]]:
-        """Yield the tables of checks, states and credits; the first row of each is its header."""
-        yield [["check", "value", "fires when", "outcome"], *self._check_rows()]
-        yield [["layer", "||h||", "growth", "||g||", "B ||h|| ||g||", "float32 error"], *self._layer_rows()]
-        if self.credit:
-            yield [["block", *CREDIT_COLUMNS], *self._credit_rows()]
-
-    def _check_rows(self) -> Iterator[list[str]]:
-        for name, letter in CHECK_LABELS.items():
-            entry: Check = getattr(self.checks, name)
-            outcome = {True: "FIRES", False: "ok", None: "not evaluated"}[entry.fires]
-            note = f" ({entry.note})" if entry.note else ""
-            limit = f"{sign_of(name)} {entry.threshold:g}"
-            yield [f"{letter} {entry.name}", _number(entry.value), limit, outcome + note]
-
-    def _layer_rows(self) -> Iterator[list[str]]:
-        for layer in self.evidence.layers:
-            values = (layer.hidden_norm, layer.growth, layer.grad_norm, layer.scale_free, layer.float32_error.value)
-            yield [str(layer.layer), *map(_number, values)]
-
-    def _credit_rows(self) -> Iterator[list[str]]:
-        for index, block in enumerate(self.credit):
-            yield [str(index), *(_number(block[name].value) for name in CREDIT_COLUMNS)]
+    def _repr_html_(self) -> str:
+        return to_html(self)
 
 
 def summary(report: DiagnosticReport) -> dict[str, Any]:
@@ -214,18 +177,3 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_jsonable(entry) for entry in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
-
-
-def _columns(table: list[list[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*table)]
-    return "\n".join("  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
-
-
-def _markdown(table: list[list[str]]) -> str:
-    header, *rows = table
-    lines = [[cell.replace("||", "‖") for cell in header], ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

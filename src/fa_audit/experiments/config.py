@@ -195,8 +195,8 @@ class ModelEntry(Strict):
     blocks: Module | Annotated[Different[Module], Field(min_length=1)] = Field(
         description="a pattern such as encoder.layers.*, or a non-empty list of different dotted names of modules"
     )
-    reads: Literal["all features", "cls token", "spatial mean", "spatial mean, channels last"] = Field(
-        description="one of: all features; cls token; spatial mean; spatial mean, channels last"
+    reads: Literal["all features", "cls token", "last token", "spatial mean", "spatial mean, channels last"] = Field(
+        description="one of: all features; cls token; last token; spatial mean; spatial mean, channels last"
     )
     arguments: dict[ArgumentName, Argument] = Field({}, description="a mapping: keyword arguments of it")
     weights: str | None = Field(

@@ -16,12 +16,14 @@ from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError
 from fa_audit.networks.network import Network, Skip
+from fa_audit.networks.proposals import propose
 from fa_audit.networks.trace import untouched
 
 TOLERANCE = 1e-4  # relative to the largest logit; a replay of the same operations is usually exact
 READS: dict[str, Callable[[Tensor], Tensor]] = {
     "whole state": lambda h: h,
     "cls token": lambda h: h[:, 0],
+    "last token": lambda h: h[:, -1],
     "token mean": lambda h: h.mean(dim=1),
     "spatial mean": lambda h: h.mean(dim=(2, 3)),
     "flattened state": lambda h: h.flatten(1),
@@ -36,7 +38,7 @@ def wrap_contract_model(model: nn.Module, x: Tensor) -> Network:
         x: a batch of inputs on the model's device, used to find out how the model works.
 
     Raises:
-        AuditError: the model does not follow the contract; the message says where.
+        AuditError: the model does not follow the contract; the message says where, and names the description to pass.
 
     >>> model = nn.Module()
     >>> model.embed, model.blocks, model.head = nn.Linear(4, 8), nn.ModuleList([nn.Linear(8, 8)]), nn.Linear(8, 3)
@@ -51,6 +53,25 @@ def wrap_contract_model(model: nn.Module, x: Tensor) -> Network:
     """
     if isinstance(model, Network):
         return model
+    try:
+        return _best_view(model, x)
+    except AuditError as error:
+        raise AuditError(f"{error} {_instead(model, x)}") from error
+
+
+def _instead(model: nn.Module, x: Tensor) -> str:
+    """Name the description that makes a model auditable without the contract."""
+    try:
+        fitting = propose(model, x)
+    except AuditError:  # the first error says what is wrong with the model
+        fitting = []
+    if fitting:
+        return f"Without the contract, pass {fitting[0].python}, which fits this model."
+    example = 'description=Description("layers.*", "cls token")'
+    return f"Without the contract, pass a description of its blocks and of what its head reads, such as {example}."
+
+
+def _best_view(model: nn.Module, x: Tensor) -> ContractNetwork:
     with untouched(model), torch.no_grad():
         logits, hidden = _own_forward(model, x)
         scored = [(_replay_error(view, x, logits, hidden), index, view) for index, view in enumerate(_views(model))]
@@ -78,14 +99,24 @@ class ContractNetwork(Network):
         return super().split(layer, h.clone())  # a block may work in place; the caller's state must stay as it was
 
     def read(self, h: Tensor) -> Tensor:
-        if self.head.read == "token mean" and h.dim() == 3:
+        if h.dim() == 3 and self.head.read == "token mean":
             return h.mean(dim=1)
-        return super().read(h)
+        return h[:, -1] if self._last(h) else super().read(h)
 
     def read_gradient(self, g: Tensor) -> Tensor:
-        if self.head.read == "token mean" and g.dim() == 3:
+        if g.dim() == 3 and self.head.read == "token mean":
             return g.sum(dim=1)
-        return super().read_gradient(g)
+        return g[:, -1] if self._last(g) else super().read_gradient(g)
+
+    def shift(self, h: Tensor, delta: Tensor) -> Tensor:
+        if h.dim() == 3 and self.head.read == "token mean":
+            return h + delta[:, None]
+        if self._last(h):
+            return torch.cat([h[:, :-1], h[:, -1:] + delta[:, None]], dim=1)
+        return super().shift(h, delta)
+
+    def _last(self, h: Tensor) -> bool:
+        return h.dim() == 3 and self.head.read == "last token"
 
 
 class _Start(nn.Module):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, first_line, unknown
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, Observation, observe, untouched
+from fa_audit.networks.trace import Description, Observation, observe, overwritten, storages, untouched
 
 CHUNK_VALUES = 2**20  # input values at a time: six images of 3 x 224 x 224, so that a ViT-B/16 fits into a few GB
 PROBE = 3  # samples that a description is tried on
@@ -26,9 +27,12 @@ PROBE = 3  # samples that a description is tried on
 READS: dict[str, tuple[str, dict[int, tuple[int, ...]]]] = {
     "all features": ("(B, ...)", dict.fromkeys(range(2, 7), ())),
     "cls token": ("(B, T, d) or (B, d)", {2: (), 3: ()}),
+    "last token": ("(B, T, d) or (B, d)", {2: (), 3: ()}),
     "spatial mean": ("(B, d, H, W), (B, T, d) or (B, d)", {2: (), 3: (1,), 4: (2, 3), 5: (2, 3, 4)}),
     "spatial mean, channels last": ("(B, H, W, d), (B, T, d) or (B, d)", {2: (), 3: (1,), 4: (1, 2), 5: (1, 2, 3)}),
 }
+# Readings of one token: its index, its name, and all the others.
+TOKENS = {"cls token": (0, "first", slice(1, None)), "last token": (-1, "last", slice(None, -1))}
 
 
 def describe(model: nn.Module, description: Description, x: Tensor) -> DescribedNetwork:
@@ -81,9 +85,20 @@ class DescribedNetwork(Network):
         return self._flat(g)
 
     def _flat(self, h: Tensor) -> Tensor:
-        if self.reads == "cls token" and h.dim() == 3:
-            return h[:, 0].clone()  # a view would keep the state of every chunk in memory
+        if self.reads in TOKENS and h.dim() == 3:
+            return h[:, TOKENS[self.reads][0]].clone()  # a view would keep the state of every chunk in memory
         return h.flatten(1)
+
+    def shift(self, h: Tensor, delta: Tensor) -> Tensor:
+        if positions := self.averaged[h.dim()]:
+            for position in positions:
+                delta = delta.unsqueeze(position)
+            return h + delta
+        if self.reads in TOKENS and h.dim() == 3:
+            moved = h.clone()
+            moved[:, TOKENS[self.reads][0]] += delta
+            return moved
+        return h + delta.view_as(h)
 
     def chain(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         seen = self._observe(x)
@@ -157,7 +172,7 @@ class DescribedNetwork(Network):
         """Check that a state is one tensor with one row per input, of a shape that `reads` can read."""
         if not isinstance(h, Tensor) or not h.is_floating_point():
             raise self._error(
-                f"{what}: found {_shown(h)}; expected one tensor of floating-point numbers{how and ' ' + how}."
+                f"{what}: found {shown(h)}; expected one tensor of floating-point numbers{how and ' ' + how}."
                 " Choose other modules as blocks."
             )
         if h.dim() == 0 or len(h) != len(x):
@@ -175,7 +190,7 @@ class DescribedNetwork(Network):
         shaped = isinstance(logits, Tensor) and logits.dim() == 2 and len(logits) == len(x)
         if not shaped or not logits.is_floating_point():
             raise self._error(
-                f"the model returns {_shown(logits)} for {len(x)} inputs; expected logits ({len(x)}, C), one per class."
+                f"the model returns {shown(logits)} for {len(x)} inputs; expected logits ({len(x)}, C), one per class."
             )
 
     def _check_chain(self, points: list[Tensor]) -> None:
@@ -195,35 +210,72 @@ class DescribedNetwork(Network):
         top = seen.outputs[-1][1]
         if top.dim() != 3 or top.shape[1] == 1 or self.reads == "all features" or not seen.answer.isfinite().all():
             return
-        cls, others = self._is_read(x, slice(0, 1)), self._is_read(x, slice(1, None))
-        if self.reads == "cls token" and others:
+        alone = [name for name, (_, _, others) in TOKENS.items() if not self._is_read(x, others)]
+        if alone and self.reads not in alone:
             raise self._error(
-                "reads: found cls token, but the logits depend on other tokens of the last state, too;"
-                " expected spatial mean (of the tokens) or all features."
+                f"reads: found {self.reads}, but the logits depend on the {TOKENS[alone[0]][1]} token of the last state"
+                f" alone; expected {alone[0]}."
             )
-        if self.reads != "cls token" and cls and not others:
+        if not alone and self.reads in TOKENS:
             raise self._error(
-                f"reads: found {self.reads}, but the logits depend on the first token of the last state alone;"
-                " expected cls token."
+                f"reads: found {self.reads}, but the logits depend on other tokens of the last state, too;"
+                " expected spatial mean (of the tokens) or all features."
             )
 
     def _is_read(self, x: Tensor, tokens: slice) -> bool:
         """Return whether NaN in some tokens of the last state reach the logits, even through weights that are zero."""
 
-        def spoil(module: nn.Module, given: tuple[object, ...], returned: Tensor) -> Tensor:
-            spoilt = returned.clone()
-            spoilt[:, tokens] = torch.nan
-            return spoilt
+        def spoilt(h: Tensor) -> Tensor:
+            h[:, tokens] = torch.nan
+            return h
 
-        handle = self.blocks[-1].register_forward_hook(spoil)
+        return not bool(self.logits_with(x, len(self.blocks), spoilt).isfinite().all())
+
+    @torch.no_grad()
+    def logits_with(self, x: Tensor, layer: int, change: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the logits ``(B, C)`` of a pass in which ``h_layer``, or what makes it one, is `change` of itself."""
+        owned = storages(self.model)
+
+        def enter(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
+            value = change(given[0].clone())
+            return None if overwritten(given[0], value, owned) else (value, *given[1:])
+
+        def leave(module: nn.Module, given: tuple[Tensor, ...], returned: Tensor) -> Tensor:
+            return change(returned.clone())
+
+        if layer:
+            handle = self.blocks[layer - 1].register_forward_hook(leave)
+        else:
+            handle = self.blocks[0].register_forward_pre_hook(enter)
         try:
-            with torch.no_grad():
-                return not bool(self.model(x.clone()).isfinite().all())
+            return self.model(x.clone())
         finally:
             handle.remove()
 
     def _error(self, message: str) -> AuditError:
         return AuditError(f"{type(self.model).__name__}: {message}")
+
+
+class ShiftedPasses:
+    """Passes of a described model on fixed inputs in which the vector of one state is moved.
+
+    It stands where a `Network` runs on from a state; for the state it takes how far the vector moves, ``(B, d)``.
+    """
+
+    def __init__(self, network: DescribedNetwork, x: Tensor) -> None:
+        self.network, self.x, self.blocks = network, x, network.blocks
+
+    def shift(self, moved: Tensor, delta: Tensor) -> Tensor:
+        return moved + delta
+
+    def logits_from(self, layer: int, moved: Tensor) -> Tensor:
+        """Return the logits ``(B, C)`` of passes in which the vector of ``h_layer`` is moved."""
+        size = self.network.chunk or len(self.x)
+        parts = zip(self.x.split(size), moved.split(size))
+        return torch.cat([self._part(x, layer, delta) for x, delta in parts])
+
+    def _part(self, x: Tensor, layer: int, delta: Tensor) -> Tensor:
+        return self.network.logits_with(x, layer, lambda h: self.network.shift(h, delta))
 
 
 def _added(inputs: list[tuple[Tensor | None, Tensor | None]], returned: list[Tensor]) -> tuple[bool, ...]:
@@ -273,22 +325,30 @@ def _resolved(model: nn.Module, blocks: str | tuple[str, ...]) -> tuple[str, ...
     return names
 
 
-def _matches(model: nn.Module, entry: str) -> list[str]:
-    """Return the names of modules that match a name or pattern, in the order of ``named_modules()``."""
-    pattern = re.compile(r"[^.]+".join(map(re.escape, entry.split("*"))))
-    names = {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
-    found: dict[nn.Module, str] = {}
-    for name, module in names.items():
-        if pattern.fullmatch(name):
-            found.setdefault(module, name)  # a module with several names is one block
-    if found:
-        return list(found.values())
+def _matches(model: nn.Module, entry: str) -> tuple[str, ...]:
+    """Return the names of modules that match a name or pattern; raise an error if there is none."""
+    if found := matches(model, entry):
+        return found
     place, children = _deepest(model, entry)
-    near = difflib.get_close_matches(entry, names, n=1)
+    near = difflib.get_close_matches(entry, [name for name, _ in _named(model)], n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     raise AuditError(
         f"{type(model).__name__}: blocks: '{entry}' is no module; {place} has: {', '.join(children) or 'none'}.{hint}"
     )
+
+
+def matches(model: nn.Module, entry: str) -> tuple[str, ...]:
+    """Return the names of modules that match a name or pattern, in the order of ``named_modules()``."""
+    pattern = re.compile(r"[^.]+".join(map(re.escape, entry.split("*"))))
+    found: dict[nn.Module, str] = {}
+    for name, module in _named(model):
+        if pattern.fullmatch(name):
+            found.setdefault(module, name)  # a module with several names is one block
+    return tuple(found.values())
+
+
+def _named(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    return [(name, module) for name, module in model.named_modules(remove_duplicate=False) if name]
 
 
 def _deepest(model: nn.Module, entry: str) -> tuple[str, list[str]]:
@@ -302,7 +362,7 @@ def _deepest(model: nn.Module, entry: str) -> tuple[str, list[str]]:
     return f"'{'.'.join(path)}'" if path else "the model", [name for name, _ in module.named_children()]
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """Format a value for an error: its kind, and a tensor's shape."""
     if isinstance(value, Tensor):
         return f"a tensor {tuple(value.shape)} of {value.dtype}"

@@ -82,6 +82,12 @@ class Network(nn.Module):
             states.append(self.split(layer, states[-1])[1])
         return states, self.head(states[-1])
 
+    def logits_from(self, layer: int, h: Tensor) -> Tensor:
+        """Return the logits ``(B, C)`` of a pass that starts at the state ``h_layer`` = `h`."""
+        for block in range(layer, len(self.blocks)):
+            h = self.split(block, h)[1]
+        return self.head(h)
+
     def states_at(self, points: list[Tensor]) -> list[Tensor]:
         """Return the states ``[h_0..h_L]``, detached, at the points of `chain`, which are the states themselves."""
         return [point.detach() for point in points]

@@ -107,7 +107,7 @@ class Description:
         blocks: dotted names of modules in the order in which they run; in a name, ``*`` stands for one or more
             characters other than dots and means every module that fits, in the order of ``named_modules()``.
         reads: which vector of a state the head reads: ``"all features"``, ``"cls token"`` (the first one of
-            ``(B, T, d)``), ``"spatial mean"`` (of ``(B, d, H, W)``, or of the tokens) or
+            ``(B, T, d)``), ``"last token"``, ``"spatial mean"`` (of ``(B, d, H, W)``, or of the tokens) or
             ``"spatial mean, channels last"`` (of ``(B, H, W, d)``).
     """
 
@@ -142,21 +142,8 @@ class Observation:
         if index or self.start is not None or h is None or not h.is_floating_point():
             return None
         self.start = h.requires_grad_()
-        self.whole = self._starts_at(given[0], self.start)
+        self.whole = overwritten(given[0], self.start, self.owned)
         return None if self.whole else (self.start.clone(), *given[1:])
-
-    def _starts_at(self, h: Tensor, leaf: Tensor) -> bool:
-        """Make the model's own tensor `h` start at the leaf.
-
-        Returns False where that is impossible: for a parameter of the model as first state and for some views.
-        """
-        if h.untyped_storage().data_ptr() in self.owned:
-            return False
-        try:
-            h.copy_(leaf)
-        except RuntimeError:  # several views of one tensor, an expanded one, or one made in inference mode
-            return False
-        return True
 
     def leave(self, index: int, module: nn.Module, given: tuple[Any, ...], returned: Any) -> Tensor | None:
         """Record the output of block `index` and pass on a copy, safe from in-place code: a forward hook."""
@@ -164,13 +151,31 @@ class Observation:
         return returned.clone() if isinstance(returned, Tensor) else None
 
 
+def storages(model: nn.Module) -> frozenset[int]:
+    """Return where the parameters and buffers of a model lie in memory."""
+    return frozenset(t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers()))
+
+
+def overwritten(h: Tensor, value: Tensor, owned: frozenset[int]) -> bool:
+    """Write `value` into a tensor `h` that a model is about to use, so that every use of it sees the value.
+
+    Returns False where that is impossible: for parameters of the model, whose `storages` are `owned`, and some views.
+    """
+    if h.untyped_storage().data_ptr() in owned:
+        return False
+    try:
+        h.copy_(value)
+    except RuntimeError:  # several views of one tensor, an expanded one, or one made in inference mode
+        return False
+    return True
+
+
 def observe(model: nn.Module, blocks: nn.ModuleList, x: Tensor) -> Observation:
     """Run the model's own forward pass on `x` and leave nothing attached to it.
 
     The graph starts at ``h_0`` and reaches no parameter, which saves the memory of their gradients.
     """
-    owned = (*model.parameters(), *model.buffers())
-    seen, handles = Observation(owned=frozenset(t.untyped_storage().data_ptr() for t in owned)), []
+    seen, handles = Observation(owned=storages(model)), []
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
         for index, block in enumerate(blocks):

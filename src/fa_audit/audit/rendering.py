@@ -1,0 +1,246 @@
+"""Write an audit for its readers, as plain text, markdown or HTML: the same words in the same order."""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fa_audit.audit.advice import advice
+from fa_audit.audit.verdicts import Check
+from fa_audit.core.thresholds import CHECK_LABELS, sign_of
+
+if TYPE_CHECKING:
+    from fa_audit.audit.report import DiagnosticReport
+
+WIDTH = 80  # columns of plain text
+DECISIVE = ("scale", "reference", "stability", "depth")
+CREDIT_COLUMNS = ("cosine", "rho", "nudging")
+MEANING = {  # of every check that is fine, and of one that fires
+    "scale": ("the blocks keep the size of the states", "a block inflates the states"),
+    "reference": ("the true gradient has not vanished", "the true gradient has vanished"),
+    "stability": ("the mean gradient depends on the data", "the mean gradient ignores the data"),
+    "depth": ("trained blocks beat frozen ones", "trained blocks do not beat frozen ones"),
+    "depth_strict": ("it beats frozen blocks under backpropagation", "frozen blocks under backpropagation come close"),
+}
+CHECKS_LEGEND = (
+    "D1 to D3 decide the three-check verdict and (a) to (d) the four-check verdict; D3-strict decides none. A check is"
+    " borderline where the 95 % interval of its value contains its limit."
+)
+LAYERS_LEGEND = (
+    "Medians over the samples of the first batch, for the input of the first block (layer 0) and the output of every"
+    " block. ||h||: length of the state. growth: how many times longer the next block makes it. ||g||: length of the"
+    " true gradient of the batch's mean loss by the state. B ||h|| ||g||: both times the batch size, which does not"
+    " change where states are merely inflated. float32 error: relative error of g, against float64."
+)
+CREDIT_LEGEND = (
+    "cosine: of the method's credit with the true gradient at the block's input. rho: correlation of the changes of the"
+    " loss that the credit predicts with the true ones, 1 at best. nudging: change of the loss, in nats, after a small"
+    " step against the credit; negative where the credit helps."
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a report: a heading, and entries of a term and a text, sentences or a table with what explains it."""
+
+    heading: str = ""
+    entries: tuple[tuple[str, str], ...] = ()
+    items: tuple[str, ...] = ()
+    table: tuple[tuple[str, ...], ...] = ()
+    text: str = ""
+
+
+def parts(report: DiagnosticReport) -> Iterator[Part]:
+    """Yield the parts of a report after its first sentence, the most important first."""
+    yield Part(entries=tuple(_facts(report)))
+    yield Part("Checks", entries=tuple(_checks(report)), text=_checks_legend(report))
+    yield Part("What to do", items=tuple(advice(report.checks)))
+    if warnings := tuple(getattr(report, "warnings", ())):
+        yield Part("Warnings", items=warnings)
+    yield Part("Evidence at every state", table=tuple(_layers(report)), text=LAYERS_LEGEND)
+    if report.credit:
+        yield Part("Credits at every block", table=tuple(_credits(report)), text=CREDIT_LEGEND)
+    if report.notes:
+        yield Part("Notes", text=report.notes)
+
+
+def worth(report: DiagnosticReport) -> str:
+    """Say in one sentence, without its capital, what the accuracy of the audited network is worth.
+
+    The first that applies: nothing can be trusted, trained blocks add too little, another check fires, something was
+    not evaluated, all is well.
+    """
+    checks, depth = {name: getattr(report.checks, name) for name in DECISIVE}, report.checks.depth
+    accuracy = "" if report.headline_acc is None else f" of {_percent(report.headline_acc)}"
+    against = f"the {_percent(report.baselines.own)} of frozen blocks ({report.baselines.own_name})"
+    margin = "" if depth.value is None else f"{_points(depth.value)} {against}"
+    fired = [MEANING[name][True] for name, check in checks.items() if check.fires]
+    open_ = [f"{CHECK_LABELS[name]} ({check.note})" for name, check in checks.items() if check.fires is None]
+    if not report.checks.finite:
+        end = " is worth nothing yet: a state, gradient or logit is NaN or infinite"
+    elif depth.fires:
+        end = f" is no evidence of trained blocks: it is {margin}"
+    elif fired:
+        end = f"{margin and f', {margin},'} does not show what the blocks learned: {_and(fired)}"
+    elif open_:
+        end = f" stays without a verdict: not evaluated were {_and(open_)}"
+    else:
+        end = f" is the work of trained blocks: it is {margin}, and no check fires"
+    narrow = [CHECK_LABELS[name] for name, check in checks.items() if getattr(check, "borderline", False)]
+    return f"the accuracy{accuracy}{end}{f'; borderline: {_and(narrow)}' if narrow else ''}."
+
+
+def _points(margin: float) -> str:
+    return f"{100 * abs(margin):.1f} points {'below' if margin < 0 else 'above'}"
+
+
+def _and(labels: list[str]) -> str:
+    return " and ".join([", ".join(labels[:-1]), labels[-1]] if labels[1:] else labels)
+
+
+def _facts(report: DiagnosticReport) -> Iterator[tuple[str, str]]:
+    baselines = report.baselines
+    yield "accuracy", _percent(report.headline_acc)
+    yield "frozen baseline", _percent(baselines.own) + (f" ({baselines.own_name})" if baselines.own is not None else "")
+    if baselines.bp is not None:
+        yield "bp+frozen", _percent(baselines.bp)
+    yield "four-check verdict", report.verdict
+    yield "three-check verdict", report.three_check_verdict
+    yield "flags", ", ".join(report.flags) or "none"
+    if report.first_flags:
+        epochs = ["never" if epoch is None else f"epoch {epoch}" for epoch in report.first_flags.values()]
+        yield "first fired", "D1 {}, D2 {}".format(*epochs)
+
+
+def _checks(report: DiagnosticReport) -> Iterator[tuple[str, str]]:
+    for name, label in CHECK_LABELS.items():
+        check: Check = getattr(report.checks, name)
+        if name != "depth_strict" or check.fires is not None:
+            yield label, _outcome(name, check)
+
+
+def _outcome(name: str, check: Check) -> str:
+    """Format a check: outcome, meaning, value, interval and limit, and its note."""
+    fires = f"fires\N{NO-BREAK SPACE}{sign_of(name)}\N{NO-BREAK SPACE}{check.threshold:g}"
+    if check.fires is None:
+        return f"not evaluated: {check.note} ({fires})"
+    outcome = ("FIRES" if check.fires else "ok") + (", borderline" if getattr(check, "borderline", False) else "")
+    interval = getattr(check, "interval", None)
+    between = f", 95 % interval {_number(interval[0])} to {_number(interval[1])}" if interval else ""
+    notes = "".join(f"; {note}" for note in (getattr(check, "threshold_note", ""), check.note) if note)
+    return f"{outcome}: {MEANING[name][check.fires]} ({_number(check.value)}{between}; {fires}{notes})"
+
+
+def _checks_legend(report: DiagnosticReport) -> str:
+    """Explain the names of the checks, and how the intervals that exist were formed."""
+    formed: dict[str, list[str]] = {}
+    for name, label in CHECK_LABELS.items():
+        formed.setdefault(getattr(getattr(report.checks, name), "interval_note", ""), []).append(label)
+    sources = "; ".join(f"{', '.join(labels)}: {note}" for note, labels in formed.items() if note)
+    return CHECKS_LEGEND + (f" Intervals: {sources}." if sources else "")
+
+
+def _layers(report: DiagnosticReport) -> Iterator[tuple[str, ...]]:
+    yield "layer", "||h||", "growth", "||g||", "B ||h|| ||g||", "float32 error"
+    for layer in report.evidence.layers:
+        values = (layer.hidden_norm, layer.growth, layer.grad_norm, layer.scale_free, layer.float32_error.value)
+        yield str(layer.layer), *map(_number, values)
+
+
+def _credits(report: DiagnosticReport) -> Iterator[tuple[str, ...]]:
+    yield "block", *CREDIT_COLUMNS
+    for index, block in enumerate(report.credit):
+        yield str(index), *(_number(block[name].value) for name in CREDIT_COLUMNS)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _percent(fraction: float | None) -> str:
+    return "unknown" if fraction is None else f"{100 * fraction:.1f}\N{NO-BREAK SPACE}%"
+
+
+# --- formats ---------------------------------------------------------------------------------------------------------
+
+
+def to_text(report: DiagnosticReport) -> str:
+    """Format a report as plain text of at most 80 columns."""
+    sections = [_wrapped(f"Audit of {report.method_name}: {worth(report)}"), *map(_part_text, parts(report))]
+    return "\n\n".join(sections)
+
+
+def _part_text(part: Part) -> str:
+    lines = [part.heading] if part.heading else []
+    indent = "  " if part.heading else ""
+    width = max((len(term) for term, _ in part.entries), default=0)
+    lines += [_wrapped(text, f"  {term:<{width}}  ") for term, text in part.entries]
+    lines += [_wrapped(item, "  - ") for item in part.items]
+    widths = [max(map(len, column)) for column in zip(*part.table)]
+    lines += [("  " + "  ".join(map(str.rjust, row, widths))).rstrip() for row in part.table]
+    return "\n".join(lines + ([_wrapped(part.text, indent)] if part.text else []))
+
+
+def _wrapped(text: str, start: str = "") -> str:
+    rest = " " * len(start)
+    filled = textwrap.fill(text, WIDTH, initial_indent=start, subsequent_indent=rest, break_on_hyphens=False)
+    return filled.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def to_markdown(report: DiagnosticReport) -> str:
+    """Format a report as a section in markdown."""
+    sections = [f"## {_plain(f'Audit of {report.method_name}')}", _plain(_sentence(report))]
+    for part in parts(report):
+        lines = [f"- **{term}:** {_plain(text)}" for term, text in part.entries]
+        lines += [f"- {_plain(item)}" for item in part.items]
+        blocks = [f"### {part.heading}"] if part.heading else []
+        blocks += ["\n".join(lines)] if lines else []
+        blocks += [_markdown_table(part.table)] if part.table else []
+        sections += [*blocks, *([_plain(part.text)] if part.text else [])]
+    return "\n\n".join(sections) + "\n"
+
+
+def _markdown_table(table: tuple[tuple[str, ...], ...]) -> str:
+    header, *rows = table
+    lines = [tuple(map(_plain, header)), ("---",) * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _plain(text: str) -> str:
+    """Put a text on one line, without characters that markdown takes for tables or HTML."""
+    return " ".join(text.replace("||", "‖").replace("|", r"\|").replace("<", r"\<").split())
+
+
+def to_html(report: DiagnosticReport) -> str:
+    """Format a report as HTML for notebooks, without colours of its own, so that it is readable on any background."""
+    title, first = _escaped(f"Audit of {report.method_name}"), _escaped(_sentence(report))
+    body = "".join(map(_part_html, parts(report)))
+    return f'<div style="max-width: 50em"><h3>{title}</h3><p><b>{first}</b></p>{body}</div>'
+
+
+def _sentence(report: DiagnosticReport) -> str:
+    text = worth(report)
+    return text[0].upper() + text[1:]
+
+
+def _part_html(part: Part) -> str:
+    heading = f"<h4>{_escaped(part.heading)}</h4>" if part.heading else ""
+    entries = "".join(_html_row(entry, "th", "td") for entry in part.entries)
+    rows = "".join(_html_row(row, *(("td", "td") if index else ("th", "th"))) for index, row in enumerate(part.table))
+    items = "".join(f"<li>{_escaped(item)}</li>" for item in part.items)
+    table = f"<table>{entries}{rows}</table>" if entries or rows else ""
+    return heading + table + (items and f"<ul>{items}</ul>") + (part.text and f"<p>{_escaped(part.text)}</p>")
+
+
+def _html_row(cells: tuple[str, ...], first: str, other: str) -> str:
+    """Format a row, its border half transparent, which shows on light and dark backgrounds."""
+    tags = (first, *[other] * len(cells))
+    style = 'style="text-align: left; border-bottom: 1px solid #8888"'
+    return f"<tr>{''.join(f'<{tag} {style}>{_escaped(cell)}</{tag}>' for tag, cell in zip(tags, cells))}</tr>"
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text).replace("\N{NO-BREAK SPACE}", " ")

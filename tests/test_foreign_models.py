@@ -1,0 +1,120 @@
+"""Models and credits that know nothing of this package: proposed descriptions, measured credits, readable reports."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from networks import batch_of, rough_learner
+from projects import ROOT
+from torch import nn
+from torchvision import models as zoo
+
+from fa_audit import Description, diagnose
+from fa_audit.audit.credit_metrics import measure_credits
+from fa_audit.core.errors import AuditError
+from fa_audit.networks.proposals import propose
+from fa_audit.networks.trace import trace
+
+
+class Skips(nn.Module):
+    """The model adds what its blocks return to tokens; the head reads the last token."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts, self.head = nn.ModuleList(nn.Linear(6, 6) for _ in range(3)), nn.Linear(6, 4)
+
+    def rest(self, h, layer=0):
+        for part in self.parts[layer:]:
+            h = h + part(h)
+        return self.head(h[:, -1])
+
+    def forward(self, x):
+        return self.rest(2 * x)
+
+
+MODEL, X, Y, LAST = Skips(), torch.randn(8, 5, 6), torch.arange(8) % 4, Description("parts.*", "last token")
+SWIN = {"patch_size": [4, 4], "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": [4, 4]}
+FITTING = {
+    "tokens": (Skips, "parts.*", "last token"),
+    "resnet18": (zoo.resnet18, "layer*.*", "spatial mean"),
+    "vit": (lambda: zoo.VisionTransformer(32, 16, 3, 2, 8, 12), "encoder.layers.*", "cls token"),
+    "swin": (lambda: zoo.SwinTransformer(**SWIN), ("features.1.*", "features.3.*"), "spatial mean, channels last"),
+}
+
+
+@pytest.mark.parametrize("name", FITTING)
+def test_the_first_proposal_is_what_an_expert_would_write_and_nothing_stays_attached(name):
+    make, *expected = FITTING[name]
+    best = propose(model := make(), X if name == "tokens" else torch.rand(3, 3, 32, 32))[0]
+    assert best.description == Description(*expected)
+    assert not any(m._forward_hooks or m._forward_pre_hooks or not m.training for m in model.modules())
+
+
+def test_the_error_about_a_model_without_the_contract_can_be_pasted():
+    with pytest.raises(AuditError, match="found children: parts, head") as caught:
+        diagnose(MODEL, [(X, Y)], 0.5)
+    argument = str(caught.value).partition("pass ")[2].partition(", which fits")[0]
+    assert len(eval(f"diagnose(MODEL, [(X, Y)], 0.5, {argument})").residual_norms) == 4
+
+
+@pytest.mark.parametrize("name", ["resmlp", "vit_mini", "small_resnet"])
+def test_our_own_credits_by_a_function_keep_their_numbers_described_or_not(name):
+    learner, batch = rough_learner(name, "fa"), batch_of()
+    network, method, own = learner.network, learner.method, measure_credits(learner, *batch)
+    for description in (None, propose(network, batch[0])[0].description):
+        report = diagnose(network, [batch], 0.5, description=description, credits=lambda model, x, y, states: (
+            method.credits(network, trace(network, x, local=True), y, learner.state).blocks))  # fmt: skip
+        assert "drawn again" in report.credit[0]["fresh_b_cosine"].reason
+        for name in ("cosine", "clamped_cosine", "cosine_at_output", "nudging"):
+            ours, given = ([block[name].value for block in blocks] for blocks in (own.blocks, report.credit))
+            assert given == pytest.approx(ours, abs=1e-9)
+
+
+def true_gradients(model, x, y, states):
+    """Gradients by whole states, by an implementation that leaves its traces on everything that it is given."""
+    points = [h.requires_grad_() for h in states]
+    sum(F.cross_entropy(model.rest(h, layer), y) for layer, h in enumerate(points)).backward()
+    x.zero_(), y.zero_()
+    return [h.grad for h in points[:-1]]
+
+
+def test_true_gradients_are_perfect_credits_and_nothing_else_is_touched():
+    x = X.clone()
+    report = diagnose(MODEL, [(x, Y)], 0.5, description=LAST, credits=true_gradients)
+    for block in report.credit:
+        assert [block[k].value for k in ("cosine", "rho", "rho_bp", "scale")] == pytest.approx([1] * 4, abs=1e-4)
+        assert block["nudging"].value < 0
+    assert torch.equal(x, X) and Y.any() and MODEL.training and all(p.grad is None for p in MODEL.parameters())
+
+
+WRONG = {
+    "found list (Tensor); expected credits(model, x, y, states) to return a list of 3": lambda *_: [X[:, 0]],
+    "a_0: found a tensor (8, 1) of torch.float16; expected (8, 6) or (8, 5, 6) of": lambda *_: [X[:, 0, :1].half()] * 3,
+    "a_1: found 48 values that are NaN or infinite": lambda *_: [X[:, 0], X[:, 0] / 0, X[:, 0]],
+    "the function fails: TypeError": lambda model: [],
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_what_are_no_credits_is_named(words):
+    with pytest.raises(AuditError) as caught:
+        diagnose(MODEL, [(X, Y)], 0.5, description=LAST, credits=WRONG[words])
+    assert str(caught.value).startswith("credits: ") and words in str(caught.value)
+
+
+def test_the_example_of_the_readme_and_its_report_in_every_format():
+    model, (x, y) = rough_learner("resmlp").network.float(), batch_of()
+    test_batches, feedback = [(x.float(), y)], [torch.randn(3, 8) for _ in model.blocks]
+    code = "def credits(" + (ROOT / "README.md").read_text().partition("def credits(")[2].partition("```")[0]
+    exec(code, scope := {**globals(), **locals()})
+    report = replace(scope["report"], method_name="<b>|" + "x" * 99, notes="mine")
+    text, html = str(report), report._repr_html_()
+    assert max(map(len, text.splitlines())) <= 80 and "<b>|" not in html
+    assert "accuracy of 61.0 %" in " ".join(text.split("\n\n")[0].split())
+    cells = ["1", *(f"{report.credit[1][name].value:.3g}" for name in ("cosine", "rho", "nudging"))]
+    assert cells in [line.split() for line in text.splitlines()]
+    places = ["39.0 %", "Checks", "What to do", "Evidence at every state", "cosine", "rho: correlation", "mine"]
+    for written in (text, html, report.to_markdown()):
+        assert sorted(places, key=written.index) == places
+    assert "rho" not in str(diagnose(model, test_batches, 0.61))
