@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from projects import PLAIN, TINY, command, write_config
+from projects import EXPERIMENT, PLAIN, command, write_config
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 from snakemake_interface_logger_plugins.tests import MockOutputSettings
@@ -168,7 +168,8 @@ class Broken(DFA):
 def test_a_failure_and_ctrl_c_through_snakemake_end_without_a_traceback(everything, tmp_path):
     folder = shutil.copytree(everything, tmp_path / "project")
     (folder / "mine.py").write_text(BROKEN)
-    write_config(folder, {"settings": {"tiny": TINY | {"runs": ["dfa", "mine:Broken"], "epochs": 5000}}})
+    tiny = EXPERIMENT | {"runs": ["dfa", "mine:Broken"], "seeds": [1], "epochs": 5000}
+    write_config(folder, {"settings": {"tiny": tiny}})
     targets = [f"results/checkpoints/tiny/{run}/seed1.safetensors" for run in ("mine:Broken", "dfa")]
     call = [part for part in command(*targets, "--cores", "2") if part != PLAIN]
     process = subprocess.Popen(call, cwd=folder, text=True, start_new_session=True,
@@ -180,6 +181,7 @@ def test_a_failure_and_ctrl_c_through_snakemake_end_without_a_traceback(everythi
             if line.startswith("FAILED"):
                 failed = len(said)
                 os.killpg(process.pid, signal.SIGINT)
+    assert "FAILED" in "".join(said), said
     assert process.wait() == 1 and len(said) - failed < 12 and "Traceback" not in "".join(said)
     assert "train network mine:Broken seed 1 tiny: ValueError: no credit today" in said[failed - 1]
     log = folder / "results/logs/train_network/tiny/mine:Broken/seed1.log"

@@ -18,8 +18,9 @@ PROVENANCE_FOLDER = "4 Provenance"
 def entry_in(section, name):
     """The entry of a figure or a table, its kind, settings, labels and thresholds filled in."""
     if name not in config.get(section, {}):
-        known = ", ".join(sorted(config.get(section, {}))) or "none"
-        raise AuditError(f"the config has no {section} '{name}'; it has: {known}.")
+        raise unknown(
+            section.removesuffix("s"), name, config.get(section, {}), where="the configuration"
+        )
     entry = {"kind": name} | config[section][name] | {"thresholds": THRESHOLDS}
     settings = GRID.named(entry["settings"])
     members = [GRID.settings[setting] for setting in settings]

@@ -4,7 +4,13 @@ The names below are imported on first use, so that planning a grid needs no torc
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fa_audit.audit.diagnose import FAProtocol, diagnose
+    from fa_audit.audit.report import DiagnosticReport
+    from fa_audit.core.thresholds import DiagnosticThresholds
+    from fa_audit.networks.trace import Description
 
 __version__ = "0.1.0"
 
@@ -18,11 +24,13 @@ _EXPORTS = {
 __all__ = ["Description", "DiagnosticReport", "DiagnosticThresholds", "FAProtocol", "diagnose"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _EXPORTS:
-        raise AttributeError(f"module 'fa_audit' has no attribute '{name}'")
-    return getattr(import_module(_EXPORTS[name]), name)
-
-
 def __dir__() -> list[str]:
     return sorted([*globals(), *_EXPORTS])
+
+
+if not TYPE_CHECKING:  # to a type checker it would mean that every name exists
+
+    def __getattr__(name: str) -> object:
+        if name not in _EXPORTS:
+            raise AttributeError(f"module 'fa_audit' has no attribute '{name}'")
+        return getattr(import_module(_EXPORTS[name]), name)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.faults
 RUNS = ("dfa+penalty1e-2", "kolen_pollack", "state_bridge", "fa+random_targets")
 
 
-@pytest.mark.parametrize(("how", "moment"), zip([signal.SIGKILL, signal.SIGTERM], at_random(2, "kill")))
+@pytest.mark.parametrize(("how", "moment"), list(zip([signal.SIGKILL, signal.SIGTERM], at_random(2, "kill"))))
 @pytest.mark.parametrize("run", RUNS)
 def test_killed_at_any_moment(disturbed, tmp_path, run, how, moment):
     disturbed.kill(tmp_path, how, moment, run)

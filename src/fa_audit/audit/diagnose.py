@@ -172,7 +172,7 @@ class FAProtocol:
         x_eval, y_eval = torch.as_tensor(x_eval), torch.as_tensor(y_eval)
         self.model = model
         self.batches = list(zip(x_eval.split(batch_size), y_eval.split(batch_size)))
-        self.options = {
+        self.options: dict[str, Any] = {
             "method_name": method_name,
             "notes": notes,
             "layer_for_stability": layer_for_stability,

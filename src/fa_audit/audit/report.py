@@ -100,7 +100,7 @@ class DiagnosticReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON types; NaN and infinities become the strings 'nan', 'inf', '-inf'."""
-        return _jsonable(
+        facts: dict[str, Any] = _jsonable(
             {
                 "method": self.method_name,
                 "verdict": {
@@ -125,6 +125,7 @@ class DiagnosticReport:
                 "notes": self.notes,
             }
         )
+        return facts
 
     def __str__(self) -> str:
         facts = [f"  {name + ':':<20} {value}" for name, value in self._facts()]

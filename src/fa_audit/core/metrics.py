@@ -42,7 +42,7 @@ def median_norm(rows: Tensor) -> float:
     >>> median_norm(torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.0, 9.0]]))
     5.0
     """
-    return torch.linalg.vector_norm(rows.double(), dim=-1).median().item()
+    return float(torch.linalg.vector_norm(rows.double(), dim=-1).median())
 
 
 def growth(hidden_norms: list[float]) -> list[float]:
@@ -109,7 +109,7 @@ def mean_pairwise_cosine(directions: list[Tensor]) -> Measured:
     >>> mean_pairwise_cosine([torch.tensor([1.0, 0.0]), torch.tensor([2.0, 0.0]), torch.tensor([-1.0, 0.0])]).value
     -0.3333333333333333
     """
-    rows, valid = unit(torch.stack(directions)) if directions else (torch.empty(0, 1), torch.empty(0, dtype=bool))
+    rows, valid = unit(torch.stack(directions)) if directions else (torch.empty(0, 1), torch.empty(0, dtype=torch.bool))
     usable = rows[valid]
     count, total = len(usable), len(directions)
     if count < 2:

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, TypeVar
 
 from fa_audit.core.errors import AuditError, first_line, unknown
+from fa_audit.core.extras import naming_extras
 from fa_audit.core.source import WHERE, find_module, has_name, source_of, undefined
 
 ELSEWHERE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")  # package.module:Name
@@ -21,12 +22,16 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
     """Import the object that `registry` names as ``package.module:Object``, or that `name` itself names in this form.
 
     Raises:
-        AuditError: `name` is not registered (the message lists the names that are), or cannot be imported.
+        AuditError: `name` is not registered (the message lists the names that are), or cannot be imported, as where
+            it needs an extra that is not installed.
     """
     entry = entry_of(kind, registry, name)
     module, _, attribute = entry.partition(":")
     try:
-        return getattr(import_module(module), attribute)
+        with naming_extras():
+            return getattr(import_module(module), attribute)
+    except AuditError:
+        raise
     except (Exception, SystemExit) as error:  # user code may raise anything
         if name in registry:
             raise

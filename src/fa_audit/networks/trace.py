@@ -137,23 +137,23 @@ class Observation:
 
     def enter(self, index: int, module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Record the input of block `index` and, for the first one, replace it by the leaf: a forward pre-hook."""
-        h = given[0] if given and isinstance(given[0], Tensor) else None
-        self.inputs.append((index, None if h is None else h.detach().clone()))
+        h = given[0].detach().clone() if given and isinstance(given[0], Tensor) else None
+        self.inputs.append((index, h))
         if index or self.start is not None or h is None or not h.is_floating_point():
             return None
-        self.start = self.inputs[-1][1].requires_grad_()
-        self.whole = self._starts_at(h)
+        self.start = h.requires_grad_()
+        self.whole = self._starts_at(given[0], self.start)
         return None if self.whole else (self.start.clone(), *given[1:])
 
-    def _starts_at(self, h: Tensor) -> bool:
-        """Make the model's own tensor start at the leaf.
+    def _starts_at(self, h: Tensor, leaf: Tensor) -> bool:
+        """Make the model's own tensor `h` start at the leaf.
 
         Returns False where that is impossible: for a parameter of the model as first state and for some views.
         """
         if h.untyped_storage().data_ptr() in self.owned:
             return False
         try:
-            h.copy_(self.start)
+            h.copy_(leaf)
         except RuntimeError:  # several views of one tensor, an expanded one, or one made in inference mode
             return False
         return True
@@ -201,7 +201,7 @@ def keeping_statistics(model: nn.Module) -> Iterator[None]:
 
     Layers in training mode go on normalising by the statistics of the batch.
     """
-    recording = [m for m in model.modules() if m.training and getattr(m, "track_running_stats", False)]
+    recording: list[Any] = [m for m in model.modules() if m.training and getattr(m, "track_running_stats", False)]
     for module in recording:
         module.track_running_stats = False
     try:

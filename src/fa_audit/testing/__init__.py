@@ -24,7 +24,9 @@ Shapes: B batch, d width, L blocks, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
@@ -46,6 +48,9 @@ CHECKS: dict[str, Callable[[Subject], None]] = {
     )
 }  # fmt: skip
 
+FIRST = {"shapes", "finite", "determinism"}  # a method that breaks one of these fails other checks for it
+ALONE = {"declarations", "detached", "auxiliary", "saved", "resume", "architectures"}  # fail for reasons of their own
+
 
 def check_method(method: str | type[Method] | Method) -> None:
     """Run every check of `CHECKS` on a method; the process's random state stays as it is.
@@ -59,16 +64,65 @@ def check_method(method: str | type[Method] | Method) -> None:
         AuditError: there is no such method.
     """
     subject = Subject(*_instance_and_name(method))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # tensors this small are slower on several
-    try:
+    with _one_thread():
         failures = {name: error for name in CHECKS if (error := _failure(CHECKS[name], subject))}
-    finally:
-        torch.set_num_threads(threads)
     if failures:
         lines = [f"  {name}: {in_one_line(error, subject.method)}" for name, error in failures.items()]
         title = f"{subject.name} fails {len(failures)} of {len(CHECKS)} conformance checks:"
         raise ConformanceError("\n".join([title, *lines])) from next(iter(failures.values()))
+
+
+@dataclass(frozen=True)
+class Conformance:
+    """What the conformance suite says of a method, one finding for each mistake.
+
+    Attributes:
+        name: the method's.
+        passed: the checks that it passes.
+        findings: what the others found, by check.
+        follows: checks that were not run, since they would fail for a reason that `findings` names.
+    """
+
+    name: str
+    passed: tuple[str, ...]
+    findings: dict[str, str]
+    follows: tuple[str, ...]
+
+
+def conformance(method: str | type[Method] | Method) -> Conformance:
+    """Run the checks of `CHECKS`, in their order, without those that follow from a failed one.
+
+    Args and raises as `check_method`, but for ConformanceError.
+    """
+    subject = Subject(*_instance_and_name(method))
+    passed: list[str] = []
+    findings: dict[str, str] = {}
+    with _one_thread():
+        for name in CHECKS:
+            if _follows(name, findings.keys()):
+                continue
+            if error := _failure(CHECKS[name], subject):
+                findings[name] = in_one_line(error, subject.method)
+            else:
+                passed.append(name)
+    follows = tuple(name for name in CHECKS if name not in findings and name not in passed)
+    return Conformance(subject.name, tuple(passed), findings, follows)
+
+
+def _follows(name: str, failed: Collection[str]) -> bool:
+    """Return whether a check says nothing new once others have failed."""
+    return not FIRST.isdisjoint(failed) or (name not in ALONE and not ALONE.issuperset(failed))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on one thread: tensors this small are slower on several."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _instance_and_name(method: str | type[Method] | Method) -> tuple[Method, str]:
