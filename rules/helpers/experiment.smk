@@ -13,7 +13,7 @@ sys.path[:0] = [str(Path(workflow.basedir) / folder) for folder in ("src", "work
 sys.path.append(os.getcwd())  # the user's own code
 
 from fa_audit.core.code import code_digest, code_files, digest_of
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, unknown
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.lineage import Lineage, data_stage, run_code, stage

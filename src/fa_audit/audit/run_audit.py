@@ -95,7 +95,8 @@ def audit_files(
         sidecar, trajectory: what the training wrote beside the checkpoint; None if unknown.
         baselines: files of the baselines that there are, by their roles ``own``, ``bp`` and ``shallow``.
         spec: of the run that is expected; default the checkpoint's.
-        method, architecture: ``package.module:ClassName`` of those that are not registered.
+        method, architecture: ``package.module:Class`` of one that is not registered; a checkpoint does not decide
+            what is imported.
         thresholds, name: as in `audit`.
 
     Returns:
@@ -104,8 +105,8 @@ def audit_files(
     Raises:
         AuditError: a file is missing, damaged or of another run.
     """
-    given = load_method(method) if method else None
-    learner = load_checkpoint(checkpoint, device, method=given, architecture=architecture)
+    own_method = load_method(method) if method else None
+    learner = load_checkpoint(checkpoint, device, method=own_method, architecture=architecture)
     expected, own_files, own_baseline = (spec, HINT, HINT) if spec else (learner.spec, *HINTS)
     facts = read_sidecar(sidecar) if sidecar else {}
     if sidecar:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
 
 from fa_audit.cli.completion import completed
 from fa_audit.core.registry import entry_of, load
@@ -15,35 +14,41 @@ from fa_audit.networks import ARCHITECTURES, architecture_options
 
 def methods_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit methods`."""
-    _list_parser(parser, METHODS, _methods)
+    parser.set_defaults(command=_methods)
+    _add_names(parser, METHODS)
 
 
 def architectures_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit architectures`."""
-    _list_parser(parser, ARCHITECTURES, _architectures)
+    parser.set_defaults(command=_architectures)
+    _add_names(parser, ARCHITECTURES)
 
 
 def datasets_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit datasets`."""
-    _list_parser(parser, DATASETS, _datasets)
+    parser.set_defaults(command=_datasets)
+    _add_names(parser, DATASETS)
 
 
-def _list_parser(
-    parser: argparse.ArgumentParser, known: Iterable[str], command: Callable[[argparse.Namespace], int]
-) -> None:
-    parser.set_defaults(command=command)
-    names = parser.add_argument("names", nargs="*", metavar="NAME", help="these alone, my_file:Name among them")
-    completed(names, known)
+def _add_names(parser: argparse.ArgumentParser, registry: dict[str, str]) -> None:
+    names = parser.add_argument(
+        "names",
+        nargs="*",
+        default=list(registry),
+        metavar="NAME",
+        help="only these, of which any may be package.module:Name; default all that are registered",
+    )
+    completed(names, registry)
 
 
 def _methods(options: argparse.Namespace) -> int:
-    for name in options.names or METHODS:
+    for name in options.names:
         print(f"{name:<16} {load('method', METHODS, name).summary}")
     return 0
 
 
 def _architectures(options: argparse.Namespace) -> int:
-    for name in options.names or ARCHITECTURES:
+    for name in options.names:
         defaults, entry = architecture_options(name), entry_of("architecture", ARCHITECTURES, name)
         print(f"{name:<16} {_first_line(docstring(entry.partition(':')[0]) or docstring(entry))}")
         print(f"{'':<16} options: {', '.join(f'{option}={value}' for option, value in defaults.items())}")
@@ -51,7 +56,7 @@ def _architectures(options: argparse.Namespace) -> int:
 
 
 def _datasets(options: argparse.Namespace) -> int:
-    for name in options.names or DATASETS:
+    for name in options.names:
         print(f"{name:<16} {_first_line(docstring(entry_of('dataset', DATASETS, name)))}")
     return 0
 

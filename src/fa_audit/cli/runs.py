@@ -24,9 +24,8 @@ PACKAGE = Path(__file__).parents[1]
 def data_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit data`."""
     parser.set_defaults(command=_data)
-    completed(
-        parser.add_argument("dataset", metavar="NAME", help="one of `fa-audit datasets`, or my_file:function"), DATASETS
-    )
+    name = parser.add_argument("dataset", metavar="NAME", help="of `fa-audit datasets`, or package.module:function")
+    completed(name, DATASETS)
     where = data_file("NAME")
     parser.add_argument("--output", type=Path, metavar="PATH", help=f"the file to write; default {where}")
     parser.add_argument(
@@ -49,7 +48,7 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
         "--architecture",
         default="resmlp",
         metavar="NAME",
-        help="one of `fa-audit architectures`, or my_file:ClassName; default %(default)s",
+        help="one of `fa-audit architectures`, or package.module:Class; default %(default)s",
     )
     completed(architecture, ARCHITECTURES)
     add("--width", type=int, help="length of a state's vector; default the architecture's")
@@ -82,8 +81,8 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     )
     add("--bp-frozen", type=Path, metavar="JSON", help="backpropagation's frozen baseline; default none")
     for kind in ("method", "architecture"):
-        named = f"class of a checkpoint's {kind} that is not registered; default the file's"
-        add(f"--{kind}", metavar="MODULE:CLASS", help=named)
+        help_text = f"of a checkpoint whose {kind} is not registered; default the file's"
+        add(f"--{kind}", metavar="MODULE:CLASS", help=help_text)
     add("--format", choices=("text", "json", "markdown"), default="text", help="of the output; default %(default)s")
 
 
