@@ -47,9 +47,10 @@ test-slurm: bootstrap ## send a small grid through a Slurm of its own (root inst
 slurm: bootstrap ## add what sends jobs to a Slurm cluster (docs/cluster.md)
 	$(IN_VENV) $(PIP) -q -e '.[slurm]'
 
-lint: bootstrap ## check the style of the code and of the workflow
+lint: bootstrap ## check the style of the code and of the workflow, and the types of the public API
 	$(IN_VENV) .venv/bin/ruff check .
 	$(IN_VENV) .venv/bin/ruff format --check .
+	$(IN_VENV) .venv/bin/mypy
 	$(IN_VENV) .venv/bin/snakefmt --check Snakefile rules
 	$(IN_VENV) .venv/bin/snakemake --lint
 

@@ -9,7 +9,7 @@ report: "report/workflow.rst"
 
 
 wildcard_constraints:
-    dataset="[a-z0-9_]+",
+    dataset=r"[\w.:]+",
     setting="[a-z][a-z0-9_]*",
     run=r"[^/\s]+",
     seed=r"\d+",

@@ -32,6 +32,8 @@ from fa_audit.audit.diagnose import BATCH_SIZE, BATCHES, diagnose
 from fa_audit.core.files import write_json
 from fa_audit.core.numerics import set_numerics
 from fa_audit.core.randomness import generator
+from fa_audit.core.registry import call
+from fa_audit.data import DATASETS
 from fa_audit.data.dataset import Dataset, evaluation_batches, pad, training_batches
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import NETWORK, network_of
@@ -88,15 +90,21 @@ def machine(device: str) -> str:
 def measured(spec: RunSpec, device: str) -> dict[str, float]:
     """Measure seconds per epoch and per audit, and the peak memory in MB (2**20 bytes)."""
     set_numerics(threads=1)
-    shape, classes, train_size, test_size = SIZES[spec.dataset]
-    data = noise(shape, classes, train_size, test_size).to(device)
-    learner = build(spec, shape, classes).to(device)
-    steps = -(-train_size // spec.batch_size)
+    data = dataset_of(spec).to(device)
+    learner = build(spec, data.image_shape, data.classes).to(device)
+    steps = -(-len(data.train_labels) // spec.batch_size)
     evaluation = seconds(lambda: observe(learner, evaluation_batches(data), epoch=1, train_loss=0.0), device)
     per_epoch = step_seconds(learner, data, device) * steps + evaluation
     per_audit = seconds(lambda: whole_audit(learner, data), device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # kilobytes on Linux
     return {"seconds_per_epoch": round(per_epoch, 3), "seconds_per_audit": round(per_audit, 2), "memory_mb": peak}
+
+
+def dataset_of(spec: RunSpec) -> Dataset:
+    """Return random images of the size of a registered data set, or the data set where it is the user's own."""
+    if spec.dataset in SIZES:
+        return noise(*SIZES[spec.dataset])
+    return call("dataset", DATASETS, spec.dataset, Dataset, Path("data"))
 
 
 def noise(shape: tuple[int, ...], classes: int, train_size: int, test_size: int) -> Dataset:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from fa_audit.experiments.spec import RunSpec
-from fa_audit.networks import ARCHITECTURE_OPTIONS
+from fa_audit.networks import architecture_options
 from fa_audit.training.learner import build
 
 SHAPE, CLASSES = (3, 6, 10), 3  # sides, width and batch differ: a mean over the wrong one shows
@@ -18,7 +18,7 @@ SHAPES = [(1, 3, 2), (3, 8, 8), (2, 5, 7), (3, 32, 32)]
 
 def spec_of(architecture, method="bp", **given):
     """A specification of one short epoch; `given` are fields of it and options of the architecture."""
-    options = ARCHITECTURE_OPTIONS[architecture] | {"width": 8, "depth": 2}
+    options = architecture_options(architecture) | {"width": 8, "depth": 2}
     options |= {name: given.pop(name) for name in options.keys() & given.keys()}
     values = {"architecture_options": tuple(sorted(options.items())), "epochs": 1, "batch_size": 16, "seed": 3}
     return RunSpec(dataset="tiny", architecture=architecture, method=method, **values | given)

@@ -1,6 +1,7 @@
 """The command line, through its own front door."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -8,12 +9,13 @@ from dataclasses import replace
 import pytest
 from networks import MY_METHOD
 
-from fa_audit.cli import main
+from fa_audit.cli import COMMANDS, main
 from fa_audit.data import DATASETS
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES
+from fa_audit.testing import CHECKS
 
 DATA = "--data digits.safetensors"
 SMALL = f"{DATA} --width 16 --depth 2 --epochs 1 --batch-size 64"
@@ -25,15 +27,15 @@ def run(command):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A folder with the digits and one short run made by `fa-audit train`."""
+    """A folder with the digits made by `fa-audit data` and one short run made by `fa-audit train`."""
     folder = tmp_path_factory.mktemp("cli")
-    save_dataset(digits(None), folder / "digits.safetensors")
     save_dataset(replace(digits(None), name="others"), folder / "others.safetensors")
     (folder / "my_own_method.py").write_text(MY_METHOD)
     (folder / "broken_method.py").write_text("class X(")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert run(f"train dfa dfa.safetensors {SMALL}") == 0
+        assert run("data digits --output digits.safetensors") == 0
+        assert run(f"train dfa dfa.safetensors {SMALL} --lr 2e-3 --weight-decay 0 --penalty 0") == 0
     return folder
 
 
@@ -52,6 +54,7 @@ def sidecar(folder, name, **changes):
 
 def test_an_audit_of_a_trained_run_without_a_baseline_is_incomplete_never_a_pass(folder, capsys):
     assert {path.suffix for path in folder.glob("dfa.*")} == {".safetensors", ".json", ".csv"}
+    assert json.loads((folder / "dfa.json").read_text())["spec"].items() >= {"lr": 2e-3, "weight_decay": 0}.items()
     assert run(f"audit dfa.safetensors {DATA}") == 0
     assert "INCOMPLETE(D3 not evaluated)" in capsys.readouterr().out
 
@@ -95,6 +98,11 @@ def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(folder, 
         (f"train dfa x.safetensors {DATA} --epochs 0", "epochs: found 0"),
         (f"train dfa x.safetensors {DATA} --device meta", "expected one of cpu, cuda"),
         (f"train dfa x.safetensors {DATA} --device foo", "'foo' is not available"),
+        (f"train dfa x.safetensors {DATA} --epohcs 3", "Did you mean '--epochs'?"),
+        (f"train dfa+frozen x.safetensors {DATA} --frozen", "option 'frozen' appears twice"),
+        ("train dfa", "required: output, --data. See: fa-audit train --help"),
+        ("audti dfa.safetensors", "unknown command 'audti'; "),
+        ("data digit", "Did you mean 'digits'?"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_1(capsys, command, words):
@@ -109,6 +117,29 @@ def test_the_lists_have_a_line_for_everything_registered(capsys):
         lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
         assert [line.split(maxsplit=1)[0] for line in lines] == list(registry)
         assert all(len(line.split()) > 1 for line in lines)
+
+
+def test_every_argument_has_help_and_every_option_its_default(capsys):
+    for command in COMMANDS:
+        with pytest.raises(SystemExit):
+            run(f"{command} --help")
+        for entry in re.findall(r"(?m)^  (?!-h)\S.*(?:\n    .*)*", capsys.readouterr().out.split("\n\n", 2)[2]):
+            name, *words = entry.split()
+            assert len(words) > 2 and (name[0] != "-" or "default" in words), entry
+
+
+def test_a_description_is_proposed_ready_to_paste(capsys):
+    assert run("describe torchvision.models:resnet18 --image-shape 3 64 64") == 0
+    assert 'description=Description("layer*.*", "spatial mean")' in capsys.readouterr().out
+
+
+def test_check_says_what_passed_and_prints_one_finding_for_a_mistake(folder, capsys):
+    (folder / "uphill.py").write_text(MY_METHOD.replace("2.0", "-2.0"))
+    for name, failed in (("my_own_method", []), ("uphill", ["direction"])):
+        assert run(f"check {name}:Mine") == len(failed)
+        lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+        assert [check for word, check, *_ in lines if word == "FAILED"] == failed
+        assert failed or sum(word == "passed" for word, *_ in lines) == len(CHECKS)
 
 
 def test_help_needs_no_torch():

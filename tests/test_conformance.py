@@ -254,9 +254,7 @@ def test_architectures_added_to_the_registry_are_trained_and_small(monkeypatch):
         seen.append((spec.architecture, dict(spec.architecture_options)["width"], spec.epochs))
         return train(spec, *args, **options)
 
-    large = registry.ARCHITECTURE_OPTIONS["resmlp"] | {"width": 512, "depth": 12}
     monkeypatch.setitem(registry.ARCHITECTURES, "large", registry.ARCHITECTURES["resmlp"])
-    monkeypatch.setitem(registry.ARCHITECTURE_OPTIONS, "large", large)
     monkeypatch.setattr("fa_audit.testing.training.train", train_and_tell)
     CHECKS["architectures"](Subject(load_method("dfa"), "dfa"))
     assert sorted(seen) == [(kind, 16, 2) for kind in sorted(registry.ARCHITECTURES)]

@@ -195,8 +195,8 @@ class SmallCifar(CIFAR10):
 def network(monkeypatch):
     """Stands for the internet, where every download fails."""
     network = Mock(side_effect=URLError("no route to host"))
-    monkeypatch.setattr(cifar, "CIFAR10", SmallCifar)
-    monkeypatch.setattr(cifar, "download_and_extract_archive", network)
+    monkeypatch.setattr("torchvision.datasets.CIFAR10", SmallCifar)
+    monkeypatch.setattr("torchvision.datasets.utils.download_and_extract_archive", network)
     monkeypatch.setattr(cifar.time, "sleep", lambda seconds: None)
     return network
 

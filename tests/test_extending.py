@@ -1,55 +1,67 @@
-"""docs/extending.md: its examples are short, and its project runs as it stands there."""
+"""docs/extending.md: its examples are short, its project runs as it stands there, and mistakes end in one line."""
 
 import json
 import re
 import shlex
 import subprocess
 import sys
-from collections import Counter
+import zipfile
 
 import pandas as pd
 import pytest
-from projects import ROOT, copy_sources
+from forks import SNAKEMAKE, Server
+from projects import PLAIN, ROOT, copy_sources, plan_of
+
+from fa_audit.cli import main
+from fa_audit.core.errors import AuditError
+from fa_audit.data.dataset import prepare_data_file
+from fa_audit.experiments.config_file import load_config
+from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.results.kinds import KINDS
+from fa_audit.training.learner import build
 
 DOCUMENT = (ROOT / "docs/extending.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(?:# |\.\. )?(.*?)\n(.*?)^```", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
-FILES = {place: text for kind, place, text in BLOCKS if kind != "bash" and ", in " not in place}
-LINES = [(place, text) for kind, place, text in BLOCKS if kind == "python" and ", in " in place]
+BLOCKS = re.findall(r"^```(\w+)\n(?:# )?(.*?)\n(.*?)^```", DOCUMENT, flags=re.MULTILINE | re.DOTALL)
+FILES = {place: text for kind, place, text in BLOCKS if kind != "bash"}
 COMMAND = next(line for kind, line, _ in BLOCKS if kind == "bash")
+TARGETS = [word for word in shlex.split(COMMAND) if word.startswith("results/")]
+DATA = "results/data/my_data:blobs.safetensors"
 
 
-def test_every_example_is_short():
-    places = Counter(path.partition("/")[0] for path in FILES)
-    assert places == {"mine.yaml": 1, "my_method.py": 1, "report": 2, "src": 4}
+def test_every_example_is_short_and_needs_no_registry():
+    assert sorted(FILES) == ["mine.yaml", *(f"my_{name}.py" for name in ("data", "figures", "method", "net", "tables"))]
     assert all(text.count("\n") < 30 for text in FILES.values())
-    assert len(LINES) == 5 and all(text.count("\n") == 1 for _, text in LINES)
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A copy of the project with the document's files and lines, in which the document's command has been run."""
+    """A checkout with the document's files beside the Snakefile, in which the document's command has been run."""
     folder = copy_sources(tmp_path_factory.mktemp("extending") / "project")
     for path, text in FILES.items():
         (folder / path).write_text(text)
-    for place, line in LINES:
-        path, registry = place.split(", in ")
-        before = (folder / path).read_text()
-        after = re.sub(rf"^{registry}: .*\{{\n", lambda found, line=line: found[0] + line, before, flags=re.MULTILINE)
-        assert after != before
-        (folder / path).write_text(after)
     arguments = [sys.executable, "-m", *shlex.split(COMMAND), "--resources", "gpu=0"]
     done = subprocess.run(arguments, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
     return folder
 
 
+@pytest.fixture
+def folder(finished, monkeypatch):
+    monkeypatch.chdir(finished)
+    monkeypatch.syspath_prepend(finished)
+    return finished
+
+
 def test_the_method_is_trained_and_audited_in_the_network_on_the_data_set(finished):
     audit = json.loads((finished / "results/audits/mine/my_method:SignDFA/seed42.json").read_text())
     spec = audit["spec"]
-    assert (spec["method"], spec["architecture"], spec["dataset"]) == ("my_method:SignDFA", "gated_mlp", "blobs")
+    assert (spec["method"], spec["architecture"]) == ("my_method:SignDFA", "my_net:GatedMLP")
     assert audit["verdict"]["baseline"] == "my_method:SignDFA+frozen" and audit["checks"]["depth"]["fires"] is not None
     assert len(audit["layers"]) == 3 and "blocks.1.gates.weight" in audit["feature_drift"]
     assert audit["headline_acc"] > 0.5 and (audit["samples"], audit["batches"]) == (128, 2)
+    sidecar = json.loads((finished / "results/checkpoints/mine/bp+frozen/seed42.json").read_text())
+    assert sorted(sidecar["provenance"]["own_code"]) == ["my_data.py", "my_net.py"]
 
 
 def test_the_figure_and_the_table_show_the_run(finished):
@@ -58,3 +70,83 @@ def test_the_figure_and_the_table_show_the_run(finished):
     values = pd.read_csv(finished / "results/tables/gradients.csv")
     assert values["max"].tolist() == pytest.approx(runs["grad_norm_last"].tolist())
     assert "| Sign DFA | 1 | " in (finished / "results/tables/gradients.md").read_text()
+
+
+def test_an_edit_makes_stale_what_the_file_decides_and_docstrings_are_captions_in_the_report(folder, monkeypatch):
+    options = [*TARGETS, "--configfile", "mine.yaml", "--resources", "gpu=0", PLAIN]
+    planned = {}
+    monkeypatch.setenv("PYTHONPATH", str(folder / "src"))
+    with Server("snakemake.cli", *SNAKEMAKE) as server:
+        for name in ("mine.yaml", "my_net.py", "my_figures.py"):
+            (folder / name).write_text(FILES[name] + "# edited\n")
+            planned[name] = sorted(plan_of(server.run(folder, "-n", *options).said))
+            (folder / name).write_text(FILES[name])
+        server.run(folder, "--report", "report.zip", *options)
+    after = ["audit_network", "build_table", "collect_baseline", "draw_figure", "tidy_setting", "train_network"]
+    assert planned == {"mine.yaml": [], "my_net.py": after, "my_figures.py": ["draw_figure"]}
+    page = zipfile.ZipFile(folder / "report.zip").read("report/report.html").decode()
+    assert "D1 fires to the right of the line" in page and "smallest and largest over seeds" in page
+
+
+def test_a_plan_imports_neither_torch_nor_the_user_s_code_and_invents_no_hours(folder):
+    program = "import sys; sys.modules |= dict.fromkeys(['torch', 'my_net', 'my_method']); import fa_audit.cli as c;"
+    arguments = [sys.executable, "-c", f"{program} c.main(['plan', '--configfile', 'mine.yaml'])"]
+    assert "?" in subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_command_line_takes_own_networks_but_no_file_decides_what_is_imported(folder, capsys):
+    named = ["--architecture", "my_net:GatedMLP"]
+    assert main(["train", "dfa", "mine.safetensors", "--data", DATA, "--epochs", "1", "--width", "8", *named]) == 0
+    assert main(["audit", "mine.safetensors"]) == 1
+    assert "--architecture package.module:Class" in capsys.readouterr().err
+    assert main(["audit", "mine.safetensors", *named]) == 0
+    assert main(["architectures", "my_net:GatedMLP"]) == main(["datasets", "my_data:blobs"]) == 0
+    assert re.search("Audit of dfa.*Gated MLP: .*width=128, depth=4.*Blobs: 512", capsys.readouterr().out, re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"dataset": "my_data:blob"}, "dataset: .*unknown dataset of my_data.py 'blob'.*Did you mean 'blobs'"),
+        ({"architecture": {"name": "my_net:GatedMPL"}}, "architecture.name: .*Did you mean 'GatedMLP'"),
+        (
+            {"architecture": {"name": "my_net:Gate"}},
+            "found the arguments width; expected image_shape, class",
+        ),
+        ({"vary": {"dept": [1]}}, "vary: unknown option of my_net:GatedMLP 'dept'; .*Did you mean 'depth'"),
+        ({"kind": "my_figures:grwth_accuracy"}, "figures.growth_accuracy: .*Did you mean 'growth_accuracy'"),
+    ],
+)
+def test_a_wrong_name_or_option_is_named_before_anything_runs(folder, change, words):
+    config, _ = load_config("mine.yaml")
+    (config["figures"]["growth_accuracy"] if "kind" in change else config["settings"]["mine"]).update(change)
+    with pytest.raises(AuditError, match=rf"^config: .*{words}"):
+        read_grid(config, KINDS)
+
+
+BROKEN = """
+from dataclasses import replace
+import my_data, my_net
+class Ten(my_net.GatedMLP):
+    def __init__(self, *, image_shape, classes, depth=1):
+        super().__init__(image_shape=image_shape, classes=10, width=8, depth=depth)
+        self.classes = classes
+def labels(root): return replace(my_data.blobs(root), classes=3)
+def fails(root): return 1 / 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Ten", r"found logits \(2, 10\) for two images of 4 classes; expected \(2, 4\)"),
+        ("labels", r"found train_labels \(512,\) of torch.int64; expected .*below 3"),
+        ("fails", "ZeroDivisionError division by zero in .*broken.py, line 9"),
+    ],
+)
+def test_code_of_one_s_own_that_is_wrong_ends_in_one_line(folder, name, words):
+    (folder / "broken.py").write_text(BROKEN)
+    with pytest.raises(AuditError, match=f"^[a-z]+ 'broken:{name}': {words}"):
+        if name in ("labels", "fails"):
+            prepare_data_file(f"broken:{name}", "data", "broken.safetensors")
+        build(RunSpec(dataset="d", architecture=f"broken:{name}", method="bp"), (1, 2, 4), 4)

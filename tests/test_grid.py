@@ -13,7 +13,7 @@ from fa_audit.experiments.config import Configuration, ModelEntry, SettingEntry
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.spec import RunSpec
-from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
+from fa_audit.networks import ARCHITECTURES, architecture_options
 from fa_audit.networks.description import READS
 from fa_audit.results.kinds import KINDS
 
@@ -93,10 +93,10 @@ def test_defaults_and_names_are_those_of_the_code():
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_the_registered_options_are_the_class_s_own(name):
-    parameters = set(inspect.signature(load("architecture", ARCHITECTURES, name)).parameters)
-    assert parameters - {"image_shape", "classes"} == set(ARCHITECTURE_OPTIONS[name])
-    assert type(ARCHITECTURE_OPTIONS[name]["depth"]) is int
+def test_the_options_read_from_its_source_are_the_class_s_own(name):
+    parameters = inspect.signature(load("architecture", ARCHITECTURES, name)).parameters
+    defaults = {option: parameter.default for option, parameter in parameters.items()}
+    assert architecture_options(name) == {n: d for n, d in defaults.items() if n not in ("image_shape", "classes")}
 
 
 # --- expansion -------------------------------------------------------------------------------------------------------

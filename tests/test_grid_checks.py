@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.registry import find_module
+from fa_audit.core.source import find_module
 from fa_audit.experiments.grid import read_grid
 from fa_audit.results.kinds import KINDS
 

@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.registry import class_literals
+from fa_audit.core.source import class_literals
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.method import Method
 from fa_audit.training.learner import load_method
@@ -50,7 +50,7 @@ def test_literals_of_the_class_and_of_its_bases_are_read(tmp_path, monkeypatch):
     [
         ("no_such_module:Mine", "no file of the module 'no_such_module'"),
         ("broken:Mine", "is no Python source"),
-        ("empty:Mine", "no class 'Mine'"),
+        ("empty:Mine", "unknown class of empty.py 'Mine'; known: Other."),
     ],
 )
 def test_a_class_that_cannot_be_read_is_named(tmp_path, monkeypatch, entry, words):

@@ -150,7 +150,7 @@ REFUSED = {  # what the message says -> what is edited, and the target
         lambda folder: write_config(folder, {"settings": {"tiny": SETTING | {"epoch": 3}}}),
     ),
     "unknown run 'epp'; known: bp+frozen, ep, ep+frozen": (untouched, "results/audits/student_mlp/epp/seed1.json"),
-    "the config has no figures 'overview'": (untouched, "results/figures/overview.pdf"),
+    "unknown figure 'audit_overveiw'; known: ": (untouched, "results/figures/audit_overveiw.pdf"),
     "no file 'w.safetensors' in ": (configured("models", "resnet18", "weights", value="w.safetensors"),),
     "no caption of 'audit_overview'": (deleted("report/captions/audit_overview.rst"),),
     "reference/published.yaml": (wrong_published_numbers,),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
-sys.path.append(os.getcwd())  # methods of the user's own
+sys.path.append(os.getcwd())  # the user's own code
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import not_written, remove_leftovers

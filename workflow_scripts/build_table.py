@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from _workflow import logged
 
 from fa_audit.core.files import write_json, write_text
-from fa_audit.core.registry import load
+from fa_audit.core.registry import call
 from fa_audit.results.origin import origin_of
 from fa_audit.results.tables import TABLES
-from fa_audit.results.tables.formats import to_csv, to_html, to_latex, to_markdown
+from fa_audit.results.tables.formats import Table, to_csv, to_html, to_latex, to_markdown
 from fa_audit.results.tidy import read_tidy
 
 if TYPE_CHECKING:
@@ -18,8 +18,7 @@ with logged(snakemake):
     entry = snakemake.params.entry
     tidy = read_tidy(snakemake.input.tidy)
     origin = origin_of(entry, tidy.runs["digest"], snakemake.input.tidy)
-    build = load("table", TABLES, entry["kind"])
-    table = build(tidy, title=entry["title"], labels=entry["labels"])
+    table = call("table", TABLES, entry["kind"], Table, tidy, title=entry["title"], labels=entry["labels"])
     write_text(snakemake.output.csv, to_csv(table))
     write_text(snakemake.output.markdown, to_markdown(table))
     write_text(snakemake.output.latex, to_latex(table, str(origin)))

@@ -1,5 +1,7 @@
 # Figures, tables, the scorecard and external models: what a configuration says of them, and what they are made from.
 
+from fa_audit.core.registry import entry_of
+from fa_audit.core.source import docstring
 from fa_audit.experiments import paths
 from fa_audit.experiments.config import model_entry
 from fa_audit.experiments.published import FILE, read_published
@@ -16,8 +18,9 @@ PROVENANCE_FOLDER = "4 Provenance"
 def entry_in(section, name):
     """Return the entry of a figure or a table, its kind, settings, labels and thresholds filled in."""
     if name not in config.get(section, {}):
-        known = ", ".join(sorted(config.get(section, {}))) or "none"
-        raise AuditError(f"the config has no {section} '{name}'; it has: {known}.")
+        raise unknown(
+            section.removesuffix("s"), name, config.get(section, {}), where="the configuration"
+        )
     entry = {"kind": name} | config[section][name] | {"thresholds": THRESHOLDS}
     settings = GRID.named(entry["settings"])
     members = [GRID.settings[setting] for setting in settings]
@@ -35,10 +38,13 @@ def entry(section, entry):
 
 @readable
 def caption(section, entry):
+    """The caption in the report: a file of its kind, or else the docstring of what makes it."""
     path = Path(workflow.basedir) / f"report/captions/{entry['kind']}.rst"
-    if not path.exists():
-        raise AuditError(f"no caption of '{entry['kind']}' for the report: write {path}.")
-    return path.read_text()
+    if path.exists():
+        return path.read_text()
+    if found := docstring(maker(section, entry)):
+        return found
+    raise AuditError(f"no caption of '{entry['kind']}': write a docstring, or {path}.")
 
 
 def subcategory(section, entry):
@@ -51,9 +57,12 @@ def tidy_inputs(section, entry):
     return [tidy_file(name, setting) for setting in entry["settings"] for name in names]
 
 
+def maker(section, entry):
+    return entry_of(section.removesuffix("s"), STAGES[section][1], entry["kind"])
+
+
 def drawing_stage(section, entry):
-    script, kinds = STAGES[section]
-    return stage(script, kinds[entry["kind"]])
+    return stage(STAGES[section][0], maker(section, entry))
 
 
 def drawing_code(section, entry):

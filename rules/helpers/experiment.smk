@@ -10,11 +10,10 @@ from pathlib import Path
 import yaml
 
 sys.path[:0] = [str(Path(workflow.basedir) / folder) for folder in ("src", "workflow_scripts")]
-sys.path.append(os.getcwd())  # methods of the user's own
+sys.path.append(os.getcwd())  # the user's own code
 
 from fa_audit.core.code import code_digest, code_files, digest_of
 from fa_audit.core.errors import AuditError, unknown
-from fa_audit.data import DATASETS
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.lineage import Lineage, data_stage, run_code, stage
@@ -87,8 +86,6 @@ def data_of(wildcards):
 
 @readable
 def data_code(wildcards):
-    if wildcards.dataset not in DATASETS:
-        raise unknown("dataset", wildcards.dataset, DATASETS)
     return code_files(*data_stage(wildcards.dataset))
 
 

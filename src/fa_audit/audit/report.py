@@ -107,7 +107,7 @@ class DiagnosticReport(dict[str, Any]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON types; NaN and infinities become the strings 'nan', 'inf', '-inf'."""
-        return _jsonable(
+        facts: dict[str, Any] = _jsonable(
             {
                 "method": self.method_name,
                 "verdict": {
@@ -133,6 +133,7 @@ class DiagnosticReport(dict[str, Any]):
                 "notes": self.notes,
             }
         )
+        return facts
 
     def __str__(self) -> str:
         return to_text(self)

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from fa_audit.audit.batch_norm import batch_norm_twice
 from fa_audit.audit.credit_metrics import measure_credits
 from fa_audit.audit.diagnose import BATCH_SIZE, BATCHES, diagnose
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.errors import AuditError
+from fa_audit.core.provenance import provenance
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.data.dataset import Dataset, evaluation_batches
-from fa_audit.training.learner import Learner
+from fa_audit.data.dataset import Dataset, evaluation_batches, load_dataset
+from fa_audit.experiments.paths import data_file
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.training.checkpoint import load_checkpoint
+from fa_audit.training.learner import Learner, load_method
+from fa_audit.training.loop import read_trajectory
 from fa_audit.training.monitor import Row, first_flags
+from fa_audit.training.sidecar import HINT, check_baseline, check_run, check_spec, read_baseline, read_sidecar
+
+# What to do about a sidecar, and about a baseline, of another run than the checkpoint that a person named.
+HINTS = ("Put the checkpoint's own beside it.", "Give its file, or train it.")
 
 
 def audit(
@@ -69,6 +80,71 @@ def audit(
         first_flags=flags,
         batch_norm_twice=batch_norm_twice(learner, dataset, stopped_after or learner.spec.epochs),
     )
+
+
+def audit_files(
+    checkpoint: str | Path,
+    data: str | Path | None = None,
+    *,
+    sidecar: str | Path | None = None,
+    trajectory: str | Path | None = None,
+    baselines: Mapping[str, str | Path],
+    spec: RunSpec | None = None,
+    method: str | None = None,
+    architecture: str | None = None,
+    device: str = "cpu",
+    thresholds: DiagnosticThresholds | None = None,
+    name: str = "",
+) -> tuple[DiagnosticReport, dict[str, Any]]:
+    """Audit a trained run from its files, once they are known to belong together.
+
+    Args:
+        data: default the file in ``results/data/`` of the data set that the checkpoint names.
+        sidecar, trajectory: what the training wrote beside the checkpoint; None if unknown.
+        baselines: files of the baselines that there are, by their roles ``own``, ``bp`` and ``shallow``.
+        spec: of the run that is expected; default the checkpoint's.
+        method, architecture: ``package.module:Class`` of one that is not registered; a checkpoint does not decide
+            what is imported.
+        thresholds, name: as in `audit`.
+
+    Returns:
+        The report, and as JSON types what else is known of the run; an entry that the sidecar lacks is None.
+
+    Raises:
+        AuditError: a file is missing, damaged or of another run.
+    """
+    own_method = load_method(method) if method else None
+    learner = load_checkpoint(checkpoint, device, method=own_method, architecture=architecture)
+    expected, own_files, own_baseline = (spec, HINT, HINT) if spec else (learner.spec, *HINTS)
+    facts = read_sidecar(sidecar) if sidecar else {}
+    if sidecar:
+        check_spec(RunSpec.from_dict(facts["spec"]), expected, sidecar, own_files)
+        check_run(facts, sidecar, checkpoint=checkpoint, **({"trajectory": trajectory} if trajectory else {}))
+    check_spec(learner.spec, expected, checkpoint)
+    names = {"own": f"{expected.method}+frozen", "bp": "bp+frozen", "shallow": "bp+shallow"}
+    compared = {role: read_baseline(path) for role, path in baselines.items()}
+    for role, path in baselines.items():
+        check_baseline(compared[role], names[role], expected, path, own_baseline)
+    report = audit(
+        learner,
+        load_dataset(data or data_file(expected.dataset)).to(device),
+        facts.get("accuracy"),
+        own_frozen=(names["own"], own["accuracy"]) if (own := compared.get("own")) else None,
+        bp_frozen_acc=bp["accuracy"] if (bp := compared.get("bp")) else None,
+        thresholds=thresholds,
+        name=name,
+        trajectory=read_trajectory(trajectory) if trajectory else (),
+        stopped_after=facts.get("stopped_after"),
+    )
+    return report, {"baseline_runs": compared} | _about(expected, facts, device)
+
+
+def _about(spec: RunSpec, facts: Mapping[str, Any], device: str) -> dict[str, Any]:
+    """Describe an audited run by its specification, its sidecar and the process that audits it."""
+    trained = facts.get("provenance", {})
+    known = {key: facts.get(key) for key in ("stopped_after", "seconds")}
+    known |= {key: trained.get(key) for key in ("device", "commit")}
+    return {"spec": spec.to_dict(), "digest": spec.digest} | known | {"provenance": provenance(device)}
 
 
 def _check_data(learner: Learner, dataset: Dataset) -> None:

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from fa_audit.core.files import sha256_of
-from fa_audit.core.registry import find_module, parsed
+from fa_audit.core.source import find_module, parsed
 
 ROOT = Path(__file__).resolve().parents[3]
 PROJECT = (ROOT / "workflow_scripts", ROOT / "src")
@@ -20,9 +20,9 @@ PROJECT = (ROOT / "workflow_scripts", ROOT / "src")
 def code_files(*entries: str) -> list[str]:
     """List the project files that `entries` import, directly or not, and the entries; paths relative to the root.
 
-    A method outside the project is followed in the working folder and in the folders in PYTHONPATH.
+    Code outside the project is followed in the working folder and in the folders in PYTHONPATH.
 
-    Package `__init__` files are left out: they hold registries and re-exports, and a method added to a
+    The project's own `__init__` files are left out: they hold registries and re-exports, and a method added to a
     registry must not retrain the others.
 
     Args:
@@ -36,8 +36,17 @@ def code_files(*entries: str) -> list[str]:
         if path is None or path in found:
             continue
         found.add(path)
-        waiting += map(_module_file, _imports(path))
-    return sorted(_shown(path) for path in found if path.name != "__init__.py")
+        waiting += _imported_files(path)
+    return sorted(_shown(path) for path in found if path.name != "__init__.py" or not _is_of_project(path))
+
+
+def own_code(*names: str) -> dict[str, str]:
+    """Return the SHA-256 of the files outside the project that names ``package.module:Name`` import, and theirs.
+
+    Registered names have none.
+    """
+    modules = [name.partition(":")[0] for name in names if ":" in name]
+    return {path: _content(path) for path in code_files(*modules) if not _is_of_project(ROOT / path)}
 
 
 @cache
@@ -63,16 +72,22 @@ def _shown(path: Path) -> str:
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
+def _is_of_project(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in PROJECT)
+
+
 @cache
-def _imports(path: Path) -> tuple[str, ...]:
-    """List the modules that a file imports anywhere; names imported from a package may be modules too."""
-    names: list[str] = []
+def _imported_files(path: Path) -> tuple[Path | None, ...]:
+    """Return the files of the modules that a file imports anywhere; names imported from a package may be modules."""
+    found: list[Path | None] = []
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return tuple(names)
+            found += [_module_file(alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            folder = [path.parents[node.level - 1]] if node.level else None
+            names = [".".join(filter(None, (node.module, *more))) for more in [(), *((a.name,) for a in node.names)]]
+            found += [_module_file(name) if folder is None else find_module(name, folder) for name in names if name]
+    return tuple(found)
 
 
 @cache

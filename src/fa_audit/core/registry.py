@@ -1,38 +1,81 @@
-"""Resolve names to classes, importing them only when they are used."""
+"""Resolve names to objects, importing them only when they are used."""
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
-from functools import cache
+import traceback
+from collections.abc import Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fa_audit.core.errors import AuditError, first_line, unknown
+from fa_audit.core.extras import naming_extras
+from fa_audit.core.source import WHERE, find_module, has_name, source_of, undefined
 
-ELSEWHERE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")  # package.module:ClassName
-WHERE = "Expected package.module:ClassName, in the working folder or in a folder in PYTHONPATH."
+ELSEWHERE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")  # package.module:Name
+T = TypeVar("T")
 
 
 def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
     """Import the object that `registry` names as ``package.module:Object``, or that `name` itself names in this form.
 
     Raises:
-        AuditError: `name` is not registered (the message lists the names that are), or cannot be imported.
+        AuditError: `name` is not registered (the message lists the names that are), or cannot be imported, as where
+            it needs an extra that is not installed.
     """
     entry = entry_of(kind, registry, name)
     module, _, attribute = entry.partition(":")
     try:
-        return getattr(import_module(module), attribute)
+        with naming_extras():
+            return getattr(import_module(module), attribute)
+    except AuditError:
+        raise
     except (Exception, SystemExit) as error:  # user code may raise anything
         if name in registry:
             raise
-        raise AuditError(f"{kind} '{name}': {first_line(error)}. {WHERE}") from error
+        raise _own_error(kind, name, error, f". {WHERE}") from error
+
+
+def call(kind: str, registry: Mapping[str, str], name: str, returns: type[T], *arguments: Any, **keywords: Any) -> T:
+    """Call what a name stands for.
+
+    Raises:
+        AuditError: as of `load`; or it is not registered, and fails or returns something else than `returns`.
+    """
+    function = load(kind, registry, name)
+    with naming_errors(kind, registry, name):
+        made = function(*arguments, **keywords)
+    if not isinstance(made, returns):
+        expected = f"{returns.__module__}.{returns.__qualname__}"
+        raise AuditError(f"{kind} '{name}': found {type(made).__name__}; expected it to return a {expected}.")
+    return made
+
+
+@contextlib.contextmanager
+def naming_errors(kind: str, registry: Mapping[str, str], name: str) -> Iterator[None]:
+    """Turn an exception of code that is not registered into one error that names its line.
+
+    Raises:
+        AuditError: the code inside this context failed.
+    """
+    try:
+        yield
+    except AuditError:
+        raise
+    except Exception as error:
+        if name in registry:
+            raise
+        raise _own_error(kind, name, error, ".") from error
+
+
+def _own_error(kind: str, name: str, error: BaseException, without: str) -> AuditError:
+    """Return the error for a name whose code failed, ending with its line, or with `without` if it has none there."""
+    file = str(find_module(name.partition(":")[0], sys.path))
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    place = f" in {file}, line {lines[-1]}." if lines else without
+    return AuditError(f"{kind} '{name}': {first_line(error)}{place}")
 
 
 def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
@@ -42,65 +85,17 @@ def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
         AuditError: it is neither.
     """
     if name not in registry and not ELSEWHERE.fullmatch(name):
-        raise unknown(kind, name, registry)
+        hint = f" {WHERE}" if {".", ":"} & set(name) else ""
+        raise AuditError(f"{unknown(kind, name, registry)}{hint}")
     return registry.get(name, name)
 
 
-def find_module(name: str, folders: Iterable[str | Path]) -> Path | None:
-    """Return the source file of a module, searched in `folders` in order, without importing it."""
-    relative = Path(*name.split("."))
-    candidates = (
-        Path(folder) / path for folder in folders for path in (relative.with_suffix(".py"), relative / "__init__.py")
-    )
-    # Not Path.is_file: it fails on names that the system finds too long.
-    return next((path for path in candidates if os.path.isfile(path)), None)
-
-
-@cache
-def class_literals(entry: str) -> dict[str, Any]:
-    """Return the class attributes that ``package.module:Class`` assigns as literals, read from its source.
-
-    The workflow plans with them; importing every method would cost it seconds. Inherited ones are followed to bases of
-    the same file and to those that it imports by ``from module import Base``.
+def check_name(kind: str, registry: Mapping[str, str], name: str) -> None:
+    """Check that a name is registered, or that the file that it names has it; nothing is imported.
 
     Raises:
-        AuditError: there is no such file or no such class in it.
+        AuditError: it is neither; names the nearest.
     """
-    module, _, name = entry.partition(":")
-    path = find_module(module, [Path(__file__).resolve().parents[1], *sys.path])
-    if path is None:
-        raise AuditError(f"'{entry}': no file of the module '{module}'. {WHERE}")
-    tree = parsed(path)
-    classes = {statement.name: statement for statement in tree.body if isinstance(statement, ast.ClassDef)}
-    if name not in classes:
-        raise AuditError(
-            f"'{entry}': no class '{name}' in the module '{module}'; it has: {', '.join(classes) or 'none'}."
-        )
-    places = _imported(tree) | dict.fromkeys(classes, module)
-    inherited: dict[str, Any] = {}
-    for base in reversed(classes[name].bases):
-        if isinstance(base, ast.Name) and base.id in places:
-            with contextlib.suppress(AuditError):  # a base that is no file, or only passed on by that module
-                inherited |= class_literals(f"{places[base.id]}:{base.id}")
-    return inherited | dict(_literals(classes[name].body))
-
-
-def parsed(path: Path) -> ast.Module:
-    """Return the syntax tree of a file of Python source; other contents are an error."""
-    try:
-        return ast.parse(path.read_text(encoding="utf-8"))
-    except (SyntaxError, ValueError) as error:
-        raise AuditError(f"{path} is no Python source ({error}).") from error
-
-
-def _imported(tree: ast.Module) -> dict[str, str]:
-    """Map the names that a module imports by ``from module import name`` to the module."""
-    statements = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module and not node.level]
-    return {alias.name: node.module for node in statements for alias in node.names if not alias.asname}
-
-
-def _literals(body: list[ast.stmt]) -> Iterable[tuple[str, Any]]:
-    for statement in body:
-        if isinstance(statement, ast.Assign | ast.AnnAssign) and isinstance(statement.value, ast.Constant):
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            yield from ((target.id, statement.value.value) for target in targets if isinstance(target, ast.Name))
+    entry = entry_of(kind, registry, name)
+    if name not in registry and not has_name(entry):
+        raise undefined(kind, entry, source_of(entry))

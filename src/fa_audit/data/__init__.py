@@ -1,6 +1,7 @@
 """Registry of data sets: name -> function ``(data_root) -> Dataset``.
 
-One new file and one line here add a data set. This file holds names only and imports no torch.
+One new file and one line here add a data set; one that lives elsewhere is named ``package.module:function`` instead.
+This file holds names only and imports no torch.
 """
 
 DATASETS: dict[str, str] = {

@@ -9,13 +9,16 @@ import logging
 import time
 from http.client import HTTPException
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
-from torchvision.datasets import CIFAR10, CIFAR100
-from torchvision.datasets.utils import check_integrity, download_and_extract_archive
 
 from fa_audit.core.errors import AuditError, listed
+from fa_audit.core.extras import naming_extras
 from fa_audit.data.dataset import Dataset
+
+if TYPE_CHECKING:
+    from torchvision.datasets import CIFAR10
 
 log = logging.getLogger(__name__)
 ATTEMPTS = 3
@@ -23,17 +26,18 @@ ATTEMPTS = 3
 
 def cifar10(data_root: Path) -> Dataset:
     """Load CIFAR-10: 50,000 training and 10,000 test images of 3 x 32 x 32, ten classes."""
-    return _dataset("cifar10", CIFAR10, data_root, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+    return _dataset("cifar10", data_root, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 
 
 def cifar100(data_root: Path) -> Dataset:
     """Load CIFAR-100: as CIFAR-10 with one hundred classes."""
-    return _dataset("cifar100", CIFAR100, data_root, 100, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
+    return _dataset("cifar100", data_root, 100, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761))
 
 
-def _dataset(
-    name: str, source: type[CIFAR10], root: Path, classes: int, mean: tuple[float, ...], std: tuple[float, ...]
-) -> Dataset:
+def _dataset(name: str, root: Path, classes: int, mean: tuple[float, ...], std: tuple[float, ...]) -> Dataset:
+    with naming_extras():
+        from torchvision import datasets
+    source = getattr(datasets, name.upper())
     _fetch(source, root)
     train, test = (source(root, train=part, download=False) for part in (True, False))
     return Dataset(
@@ -53,6 +57,8 @@ def _dataset(
 
 def _damaged(source: type[CIFAR10], root: Path) -> list[str]:
     """List the files of the data set that are missing or have the wrong md5, each with the reason."""
+    from torchvision.datasets.utils import check_integrity
+
     published = [*source.train_list, *source.test_list, [source.meta["filename"], source.meta["md5"]]]
     paths = [(root / source.base_folder / name, md5) for name, md5 in published]
     return [
@@ -68,6 +74,8 @@ def _fetch(source: type[CIFAR10], root: Path) -> None:
     Raises:
         AuditError: downloading failed `ATTEMPTS` times.
     """
+    from torchvision.datasets.utils import download_and_extract_archive
+
     failure: Exception | None = None
     for attempt in range(ATTEMPTS):
         if not (damaged := _damaged(source, root)):
@@ -81,7 +89,7 @@ def _fetch(source: type[CIFAR10], root: Path) -> None:
     if damaged := _damaged(source, root):
         raise AuditError(
             f"{source.__name__}: not available in data_root '{root}': {listed(damaged, most=1)}."
-            f" Downloading failed {ATTEMPTS} times"
-            f" (last error: {failure}). Connect to the network and run again, or set data_root in the config to a"
-            f" folder that holds {source.base_folder}/ as published ({source.url})."
+            f" Downloading failed {ATTEMPTS} times (last error: {failure}). Connect to the network and run again, or"
+            f" set data_root in the config, or --data-root, to a folder that holds {source.base_folder}/ as published"
+            f" ({source.url})."
         )

@@ -18,6 +18,8 @@ from torch import Tensor
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_bytes
+from fa_audit.core.registry import call, naming_errors
+from fa_audit.data import DATASETS
 from fa_audit.data.data_file import ARRAYS, HINT, KEY, checksums, read_data_file
 
 
@@ -26,7 +28,7 @@ class Dataset:
     """Images, labels and how to present them.
 
     Attributes:
-        name: the registered name.
+        name: the registered name, or ``package.module:function``; `prepare_data_file` sets it.
         train_images, test_images: ``(N, C, H, W)``, uint8 or float32.
         train_labels, test_labels: ``(N,)`` int64.
         classes: number of classes.
@@ -36,7 +38,7 @@ class Dataset:
         flip: mirror half of the training images.
     """
 
-    name: str
+    name: str = ""
     train_images: Tensor
     train_labels: Tensor
     test_images: Tensor
@@ -70,6 +72,39 @@ def save_dataset(dataset: Dataset, path: str | Path) -> None:
     described["sha256"] = checksums(described, arrays)
     metadata = {KEY: json.dumps(described, sort_keys=True)}
     write_bytes(path, save(arrays, metadata))
+
+
+def prepare_data_file(name: str, data_root: str | Path, path: str | Path) -> None:
+    """Make a data set and write it with `save_dataset`.
+
+    Args:
+        name: a registered name, or ``package.module:function``.
+        data_root: where its files are, or are downloaded to; ``~`` stands for the home folder.
+
+    Raises:
+        AuditError: there is no such data set, it cannot be had, or its arrays do not fit each other.
+    """
+    dataset = call("dataset", DATASETS, name, Dataset, Path(data_root).expanduser())
+    with naming_errors("dataset", DATASETS, name):
+        if problem := next(_array_problems(dataset), ""):
+            raise AuditError(f"dataset '{name}': {problem}.")
+    save_dataset(replace(dataset, name=name), path)
+
+
+def _array_problems(dataset: Dataset) -> Iterator[str]:
+    """Yield what is wrong with the arrays: shapes, types, labels without a class, channels without a mean."""
+    shape = dataset.image_shape
+    for part in ("train", "test"):
+        images, labels = getattr(dataset, f"{part}_images"), getattr(dataset, f"{part}_labels")
+        if len(shape) != 3 or images.shape[1:] != shape or images.dtype not in (torch.uint8, torch.float32):
+            found = f"{tuple(images.shape)} of {images.dtype}"
+            yield f"found {part}_images {found}; expected (N, C, H, W) of torch.uint8 or torch.float32"
+        fitting = labels.dtype == torch.int64 and labels.shape == images.shape[:1] and len(labels)
+        if not fitting or not ((labels >= 0) & (labels < dataset.classes)).all():
+            found = f"{tuple(labels.shape)} of {labels.dtype}"
+            yield f"found {part}_labels {found}; expected ({len(images)},) of torch.int64, below {dataset.classes}"
+    if not len(dataset.mean) == len(dataset.std) == shape[0]:
+        yield f"found mean {dataset.mean} and std {dataset.std}; expected a number for each of {shape[0]} channels"
 
 
 def load_dataset(path: str | Path) -> Dataset:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
+from fa_audit.core.extras import naming_extras
 from fa_audit.data.dataset import Dataset
 
 BRIGHTEST = 16  # pixel values are counts 0..16
@@ -19,6 +18,10 @@ BRIGHTEST = 16  # pixel values are counts 0..16
 
 def digits(data_root: Path) -> Dataset:
     """Load handwritten digits: 1,437 training and 360 test images of 1 x 8 x 8, ten classes; `data_root` is unused."""
+    with naming_extras():
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+
     images, labels = load_digits(return_X_y=True)
     images = torch.from_numpy(images).to(torch.uint8).reshape(-1, 1, 8, 8)
     labels = torch.from_numpy(labels).to(torch.int64)

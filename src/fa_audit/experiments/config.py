@@ -5,6 +5,7 @@ The description of a field completes the sentence "found ...; expected ...". Imp
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from itertools import product
@@ -17,7 +18,7 @@ from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, validated
 from fa_audit.experiments.spec import LARGEST, LARGEST_OPTION, Run, RunSpec, parse_run, short_number
-from fa_audit.networks import ARCHITECTURE_OPTIONS
+from fa_audit.networks import architecture_options
 
 BUDGET = ("epochs", "batch_size", "lr", "weight_decay")
 PAPER = {field.name: field.default for field in fields(RunSpec)}
@@ -41,6 +42,9 @@ FigureName = Annotated[TableName, _other_than("scorecard"), Field(description=f"
 MethodName = Annotated[str, Field(pattern="^[^+]+$", max_length=100, description="the name of a method")]
 RunName = Annotated[str, Field(min_length=1, max_length=100, description="a run name such as dfa+penalty1e-2")]
 BaselineName = Annotated[RunName, Field(description="a run name such as dfa+frozen")]
+DatasetName = Annotated[
+    str, Field(max_length=100, description="the name of a data set, or package.module:function of one's own")
+]
 SettingName = Annotated[str, Field(description="the name of a setting")]
 Text = Annotated[str, Field(min_length=1, description="a text")]
 OptionName = Annotated[
@@ -62,7 +66,7 @@ class Architecture(Strict, extra="allow"):
     """A network: its name and any of its options."""
 
     __pydantic_extra__: dict[str, Option]
-    name: str = Field(description="the name of an architecture")
+    name: str = Field(max_length=100, description="the name of an architecture, or package.module:Class of one's own")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -70,9 +74,16 @@ class Architecture(Strict, extra="allow"):
         return self.model_extra or {}
 
     @property
+    def defaults(self) -> dict[str, Any]:
+        """Return every option with its default; none for an unknown architecture."""
+        with contextlib.suppress(AuditError):
+            return architecture_options(self.name)
+        return {}
+
+    @property
     def depth(self) -> Any:
         """Return the number of blocks, written or by default; None for an unknown architecture without one."""
-        return (ARCHITECTURE_OPTIONS.get(self.name, {}) | self.options).get("depth")
+        return (self.defaults | self.options).get("depth")
 
 
 class Sweep(Strict):
@@ -88,7 +99,7 @@ class SettingEntry(Strict):
     """One block of the configuration: one setting, or several with ``vary``."""
 
     description: str = Field("", description="a text")
-    dataset: str = Field(description="the name of a data set")
+    dataset: DatasetName
     architecture: Architecture = Field(description="a mapping with the key 'name' and the architecture's options")
     epochs: int = Field(
         PAPER["epochs"], ge=1, le=100000, description="an integer 1..100000: passes over the training set"
@@ -180,7 +191,7 @@ class ModelEntry(Strict):
         max_length=200,
         description="package.module:name of what makes the model, such as torchvision.models:resnet18",
     )
-    dataset: str = Field(description="the name of a data set")
+    dataset: DatasetName
     blocks: Module | Annotated[Different[Module], Field(min_length=1)] = Field(
         description="a pattern such as encoder.layers.*, or a non-empty list of different dotted names of modules"
     )
@@ -252,7 +263,12 @@ class Monitor(Strict):
 class Artefact(Strict):
     """a mapping with the keys 'settings' and 'title'"""
 
-    kind: str = Field("", description="the name of a registered figure or table (default: the entry's own name)")
+    kind: str = Field(
+        "",
+        max_length=100,
+        description="the name of a figure or table, or package.module:function of one's own (default: the entry's own"
+        " name)",
+    )
     settings: Different[SettingName] = Field(
         min_length=1,
         description="a non-empty list of different settings, or of blocks with 'vary', in the order in which they are"

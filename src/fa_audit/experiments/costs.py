@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fa_audit.core.files import read_json
-from fa_audit.core.registry import class_literals, entry_of
+from fa_audit.core.registry import entry_of
+from fa_audit.core.source import class_literals
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
 

@@ -14,7 +14,6 @@ from fa_audit.experiments.config_file import LineOf
 from fa_audit.experiments.grid_checks import ArtefactKinds, configuration_problems
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec, parse_run
-from fa_audit.networks import ARCHITECTURE_OPTIONS
 
 MONITOR_LIMITS = {"D1": "growth", "D2": "reference"}  # check -> its threshold
 NO_LINES = LineOf()
@@ -172,15 +171,15 @@ def _monitor(config: Configuration) -> tuple[tuple[str, float], ...]:
 
 
 def _setting(name: str, block: str, entry: SettingEntry, monitor: tuple[tuple[str, float], ...]) -> Setting:
-    kind = entry.architecture.name
+    network = entry.architecture
     common = {
         "dataset": entry.dataset,
-        "architecture": kind,
-        "architecture_options": tuple(sorted((ARCHITECTURE_OPTIONS[kind] | entry.architecture.options).items())),
+        "architecture": network.name,
+        "architecture_options": tuple(sorted((network.defaults | network.options).items())),
         "monitor": monitor,
         **{key: getattr(entry, key) for key in BUDGET},
     }
-    names = entry.run_names(entry.architecture.depth)
+    names = entry.run_names(network.depth)
     parts = {part: tuple(str(parse_run(run)) for run in runs) for part, runs in names.items()}
     runs = tuple(dict.fromkeys((*parts["runs"], *parts["sweep"], *parts["ladder"])))
     return Setting(name, block, runs, parts["sweep"], parts["baselines"], tuple(entry.seeds), common)

@@ -11,27 +11,28 @@ from math import prod
 from typing import Any
 
 from fa_audit.core.errors import AuditError, listed, unknown
-from fa_audit.core.registry import ELSEWHERE, class_literals, entry_of, find_module
+from fa_audit.core.registry import ELSEWHERE, check_name, entry_of
+from fa_audit.core.source import class_literals, find_module
 from fa_audit.core.validation import problems_of
 from fa_audit.data import DATASETS
 from fa_audit.experiments.config import BUDGET, LARGEST_OPTION, Artefact, Configuration, ModelEntry, SettingEntry
 from fa_audit.experiments.spec import parse_run
 from fa_audit.methods import METHODS
-from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
+from fa_audit.networks import architecture_options
 
 LARGEST_GRID = 50_000  # runs: a plan takes about 80 kB of memory for each, so 4 GB
 
 
 @dataclass(frozen=True)
 class ArtefactKinds:
-    """Names of the kinds of figures and tables.
+    """Registries of figures and tables.
 
     Attributes:
-        single_setting: those of both that show one setting.
+        single_setting: the kinds of both that show one setting.
     """
 
-    figures: Collection[str]
-    tables: Collection[str]
+    figures: Mapping[str, str]
+    tables: Mapping[str, str]
     single_setting: Collection[str]
 
 
@@ -80,7 +81,6 @@ def _variation_problems(blocks: Mapping[str, SettingEntry]) -> Iterator[str]:
 
 def _vary_problems(where: str, entry: SettingEntry) -> Iterator[str]:
     """Yield names and values under ``vary`` that are wrong, or given outside of it, too."""
-    kind = entry.architecture.name
     for option, values in entry.vary.items():
         given = entry.model_fields_set & set(BUDGET) | entry.architecture.options.keys()
         if option in given:
@@ -88,8 +88,8 @@ def _vary_problems(where: str, entry: SettingEntry) -> Iterator[str]:
         for value in values:
             if option in BUDGET:
                 yield from _budget_problems(f"{where}.vary", entry, option, value)
-            elif kind in ARCHITECTURES:
-                yield from _option_problems(f"{where}.vary", kind, {option: value})
+            elif entry.architecture.defaults:
+                yield from option_problems(f"{where}.vary", entry.architecture.name, {option: value})
 
 
 def _budget_problems(where: str, entry: SettingEntry, option: str, value: Any) -> Iterator[str]:
@@ -130,9 +130,9 @@ def _artefact_problems(
     section: str, name: str, artefact: Artefact, kinds: ArtefactKinds, answering: Mapping[str, list[str]]
 ) -> Iterator[str]:
     """Yield what is wrong with a figure or a table: its kind, or the settings that it reads."""
-    where, known = f"{section}.{name}", getattr(kinds, section)
-    if (kind := artefact.kind or name) not in known:
-        yield str(unknown(section.removesuffix("s"), kind, known, where=where))
+    where, kind = f"{section}.{name}", artefact.kind or name
+    if wrong := list(_missing(section.removesuffix("s"), getattr(kinds, section), kind, where)):
+        yield from wrong
         return
     for setting in sorted(set(artefact.settings) - answering.keys()):
         yield str(unknown("setting", setting, answering, where=f"{where}.settings"))
@@ -149,8 +149,7 @@ def _run_names(entry: SettingEntry) -> Iterator[str]:
 
 def _model_problems(where: str, entry: ModelEntry) -> Iterator[str]:
     """Yield an unknown data set, and a callable that is not written as one or whose module is not found."""
-    if entry.dataset not in DATASETS:
-        yield str(unknown("dataset", entry.dataset, DATASETS, where=f"{where}.dataset"))
+    yield from _missing("dataset", DATASETS, entry.dataset, f"{where}.dataset")
     module = entry.model.partition(":")[0]
     if not ELSEWHERE.fullmatch(entry.model):
         yield (
@@ -161,32 +160,41 @@ def _model_problems(where: str, entry: ModelEntry) -> Iterator[str]:
         yield f"{where}.model: no file of the module '{module}' in the working folder or in PYTHONPATH."
 
 
+def _missing(kind: str, registry: Mapping[str, str], name: str, where: str) -> Iterator[str]:
+    """Yield what is wrong with a name that is neither registered nor that of something in a file."""
+    try:
+        check_name(kind, registry, name)
+    except AuditError as error:
+        yield f"{where}: {error}"
+
+
 # --- one setting -----------------------------------------------------------------------------------------------------
 
 
 def _setting_problems(where: str, entry: SettingEntry) -> Iterator[str]:
-    kind, options = entry.architecture.name, entry.architecture.options
-    if entry.dataset not in DATASETS:
-        yield str(unknown("dataset", entry.dataset, DATASETS, where=f"{where}.dataset"))
-    if kind not in ARCHITECTURES:
-        yield str(unknown("architecture", kind, ARCHITECTURES, where=f"{where}.architecture.name"))
-    elif wrong := list(_option_problems(f"{where}.architecture", kind, options)):
+    yield from _missing("dataset", DATASETS, entry.dataset, f"{where}.dataset")
+    network = entry.architecture
+    if wrong := list(option_problems(f"{where}.architecture", network.name, network.defaults | network.options)):
         yield from wrong
     else:
-        yield from _runs_problems(where, entry, entry.architecture.depth)
+        yield from _runs_problems(where, entry, network.depth)
 
 
-def _option_problems(where: str, kind: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield options that the architecture does not have, or whose type or size is not that of their default."""
-    known = ARCHITECTURE_OPTIONS[kind]
+def option_problems(where: str, kind: str, options: Mapping[str, Any]) -> Iterator[str]:
+    """Yield an unknown architecture, and options that it does not have or whose type or size is not their default's."""
+    try:
+        known = architecture_options(kind)
+    except AuditError as error:
+        yield f"{where}.name: {error}"
+        return
     for option, value in options.items():
         if option not in known:
             yield str(unknown(f"option of {kind}", option, known, where=where))
         elif type(value) is not type(known[option]):
             expected = f"{type(known[option]).__name__} such as {known[option]}"
             yield f"{where}.{option}: found {value!r}; expected a {expected}."
-        elif type(value) is int and not 1 <= value <= LARGEST_OPTION:
-            yield f"{where}.{option}: found {value}; expected an integer 1..{LARGEST_OPTION}."
+        elif type(value) is int and not (least := min(1, known[option])) <= value <= LARGEST_OPTION:
+            yield f"{where}.{option}: found {value}; expected an integer {least}..{LARGEST_OPTION}."
 
 
 def _runs_problems(where: str, entry: SettingEntry, depth: int) -> Iterator[str]:

@@ -24,12 +24,13 @@ def stage(name: str, *modules: str) -> tuple[str, ...]:
 
 def data_stage(dataset: str) -> tuple[str, ...]:
     """Return what decides the code that makes a data set."""
-    return stage("prepare_data", DATASETS[dataset])
+    return stage("prepare_data", entry_of("dataset", DATASETS, dataset))
 
 
 def run_code(name: str, spec: RunSpec) -> str:
     """Return a digest of the code that a stage runs for one network, its method and architecture included."""
-    return code_digest(*stage(name, entry_of("method", METHODS, spec.method), ARCHITECTURES[spec.architecture]))
+    method = entry_of("method", METHODS, spec.method)
+    return code_digest(*stage(name, method, entry_of("architecture", ARCHITECTURES, spec.architecture)))
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class BatchNormCNN(Network):
 
     skip = "none"
 
-    def __init__(self, *, image_shape: tuple[int, ...], classes: int, width: int, depth: int) -> None:
+    def __init__(self, *, image_shape: tuple[int, ...], classes: int, width: int = 128, depth: int = 3) -> None:
         super().__init__()
         self.width, self.classes = width, classes
         channels, *sides = image_shape

@@ -39,7 +39,14 @@ class ResMLP(Network):
     """
 
     def __init__(
-        self, *, image_shape: tuple[int, ...], classes: int, width: int, depth: int, terminal_norm: bool, residual: bool
+        self,
+        *,
+        image_shape: tuple[int, ...],
+        classes: int,
+        width: int = 256,
+        depth: int = 4,
+        terminal_norm: bool = True,
+        residual: bool = True,
     ) -> None:
         super().__init__()
         self.width, self.classes = width, classes

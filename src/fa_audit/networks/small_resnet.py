@@ -37,7 +37,7 @@ class SmallResNet(Network):
 
     skip = "inside"
 
-    def __init__(self, *, image_shape: tuple[int, ...], classes: int, width: int, depth: int) -> None:
+    def __init__(self, *, image_shape: tuple[int, ...], classes: int, width: int = 64, depth: int = 4) -> None:
         super().__init__()
         self.width, self.classes = width, classes
         self.embed = nn.Sequential(*normalised_conv(image_shape[0], width), nn.ReLU())

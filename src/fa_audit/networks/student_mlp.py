@@ -11,7 +11,7 @@ from fa_audit.networks.resmlp import ResMLP
 class StudentMLP(ResMLP):
     """The network above."""
 
-    def __init__(self, *, image_shape: tuple[int, ...], classes: int, width: int, depth: int) -> None:
+    def __init__(self, *, image_shape: tuple[int, ...], classes: int, width: int = 128, depth: int = 4) -> None:
         super().__init__(
             image_shape=image_shape, classes=classes, width=width, depth=depth, terminal_norm=False, residual=True
         )

@@ -177,12 +177,12 @@ class Observation:
 
     def enter(self, index: int, module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Record the input of block `index` and, for the first one, replace it by the leaf: a forward pre-hook."""
-        h = given[0] if given and isinstance(given[0], Tensor) else None
-        self.inputs.append((index, None if h is None else h.detach().clone()))
+        h = given[0].detach().clone() if given and isinstance(given[0], Tensor) else None
+        self.inputs.append((index, h))
         if index or self.start is not None or h is None or not h.is_floating_point():
             return None
-        self.start = self.inputs[-1][1].requires_grad_()
-        self.whole = overwritten(h, self.start, self.owned)
+        self.start = h.requires_grad_()
+        self.whole = overwritten(given[0], self.start, self.owned)
         return None if self.whole else (self.start.clone(), *given[1:])
 
     def leave(self, index: int, module: nn.Module, given: tuple[Any, ...], returned: Any) -> Tensor | None:
@@ -246,7 +246,7 @@ def keeping_statistics(model: nn.Module) -> Iterator[None]:
 
     Layers in training mode go on normalising by the statistics of the batch.
     """
-    recording = [m for m in model.modules() if m.training and getattr(m, "track_running_stats", False)]
+    recording: list[Any] = [m for m in model.modules() if m.training and getattr(m, "track_running_stats", False)]
     for module in recording:
         module.track_running_stats = False
     try:

@@ -76,7 +76,7 @@ class ViTMini(Network):
 
     skip = "inside"
 
-    def __init__(self, *, image_shape: tuple[int, ...], classes: int, width: int, depth: int) -> None:
+    def __init__(self, *, image_shape: tuple[int, ...], classes: int, width: int = 128, depth: int = 4) -> None:
         super().__init__()
         self.width, self.classes = width, classes
         self.embed = PatchEmbedding(image_shape, width)

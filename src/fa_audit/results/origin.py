@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from fa_audit.core.code import own_code
 from fa_audit.core.errors import AuditError, printable, shortened
 from fa_audit.core.files import read_json, sha256_of
 from fa_audit.core.provenance import commit, packages
@@ -27,14 +28,15 @@ class Origin:
     commit: str  # `git describe` of the code that made it
     spec: str  # SHA-256 of its entry in the configuration and of its runs' specifications
     inputs: Mapping[str, str]  # SHA-256 of every file that it was made from, by path
+    own_code: Mapping[str, str]  # SHA-256 of the user's own code that made it, by path
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON types."""
         return asdict(self)
 
     def __str__(self) -> str:
-        inputs = "".join(f"; {path} {digest}" for path, digest in self.inputs.items())
-        return f"commit {self.commit}; spec {self.spec}{inputs}"
+        files = "".join(f"; {path} {digest}" for path, digest in {**self.inputs, **self.own_code}.items())
+        return f"commit {self.commit}; spec {self.spec}{files}"
 
 
 def origin_of(entry: Mapping[str, Any], runs: Iterable[str], inputs: Iterable[str | Path]) -> Origin:
@@ -47,7 +49,7 @@ def origin_of(entry: Mapping[str, Any], runs: Iterable[str], inputs: Iterable[st
     """
     asked = json.dumps([entry, sorted(set(runs))], sort_keys=True)
     digest = hashlib.sha256(asked.encode()).hexdigest()
-    return Origin(commit(), digest, {str(path): sha256_of(path) for path in inputs})
+    return Origin(commit(), digest, {str(path): sha256_of(path) for path in inputs}, own_code(entry["kind"]))
 
 
 def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:

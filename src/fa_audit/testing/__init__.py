@@ -24,7 +24,9 @@ Shapes: B batch, d width, L blocks, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 
@@ -46,6 +48,12 @@ CHECKS: dict[str, Callable[[Subject], None]] = {
     )
 }  # fmt: skip
 
+# Which failures explain which: FIRST explains all, FORM none, STATE those of trainings, and any other all after it.
+FIRST = {"shapes", "finite", "determinism"}
+FORM = {"declarations", "detached", "architectures"}
+STATE = {"auxiliary", "saved", "resume"}
+SINGLE = {"purity", "rows", "direction", "downhill"}  # of single credits, which STATE does not explain
+
 
 def check_method(method: str | type[Method] | Method) -> None:
     """Run every check of `CHECKS` on a method; the process's random state stays as it is.
@@ -59,16 +67,68 @@ def check_method(method: str | type[Method] | Method) -> None:
         AuditError: there is no such method.
     """
     subject = Subject(*_instance_and_name(method))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # tensors this small are slower on several
-    try:
+    with _kept_settings():
         failures = {name: error for name in CHECKS if (error := _failure(CHECKS[name], subject))}
-    finally:
-        torch.set_num_threads(threads)
     if failures:
         lines = [f"  {name}: {in_one_line(error, subject.method)}" for name, error in failures.items()]
         title = f"{subject.name} fails {len(failures)} of {len(CHECKS)} conformance checks:"
         raise ConformanceError("\n".join([title, *lines])) from next(iter(failures.values()))
+
+
+@dataclass(frozen=True)
+class Conformance:
+    """What the conformance suite says of a method, one finding for each mistake.
+
+    Attributes:
+        name: the method's.
+        passed: the checks that it passes.
+        findings: what the others found, by check.
+        follows: checks that were not run, since they would fail for a reason that `findings` names.
+    """
+
+    name: str
+    passed: tuple[str, ...]
+    findings: dict[str, str]
+    follows: tuple[str, ...]
+
+
+def conformance(method: str | type[Method] | Method) -> Conformance:
+    """Run the checks of `CHECKS` without those whose failure another one would explain.
+
+    Args and raises as `check_method`, but for ConformanceError.
+    """
+    subject = Subject(*_instance_and_name(method))
+    passed: list[str] = []
+    findings: dict[str, str] = {}
+    with _kept_settings():
+        for name in sorted(CHECKS, key=lambda name: (name not in FIRST, name not in FORM | STATE)):
+            if _follows(name, set(findings)):
+                continue
+            if error := _failure(CHECKS[name], subject):
+                findings[name] = in_one_line(error, subject.method)
+            else:
+                passed.append(name)
+    follows = tuple(name for name in CHECKS if name not in findings and name not in passed)
+    return Conformance(subject.name, tuple(filter(passed.__contains__, CHECKS)), findings, follows)
+
+
+def _follows(name: str, failed: set[str]) -> bool:
+    """Return whether the failures so far would explain that this check fails, too."""
+    if name in FIRST | FORM | STATE:
+        return bool(failed & FIRST)
+    return bool(failed - FORM - STATE if name in SINGLE else failed - FORM)
+
+
+@contextmanager
+def _kept_settings() -> Iterator[None]:
+    """Compute on one thread, since tensors this small are slower on several; restore that and the default dtype."""
+    threads, default = torch.get_num_threads(), torch.get_default_dtype()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(default)
 
 
 def _instance_and_name(method: str | type[Method] | Method) -> tuple[Method, str]:

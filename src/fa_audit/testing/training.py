@@ -11,11 +11,11 @@ from typing import Any
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.randomness import generator
-from fa_audit.core.registry import class_literals
+from fa_audit.core.source import class_literals
 from fa_audit.data.dataset import Dataset, evaluation_batches
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Method
-from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
+from fa_audit.networks import ARCHITECTURES, architecture_options
 from fa_audit.networks.trace import trace
 from fa_audit.testing.credits import changed_by_credits
 from fa_audit.testing.findings import Finding, differing, expect, expect_finite, expect_none, expect_same, in_one_line
@@ -165,7 +165,7 @@ def architectures(subject: Subject) -> None:
 
 
 def _check_architecture(subject: Subject, name: str, data: Dataset) -> None:
-    defaults = ARCHITECTURE_OPTIONS[name]
+    defaults = architecture_options(name)
     small = defaults | {option: min(most, defaults[option]) for option, most in SMALL.items() if option in defaults}
     spec = subject.spec(batch_size=12, architecture=name, architecture_options=tuple(small.items()))
     learner, batch = train(spec, data, method=subject.fresh()).learner, evaluation_batches(data)[0]

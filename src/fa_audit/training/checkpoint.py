@@ -73,7 +73,13 @@ def save_checkpoint(learner: Learner, path: str | Path) -> None:
     write_tensor_file(path, FORMAT, learner_tensors(learner), about)
 
 
-def load_checkpoint(path: str | Path, device: torch.device | str = "cpu", *, method: Method | None = None) -> Learner:
+def load_checkpoint(
+    path: str | Path,
+    device: torch.device | str = "cpu",
+    *,
+    method: Method | None = None,
+    architecture: str | None = None,
+) -> Learner:
     """Rebuild the learner that `save_checkpoint` wrote.
 
     A file never decides which code runs: it can name registered methods and architectures only.
@@ -81,14 +87,16 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu", *, met
     Args:
         method: constants and functions to use, instead of those that the file names; required if its method is not
             registered.
+        architecture: the name ``package.module:Class`` that the file may have; required if its architecture is not
+            registered.
 
     Raises:
         AuditError: the file is missing, damaged or no checkpoint, its tensors do not fit its specification, or it
-            names a method that is not registered and that `method` does not replace.
+            names a method or architecture that is neither registered nor given.
     """
     tensors, about = read_tensor_file(path, FORMAT)
     try:
-        learner = _untrained(about, method, str(path), _under("network", tensors))
+        learner = _untrained(about, method, architecture, str(path), _under("network", tensors))
         load_learner_tensors(learner, tensors)
     except AuditError as error:
         raise AuditError(f"{path}: {str(error).rstrip(' .')}; {HINT}.") from error
@@ -97,23 +105,37 @@ def load_checkpoint(path: str | Path, device: torch.device | str = "cpu", *, met
     return learner.to(device)
 
 
-def _untrained(about: dict[str, Any], method: Method | None, path: str, weights: Mapping[str, Tensor]) -> Learner:
-    """Build the learner that a checkpoint describes, from registered classes or `method`, if `weights` fit it."""
+def _untrained(
+    about: dict[str, Any], method: Method | None, architecture: str | None, path: str, weights: Mapping[str, Tensor]
+) -> Learner:
+    """Build the learner that a checkpoint describes, from registered classes or those given, if `weights` fit it."""
     spec, size = RunSpec.from_dict(about["spec"]), (tuple(about["image_shape"]), about["classes"])
-    if spec.architecture not in ARCHITECTURES:
-        raise AuditError(f"the architecture {shortened(spec.architecture)} is none of fa-audit's own: not loaded")
+    if spec.architecture not in (*ARCHITECTURES, architecture):
+        raise AuditError(
+            f"the architecture {shortened(spec.architecture)} is none of fa-audit's own. A file does not decide what is"
+            " imported: pass load_checkpoint(path, architecture=...), or --architecture package.module:Class on the"
+            " command line"
+        )
     if method is None:
         method = _registered_method(spec.method, about["method"])
     elif about["method"] != _described(method):
         log.warning("%s was written with %s; continuing with %s", path, about["method"], _described(method))
-    # What a file describes need not fit into memory: compare the shapes with those of a network without contents.
-    with torch.device("meta"), _Undrawn():
-        described = build(spec, *size, BP()).network.state_dict()
-    for name, tensor in described.items():
+    for name, tensor in _described_weights(spec, size).items():
         found = tuple(weights[name].shape) if name in weights else "none"
         if found != tuple(tensor.shape):
             raise RuntimeError(f"network.{name}: found {found}, expected {tuple(tensor.shape)}")
     return build(spec, *size, method)
+
+
+def _described_weights(spec: RunSpec, size: tuple[tuple[int, ...], int]) -> dict[str, Tensor]:
+    """Return a network's weights without contents, because what a file describes need not fit into memory.
+
+    None of an architecture of the user's own, whose code need not run so.
+    """
+    if spec.architecture not in ARCHITECTURES:
+        return {}
+    with torch.device("meta"), _Undrawn():
+        return build(spec, *size, BP()).network.state_dict()
 
 
 class _Undrawn(TorchFunctionMode):

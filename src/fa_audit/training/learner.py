@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.randomness import seeded
-from fa_audit.core.registry import load
+from fa_audit.core.registry import call, load, naming_errors
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Method
-from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
+from fa_audit.networks import ARCHITECTURES
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace, keeping_statistics, trace
+from fa_audit.networks.trace import Trace, keeping_statistics, trace, untouched
 from fa_audit.training.optimiser import AdamW
 
 RMS_FLOOR = 1e-6
@@ -79,22 +79,45 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Met
         method: constants and functions to use in place of those that `spec.method` names.
 
     Raises:
-        AuditError: unknown architecture or method, or more frozen blocks than there are.
+        AuditError: unknown architecture or method, an architecture of the user's own that is none, or more frozen
+            blocks than there are.
     """
-    options = ARCHITECTURE_OPTIONS.get(spec.architecture, {}) | dict(spec.architecture_options)
-    if spec.shallow:
-        options["depth"] = 0
-    if spec.frozen_blocks > options.get("depth", 0):
-        raise AuditError(
-            f"frozen_blocks: found {spec.frozen_blocks}; the network has {options.get('depth', 0)} blocks."
-        )
-    make = load("architecture", ARCHITECTURES, spec.architecture)
+    options = dict(spec.architecture_options) | ({"depth": 0} if spec.shallow else {})
+    size = {"image_shape": image_shape, "classes": classes}
     method = method or load_method(spec.method)
     with seeded(spec.seed):  # weights, then feedback: the draws after `torch.manual_seed(seed)`
-        network = make(image_shape=image_shape, classes=classes, **options)
+        network = call("architecture", ARCHITECTURES, spec.architecture, Network, **size, **options)
+        if spec.architecture not in ARCHITECTURES:
+            check_network(spec.architecture, network, image_shape, classes, options.get("depth"))
         state = method.init_state(network, torch.default_generator)
+    if spec.frozen_blocks > len(network.blocks):
+        raise AuditError(f"frozen_blocks: found {spec.frozen_blocks}; the network has {len(network.blocks)} blocks.")
     network.blocks[: spec.frozen_blocks].requires_grad_(False)
     return Learner(spec, image_shape, network, method, state)
+
+
+def check_network(
+    name: str, network: Network, image_shape: tuple[int, ...], classes: int, depth: int | None = None
+) -> None:
+    """Run a network of the user's own on two blank images: it must offer what methods and audits read of it.
+
+    Args:
+        depth: the number of blocks that it was asked for; None if its default.
+
+    Raises:
+        AuditError: it fails, or has other classes, blocks or states than it should.
+    """
+    with naming_errors("architecture", ARCHITECTURES, name), untouched(network), torch.no_grad():
+        logits, states = network(torch.zeros(2, *image_shape), return_hidden=True)
+        vectors = [tuple(network.read(h).shape) for h in states]
+        blocks, width = len(network.blocks), network.width
+        found = {"classes": network.classes, "logits": tuple(logits.shape), "blocks": blocks, "vectors": vectors}
+    expected = {"classes": classes, "logits": (2, classes), "blocks": depth if depth is not None else blocks}
+    expected["vectors"] = [(2, width)] * (blocks + 1)
+    for what, right in expected.items():
+        if found[what] != right:
+            given = f"for two images of {classes} classes"
+            raise AuditError(f"architecture '{name}': found {what} {found[what]} {given}; expected {right}.")
 
 
 def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generator) -> Tensor:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from fa_audit.core.code import own_code
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import exclusive, remove_leftovers, sha256_of, write_json, write_text
 from fa_audit.core.provenance import cuda_versions, device_name, peak_memory_mb, provenance
@@ -99,4 +100,6 @@ def write_run(
         "trajectory_sha256": sha256_of(trajectory),
         "provenance": provenance(device) | {"peak_memory_mb": peak_memory_mb(device)},
     }
+    if own := own_code(spec.method, spec.architecture, spec.dataset):
+        about["provenance"]["own_code"] = own
     write_json(sidecar, about)

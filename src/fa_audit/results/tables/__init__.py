@@ -5,7 +5,8 @@ title: the beginning of the caption.
 labels: how to print runs and settings; their names where they are not listed.
 
 `Table.values` of all kinds but the inventory are as `fa_audit.results.tables.rows.run_table` describes them. One new
-file and one line here add a table. This file holds names only and imports nothing.
+file and one line here add a table; one that lives elsewhere is named ``package.module:function`` instead. This file
+holds names only and imports nothing.
 """
 
 TABLES: dict[str, str] = {

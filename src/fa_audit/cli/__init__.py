@@ -1,0 +1,81 @@
+"""`fa-audit`: train, audit and report a single run without the workflow, check a method, list what there is."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from fa_audit import __version__
+from fa_audit.cli import lists, models, results, runs
+from fa_audit.cli.completion import answer_shell
+from fa_audit.core.errors import AuditError, printable, unknown
+from fa_audit.core.extras import naming_extras
+
+# Name -> what it does, and the function that adds its arguments.
+COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "data": ("make the file of a data set", runs.data_parser),
+    "train": ("train one network and write its checkpoint", runs.train_parser),
+    "audit": ("audit a checkpoint", runs.audit_parser),
+    "report": ("fill in the reporting template from audits of one run", results.report_parser),
+    "check": ("check that a training method keeps its promises", models.check_parser),
+    "describe": ("propose where the states of a model are, for an audit", models.describe_parser),
+    "plan": ("print the runs of a configuration and their hours", results.plan_parser),
+    "verify": ("compare results with the SHA-256 that is recorded of them", results.verify_parser),
+    "scorecard": ("compare published numbers with the audits that exist", results.scorecard_parser),
+    "methods": ("list the methods", lists.methods_parser),
+    "architectures": ("list the architectures", lists.architectures_parser),
+    "datasets": ("list the data sets", lists.datasets_parser),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status: 0 done, 1 bad input or something that does not hold."""
+    sys.path.append(os.getcwd())  # the user's own code
+    try:
+        with naming_extras():
+            options = _parsed(sys.argv[1:] if arguments is None else arguments)
+            logging.basicConfig(level=options.log_level, format="%(message)s", stream=sys.stderr)
+            return options.command(options)
+    except (AuditError, OSError) as error:
+        print(f"fa-audit: {printable(str(error))}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("fa-audit: interrupted; run the same command again.", file=sys.stderr)
+        return 130
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, like all others of this package."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise `message` as an AuditError."""
+        raise AuditError(f"{message}. See: {self.prog} --help")
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line; commands and options that do not exist are answered with the nearest one."""
+    parser = _parser()
+    answer_shell(parser)
+    name = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if name is not None and name not in COMMANDS:
+        raise unknown("command", name, COMMANDS)
+    options, left = parser.parse_known_args(arguments)
+    if left:
+        raise unknown("argument", left[0], re.findall(r"--[a-z-]+", options.usage()), where=str(name))
+    return options
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(prog="fa-audit", description=__doc__)
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    for name, (summary, add_arguments) in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        command.set_defaults(usage=command.format_usage, log_level=logging.INFO)
+        add_arguments(command)
+    return parser

@@ -1,0 +1,7 @@
+"""`python -m fa_audit.cli`."""
+
+import sys
+
+from fa_audit.cli import main
+
+sys.exit(main())

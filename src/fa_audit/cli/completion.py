@@ -1,0 +1,20 @@
+"""What the shell completes on Tab, with the package argcomplete."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterable
+
+
+def completed(argument: argparse.Action, names: Iterable[str]) -> None:
+    """Let the shell complete an argument with `names`; without this it completes the names of files."""
+    argument.completer = lambda **_: list(names)
+
+
+def answer_shell(parser: argparse.ArgumentParser) -> None:
+    """Where it is the shell that asks, say what may come next and exit."""
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser)

@@ -1,0 +1,110 @@
+"""`fa-audit report`, `plan`, `verify` and `scorecard`: what audits and configurations add up to."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fa_audit.core.errors import AuditError
+
+PUBLISHED = "reference/published.yaml"
+
+
+def report_parser(parser: argparse.ArgumentParser) -> None:
+    """Define `fa-audit report`."""
+    parser.set_defaults(command=_report)
+    parser.add_argument("audits", type=Path, nargs="+", metavar="FILE", help="an audit's JSON, one for each seed")
+    parser.add_argument(
+        "--format", choices=("markdown", "latex"), default="markdown", help="of the text; default %(default)s"
+    )
+    parser.add_argument("--output", type=Path, metavar="PATH", help="the file to write; default the terminal")
+
+
+def plan_parser(parser: argparse.ArgumentParser) -> None:
+    """Define `fa-audit plan`."""
+    parser.set_defaults(command=_plan)
+    parser.add_argument(
+        "--configfile",
+        type=Path,
+        default=Path("config.yaml"),
+        metavar="FILE",
+        help="the configuration; default %(default)s",
+    )
+
+
+def verify_parser(parser: argparse.ArgumentParser) -> None:
+    """Define `fa-audit verify`."""
+    parser.set_defaults(command=_verify)
+
+
+def scorecard_parser(parser: argparse.ArgumentParser) -> None:
+    """Define `fa-audit scorecard`."""
+    parser.set_defaults(command=_scorecard)
+    parser.add_argument(
+        "--results",
+        type=Path,
+        default=Path("results"),
+        metavar="DIR",
+        help="where the audits are; default %(default)s",
+    )
+    parser.add_argument(
+        "--published", metavar="YAML", default=PUBLISHED, help="the published numbers; default %(default)s"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="write scorecard.csv, .md and .html there; default the terminal"
+    )
+
+
+def _report(options: argparse.Namespace) -> int:
+    from fa_audit.audit.audit_file import read_seed_group
+    from fa_audit.core.files import write_text
+    from fa_audit.results.reporting import report, to_latex, to_markdown
+
+    text = {"markdown": to_markdown, "latex": to_latex}[options.format](report(read_seed_group(options.audits)))
+    if options.output:
+        write_text(options.output, text)
+    else:
+        print(text, end="")
+    return 0
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from fa_audit.experiments.config_file import load_config
+    from fa_audit.experiments.costs import read_costs
+    from fa_audit.experiments.grid import read_grid
+    from fa_audit.experiments.plan import plan_table
+    from fa_audit.results.kinds import KINDS
+
+    config, line_of = load_config(options.configfile)
+    print(plan_table(read_grid(config, KINDS, line_of), read_costs("benchmarks/costs.json")))
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from fa_audit.results.origin import mismatches, recorded
+
+    digests = recorded()
+    problems = list(mismatches(digests))
+    print("\n".join([*problems, f"{len(digests)} files, {f'{len(problems)} not' if problems else 'all'} as recorded"]))
+    return 1 if problems else 0
+
+
+def _scorecard(options: argparse.Namespace) -> int:
+    from fa_audit.experiments.config_file import load_config
+    from fa_audit.experiments.paths import SCORECARD_ENDINGS
+    from fa_audit.experiments.published import read_published
+    from fa_audit.results.scorecard import audits_in, made_by, scorecard, summary_line, to_markdown, write_scorecard
+
+    if options.output and options.output.resolve() == options.results.resolve():
+        raise AuditError(
+            f"--output: found '{options.output}', where the workflow keeps its own; expected another folder."
+        )
+    published = read_published(load_config(options.published)[0])
+    audits = audits_in(options.results, published)
+    rows, remark = scorecard(published, audits), made_by(audits)
+    if options.output:
+        write_scorecard(rows, remark, [options.output / f"scorecard.{ending}" for ending in SCORECARD_ENDINGS])
+        print(f"{options.output}/scorecard.md: {summary_line(rows)}")
+    else:
+        print(to_markdown(rows, remark), end="")
+    return 0

@@ -1,0 +1,174 @@
+"""`fa-audit data`, `train` and `audit`: one run, from a data set to its audit."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import fields
+from pathlib import Path
+
+from fa_audit.cli.completion import completed
+from fa_audit.core.errors import AuditError
+from fa_audit.core.registry import entry_of
+from fa_audit.data import DATASETS
+from fa_audit.experiments.paths import data_file
+from fa_audit.experiments.spec import RunSpec, parse_run
+from fa_audit.methods import METHODS
+from fa_audit.networks import ARCHITECTURES, architecture_options
+
+DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
+DEFAULTS = {field.name: field.default for field in fields(RunSpec)}
+PACKAGE = Path(__file__).parents[1]
+
+
+def data_parser(parser: argparse.ArgumentParser) -> None:
+    """Define `fa-audit data`."""
+    parser.set_defaults(command=_data)
+    name = parser.add_argument("dataset", metavar="NAME", help="of `fa-audit datasets`, or package.module:function")
+    completed(name, DATASETS)
+    where = data_file("NAME")
+    parser.add_argument("--output", type=Path, metavar="PATH", help=f"the file to write; default {where}")
+    parser.add_argument(
+        "--data-root",
+        type=Path,
+        default=Path("data"),
+        metavar="DIR",
+        help="where the data set is, or is downloaded to; default %(default)s",
+    )
+
+
+def train_parser(parser: argparse.ArgumentParser) -> None:
+    """Define `fa-audit train`."""
+    add = parser.add_argument
+    parser.set_defaults(command=_train)
+    completed(add("run", help="method and options, e.g. dfa, dfa+penalty1e-2 or dfa+frozen"), METHODS)
+    add("output", type=Path, help="the .safetensors file to write; .json and .csv come beside it")
+    add("--data", type=Path, metavar="FILE", required=True, help="a data file, as `fa-audit data` makes it; no default")
+    architecture = add(
+        "--architecture",
+        default="resmlp",
+        metavar="NAME",
+        help="one of `fa-audit architectures`, or package.module:Class; default %(default)s",
+    )
+    completed(architecture, ARCHITECTURES)
+    add("--width", type=int, help="length of a state's vector; default the architecture's")
+    add("--depth", type=int, help="number of blocks; default the architecture's")
+    for name, kind, meaning in (
+        ("epochs", int, "passes over the training set"),
+        ("batch_size", int, "images per step"),
+        ("lr", float, "learning rate of AdamW, before its cosine decay to 0"),
+        ("weight_decay", float, "decoupled weight decay of AdamW"),
+        ("seed", int, "of initialisation, feedback, order, augmentation and noise"),
+    ):
+        option = f"--{name.replace('_', '-')}"
+        add(option, type=kind, default=DEFAULTS[name], help=f"{meaning}; default %(default)s")
+    add("--penalty", metavar="LAMBDA", help="residual penalty, as in RUN+penaltyLAMBDA; default none")
+    add("--frozen", action="store_true", help="leave the blocks at initialisation, as in RUN+frozen; default off")
+    add("--device", default="cpu", help="cpu, cuda, cuda:1 and the like; default %(default)s")
+
+
+def audit_parser(parser: argparse.ArgumentParser) -> None:
+    """Define `fa-audit audit`."""
+    add = parser.add_argument
+    parser.set_defaults(command=_audit)
+    add("checkpoint", type=Path, help="a .safetensors file; .json and .csv beside it are read where they are")
+    add("--data", type=Path, metavar="FILE", help=f"data file; default {data_file('NAME')} of the run's data set")
+    add(
+        "--frozen",
+        type=Path,
+        metavar="JSON",
+        help="the method's own frozen baseline; default none: D3 is not evaluated",
+    )
+    add("--bp-frozen", type=Path, metavar="JSON", help="backpropagation's frozen baseline; default none")
+    for kind in ("method", "architecture"):
+        help_text = f"of a checkpoint whose {kind} is not registered; default the file's"
+        add(f"--{kind}", metavar="MODULE:CLASS", help=help_text)
+    add("--format", choices=("text", "json", "markdown"), default="text", help="of the output; default %(default)s")
+
+
+def _data(options: argparse.Namespace) -> int:
+    from fa_audit.data.dataset import prepare_data_file
+
+    path = options.output or data_file(options.dataset)
+    prepare_data_file(options.dataset, options.data_root, path)
+    print(path)
+    return 0
+
+
+def _train(options: argparse.Namespace) -> int:
+    from fa_audit.core.code import own_code
+    from fa_audit.core.numerics import set_numerics
+    from fa_audit.data.dataset import load_dataset
+    from fa_audit.training.resume import Resume
+    from fa_audit.training.run_files import fingerprint, train_run
+
+    output: Path = options.output
+    if output.suffix != ".safetensors":
+        raise AuditError(f"output: found '{output}'; expected a name that ends in .safetensors.")
+    set_numerics(threads=1)
+    _check_device(options.device)
+    dataset = load_dataset(options.data)
+    spec = _spec(options, dataset.name)
+    code = [*sorted(PACKAGE.rglob("*.py")), *own_code(spec.method, spec.architecture)]
+    resume = Resume(
+        output.with_name(f".{output.stem}.resume"), fingerprint(spec, [options.data, *code], options.device)
+    )
+    sidecar, trajectory = output.with_suffix(".json"), output.with_suffix(".csv")
+    train_run(spec, dataset, output, sidecar=sidecar, trajectory=trajectory, resume=resume, device=options.device)
+    return 0
+
+
+def _check_device(name: str) -> None:
+    import torch
+
+    try:
+        if torch.empty(0, device=name).device.type not in DEVICES:
+            raise AuditError(f"device: found '{name}'; expected one of {', '.join(DEVICES)}, or cuda:1 and the like.")
+    except (RuntimeError, AssertionError) as error:
+        raise AuditError(f"device: '{name}' is not available here ({str(error).splitlines()[0]}).") from error
+
+
+def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
+    """Build the specification from the command line."""
+    from fa_audit.experiments.grid_checks import option_problems
+
+    added = [f"penalty{options.penalty}"] * (options.penalty is not None) + ["frozen"] * options.frozen
+    run = parse_run("+".join([options.run, *added]))
+    entry_of("method", METHODS, run.method)
+    chosen = {name: value for name in ("width", "depth") if (value := getattr(options, name)) is not None}
+    if problem := next(option_problems("architecture", options.architecture, chosen), ""):
+        raise AuditError(problem)
+    network = architecture_options(options.architecture) | chosen
+    return run.spec(
+        depth=network["depth"],
+        dataset=dataset,
+        architecture=options.architecture,
+        architecture_options=tuple(sorted(network.items())),
+        **{name: getattr(options, name) for name in ("epochs", "batch_size", "lr", "weight_decay", "seed")},
+    )
+
+
+def _audit(options: argparse.Namespace) -> int:
+    from fa_audit.audit.run_audit import audit_files
+    from fa_audit.core.numerics import set_numerics
+
+    set_numerics(threads=1)
+    beside = {"sidecar": options.checkpoint.with_suffix(".json"), "trajectory": options.checkpoint.with_suffix(".csv")}
+    baselines = {"own": options.frozen, "bp": options.bp_frozen}
+    report, about = audit_files(
+        options.checkpoint,
+        options.data,
+        **{kind: path for kind, path in beside.items() if path.exists()},
+        baselines={role: path for role, path in baselines.items() if path},
+        method=options.method,
+        architecture=options.architecture,
+    )
+    del about["baseline_runs"]
+    known = {key: value for key, value in about.items() if value is not None}
+    forms = {
+        "text": str,
+        "markdown": type(report).to_markdown,
+        "json": lambda report: json.dumps(report.to_dict() | known, indent=2),
+    }
+    print(forms[options.format](report))
+    return 0

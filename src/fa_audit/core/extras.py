@@ -1,0 +1,36 @@
+"""Packages that come with an extra of the distribution and not with the library itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fa_audit.core.errors import AuditError
+
+EXTRAS = {
+    "argcomplete": "completion",
+    "matplotlib": "plots",
+    "pandas": "plots",
+    "scipy": "plots",
+    "sklearn": "datasets",
+    "torchvision": "datasets",
+    "yaml": "workflow",
+}
+
+
+@contextmanager
+def naming_extras() -> Iterator[None]:
+    """Turn the failed import of a package that comes with an extra into one error that names the extra.
+
+    Raises:
+        AuditError: such a package is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        raise AuditError(
+            f"'{package}' is not installed; this needs it. Run: pip install 'fa-audit[{EXTRAS[package]}]'"
+        ) from error

@@ -1,0 +1,52 @@
+"""The library without its extras: what works, and what the rest says; and the shell completion, which is one."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fa_audit.core.extras import EXTRAS
+
+PROGRAM = """
+import sys
+sys.modules.update(dict.fromkeys(sys.argv[1].split(",")))  # importing them raises ModuleNotFoundError
+import torch
+from fa_audit import Description, diagnose
+from fa_audit.cli import main
+
+model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
+batch = torch.eye(16).view(16, 1, 4, 4), torch.arange(16) % 3
+print(diagnose(model, [batch], 0.41, 0.40, description=Description(("1", "2"), "all features")).three_check_verdict)
+for line in sys.argv[2:]:
+    main(line.split())
+"""
+SMALL = "--data d.safetensors --width 8 --depth 2 --epochs 1"
+WORKING = ("data synthetic_teacher --output d.safetensors", f"train dfa a.safetensors {SMALL}",
+           f"train dfa b.safetensors {SMALL} --frozen", "audit a.safetensors --data d.safetensors --frozen b.json",
+           "datasets")  # fmt: skip
+MISSING = {"data digits": "datasets", "data cifar10": "datasets", "report a.json": "plots", "plan": "workflow",
+           "scorecard": "workflow"}  # fmt: skip
+
+
+def python(folder, *arguments, **environment):
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True)
+
+
+def test_without_extras_models_and_runs_are_audited_and_the_rest_names_the_extra(tmp_path):
+    done = python(tmp_path, "-c", PROGRAM, ",".join(EXTRAS), *WORKING, *MISSING)
+    said = [line for line in done.stderr.splitlines() if not line.startswith("epoch ")]
+    assert done.returncode == 0 and done.stdout.startswith("FAIL(D3)\nd.safetensors\n"), done.stderr
+    assert "Audit of dfa" in done.stdout and "\ncifar10 " in done.stdout
+    expected = [f"fa-audit[{extra}]'" for extra in MISSING.values()]
+    assert [line.rpartition("pip install '")[2] for line in said] == expected
+
+
+@pytest.mark.parametrize("line", ["sc~orecard", "train --arch~itecture", "train credit~_bridge"])
+def test_the_shell_completes_commands_options_and_names(tmp_path, line):
+    pytest.importorskip("argcomplete")
+    typed = f"fa-audit {line.partition('~')[0]}"
+    asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": f"{tmp_path}/said", "_ARGCOMPLETE_IFS": "\n"}
+    python(tmp_path, "-m", "fa_audit.cli", COMP_LINE=typed, COMP_POINT=str(len(typed)), **asked)
+    assert (tmp_path / "said").read_text().split() == line.replace("~", "").split()[-1:]
