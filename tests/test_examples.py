@@ -9,8 +9,8 @@ import pytest
 from projects import ROOT
 
 MODULES = [
-    "audit.diagnose", "core.errors", "core.metrics", "core.thresholds", "experiments.config_file", "experiments.grid",
-    "experiments.paths", "experiments.plan", "experiments.spec", "networks.contract", "results.statistics",
+    "audit.diagnose", "core.errors", "core.intervals", "core.metrics", "core.thresholds", "experiments.config_file",
+    "experiments.grid", "experiments.paths", "experiments.plan", "experiments.spec", "networks.contract", "results.statistics",
     "results.verdict_summary",
 ]  # fmt: skip
 
