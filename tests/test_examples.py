@@ -10,8 +10,8 @@ from projects import ROOT
 
 MODULES = [
     "audit.diagnose", "core.errors", "core.intervals", "core.metrics", "core.thresholds", "experiments.config_file",
-    "experiments.grid", "experiments.paths", "experiments.plan", "experiments.spec", "networks.contract", "results.statistics",
-    "results.verdict_summary",
+    "experiments.grid", "experiments.paths", "experiments.plan", "experiments.spec", "networks.contract",
+    "results.statistics", "results.verdict_summary",
 ]  # fmt: skip
 
 

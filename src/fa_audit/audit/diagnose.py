@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from fa_audit.audit.diagnostics import Batch, measure
 from fa_audit.audit.report import DiagnosticReport, summary
 from fa_audit.audit.verdicts import Baselines
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.networks.contract import wrap_contract_model
 from fa_audit.networks.description import describe
@@ -21,6 +22,7 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, untouched
 
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
+ROUNDED = 1e-3  # by how much an accuracy that is given may differ from that of the hits
 
 
 def diagnose(
@@ -36,6 +38,8 @@ def diagnose(
     bp_frozen_acc: float | None = None,
     frozen_baseline_name: str = "own frozen baseline",
     description: Description | None = None,
+    test_samples: int | None = None,
+    paired_hits: tuple[Sequence[bool], Sequence[bool]] | None = None,
 ) -> DiagnosticReport:
     """Audit a network.
 
@@ -51,10 +55,13 @@ def diagnose(
         bp_frozen_acc: accuracy of the frozen network whose embedding is trained by backpropagation.
         frozen_baseline_name: how verdicts name the frozen baseline.
         description: where the model's states are; without it the model must follow the contract.
+        test_samples: size of the test set on which the accuracies were taken: the margin's interval follows from it.
+        paired_hits: for every test sample, whether this network, and whether its own frozen baseline, classifies it
+            correctly: the interval is then that of the pairs, which is narrower.
 
     Raises:
-        AuditError: no batches, an accuracy outside 0..1, a layer that does not exist, a network that
-            does not follow the contract, or a description that does not fit the model.
+        AuditError: no batches, an accuracy outside 0..1, hits that do not make the accuracies, a layer that does not
+            exist, a network that does not follow the contract, or a description that does not fit the model.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
     >>> x, labels = torch.eye(16).view(16, 1, 4, 4), torch.arange(16) % 3
@@ -67,6 +74,7 @@ def diagnose(
     headline_acc = _fraction("headline_acc", headline_acc)
     frozen_baseline_acc = _fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp_frozen_acc = _fraction("bp_frozen_acc", bp_frozen_acc)
+    samples, paired = _paired(paired_hits, (headline_acc, frozen_baseline_acc), test_samples)
     network, batches = _prepared(model, eval_batches, description)
     if layer_for_stability is not None and not 0 <= layer_for_stability <= len(network.blocks):
         raise AuditError(f"layer_for_stability: found {layer_for_stability}; expected 0..{len(network.blocks)}.")
@@ -74,7 +82,7 @@ def diagnose(
         method_name=method_name,
         evidence=measure(network, batches, layer_for_stability),
         headline_acc=headline_acc,
-        baselines=Baselines(frozen_baseline_acc, frozen_baseline_name, bp_frozen_acc),
+        baselines=Baselines(frozen_baseline_acc, frozen_baseline_name, bp_frozen_acc, samples, paired),
         thresholds=thresholds or DiagnosticThresholds(),
         notes=notes,
     )
@@ -93,6 +101,32 @@ def _fraction(name: str, value: Any) -> float | None:
     if number is not None and not 0 <= number <= 1:
         raise AuditError(f"{name}: found {value!r}; expected a fraction between 0 and 1 (divide percentages by 100).")
     return number
+
+
+def _paired(
+    hits: tuple[Sequence[bool], Sequence[bool]] | None, accuracies: tuple[float | None, ...], samples: int | None
+) -> tuple[int | None, tuple[int, int] | None]:
+    """Return how many test samples there are, and how many only the network, and only its baseline, gets right.
+
+    Raises:
+        AuditError: the number is no integer >= 1, or the hits are not those of the accuracies.
+    """
+    if samples is not None and (not isinstance(samples, Integral) or samples < 1):
+        raise AuditError(f"test_samples: found {samples!r}; expected an integer >= 1.")
+    if hits is None:
+        return samples, None
+    try:
+        own, frozen = (torch.as_tensor(part).bool().flatten().cpu() for part in hits)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise AuditError(f"paired_hits: {first_line(error)}; expected two sequences of true or false.") from error
+    found = [int(part.sum()) / max(1, len(part)) for part in (own, frozen)]
+    same = all(a is not None and abs(a - hit) <= ROUNDED for a, hit in zip(accuracies, found))
+    if not same or not len(own) == len(frozen) == (samples or len(own)):
+        raise AuditError(
+            f"paired_hits: found {len(own)} and {len(frozen)} samples with accuracies {found[0]:.4f} and"
+            f" {found[1]:.4f}; expected those of headline_acc and frozen_baseline_acc, on the same test set."
+        )
+    return len(own), (int((own & ~frozen).sum()), int((frozen & ~own).sum()))
 
 
 def _prepared(
@@ -180,15 +214,23 @@ class FAProtocol:
             "description": description,
         }
 
-    def run(self, *, frozen_baseline_acc: float | None = None, test_acc: float | None = None) -> DiagnosticReport:
+    def run(
+        self,
+        *,
+        frozen_baseline_acc: float | None = None,
+        test_acc: float | None = None,
+        test_samples: int | None = None,
+    ) -> DiagnosticReport:
         """Audit the network.
 
         Args:
             frozen_baseline_acc: as in `diagnose`.
             test_acc: accuracy on the whole test set. It is never guessed from the evaluation data: without it
                 D3 is not evaluated.
+            test_samples: as in `diagnose`.
         """
-        return diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **self.options)
+        options = self.options | {"test_samples": test_samples}
+        return diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **options)
 
     def summary(self, report: DiagnosticReport) -> dict[str, Any]:
         """Return the report as the dictionary of the paper's submitted package."""

@@ -12,7 +12,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fa_audit.core.metrics import Measured, growth, mean_pairwise_cosine, median_norm, unit
+from fa_audit.core.intervals import (
+    FEWEST,
+    Interval,
+    bootstrap_medians,
+    jackknife_interval,
+    largest_growth,
+    percentile_interval,
+)
+from fa_audit.core.metrics import (
+    Measured,
+    growth,
+    mean_pairwise_cosine,
+    median_norm,
+    pairwise_cosines,
+    sample_norms,
+    unit,
+)
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Reference, reference, untouched
 
@@ -60,6 +76,9 @@ class Diagnostics:
         samples: samples of the first batch.
         batches: batches used for the stability.
         finite: False where any state, gradient or logit of any batch is NaN or infinite.
+        growth_interval, gradient_interval: 95 % bootstrap intervals over the samples of the largest growth and of
+            median ``||g_L||``; None for fewer than 8 samples, or where a norm is not finite.
+        stability_interval: 95 % jackknife interval over the batches; None for fewer than 8.
     """
 
     layers: tuple[Layer, ...]
@@ -68,6 +87,9 @@ class Diagnostics:
     samples: int
     batches: int
     finite: bool
+    growth_interval: Interval | None = None
+    gradient_interval: Interval | None = None
+    stability_interval: Interval | None = None
 
 
 def measure(network: Network, batches: list[Batch], layer_for_stability: int | None = None) -> Diagnostics:
@@ -87,7 +109,33 @@ def measure(network: Network, batches: list[Batch], layer_for_stability: int | N
             finite = finite and truth.finite
             if index == 0:
                 layers = tuple(_layers(truth, _in_double(network, *batch)))
-    return Diagnostics(layers, mean_pairwise_cosine(means), middle, len(batches[0][1]), len(batches), finite)
+                over_samples = _intervals(truth, layers)
+    return Diagnostics(
+        layers,
+        mean_pairwise_cosine(means),
+        middle,
+        len(batches[0][1]),
+        len(batches),
+        finite,
+        *over_samples,
+        jackknife_interval(pairwise_cosines(means).cpu().numpy()),
+    )
+
+
+def _intervals(truth: Reference, layers: tuple[Layer, ...]) -> tuple[Interval | None, Interval | None]:
+    """Return bootstrap intervals of the largest growth and of median ``||g_L||``, from resamples of the same samples.
+
+    A network without blocks has no growth.
+    """
+    rows = torch.stack([sample_norms(part) for part in (*truth.states, truth.gradients[-1])]).cpu().numpy()
+    if rows.shape[1] < FEWEST:
+        return None, None
+    draws = bootstrap_medians(rows)
+    of_gradient = percentile_interval(draws[:, -1], layers[-1].grad_norm)
+    if len(layers) == 1:
+        return None, of_gradient
+    value = max(layer.growth for layer in layers if layer.growth is not None)
+    return percentile_interval(largest_growth(draws[:, :-1]), value), of_gradient
 
 
 def _layers(truth: Reference, double: Reference | str) -> list[Layer]:

@@ -56,6 +56,7 @@ def _audit(
         thresholds=thresholds,
         bp_frozen_acc=entry["bp_frozen_accuracy"],
         frozen_baseline_name="frozen baseline",
+        test_samples=len(dataset.test_labels),
         description=Description(entry["blocks"], entry["reads"]),
     )
     accuracy = entry["accuracy"]

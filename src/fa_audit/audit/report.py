@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -13,13 +14,15 @@ from fa_audit.audit.verdicts import (
     Baselines,
     Check,
     Checks,
+    borderline,
     check,
     flags,
     four_check_verdict,
+    is_borderline,
     three_check_verdict,
 )
 from fa_audit.core.metrics import Measured
-from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds, sign_of
+from fa_audit.core.thresholds import CHECK_LABELS, FACTORS, LIMITS, DiagnosticThresholds, sign_of
 
 CREDIT_COLUMNS = ("cosine", "rho", "nudging")
 
@@ -98,6 +101,11 @@ class DiagnosticReport:
         """List every check that fired, with its cause."""
         return flags(self.checks)
 
+    @property
+    def borderline(self) -> list[str]:
+        """List every check whose 95 % interval contains its limit."""
+        return borderline(self.checks)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON types; NaN and infinities become the strings 'nan', 'inf', '-inf'."""
         return _jsonable(
@@ -109,10 +117,15 @@ class DiagnosticReport:
                     "baseline": self.baselines.own_name,
                 },
                 "flags": self.flags,
+                "borderline": {
+                    "checks": self.borderline,
+                    "three_check": is_borderline(three_check_verdict, self.checks),
+                    "four_check": is_borderline(four_check_verdict, self.checks),
+                },
                 "first_flags": self.first_flags,
                 "headline_acc": self.headline_acc,
                 "baselines": asdict(self.baselines),
-                "checks": {name: asdict(getattr(self.checks, name)) for name in CHECK_LABELS},
+                "checks": {name: getattr(self.checks, name).to_dict() for name in CHECK_LABELS},
                 "finite": self.evidence.finite,
                 "layers": [layer.to_dict() for layer in self.evidence.layers],
                 "credit": [_entries(block) for block in self.credit],
@@ -138,10 +151,16 @@ class DiagnosticReport:
         return "\n\n".join(parts + ([self.notes] if self.notes else [])) + "\n"
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        yield "three-check verdict", self.three_check_verdict
-        yield "four-check verdict", self.verdict
+        for name, rule in (("three-check verdict", three_check_verdict), ("four-check verdict", four_check_verdict)):
+            yield name, rule(self.checks) + (" (borderline)" if is_borderline(rule, self.checks) else "")
         yield "frozen baseline", self.baselines.own_name
         yield "flags", ", ".join(self.flags) or "none"
+        if self.borderline:
+            yield "borderline", f"{', '.join(self.borderline)}: the 95 % interval contains the limit"
+        formed = defaultdict(list)
+        for name, letter in CHECK_LABELS.items():
+            formed[getattr(self.checks, name).interval_note].append(letter)
+        yield "95 % intervals", "; ".join(f"{', '.join(names)}: {note}" for note, names in formed.items() if note)
         if self.first_flags:
             epochs = ["never" if epoch is None else f"epoch {epoch}" for epoch in self.first_flags.values()]
             yield "first fired", "D1 {}, D2 {}".format(*epochs)
@@ -157,9 +176,11 @@ class DiagnosticReport:
         for name, letter in CHECK_LABELS.items():
             entry: Check = getattr(self.checks, name)
             outcome = {True: "FIRES", False: "ok", None: "not evaluated"}[entry.fires]
+            outcome += ", borderline" if entry.borderline else ""
             note = f" ({entry.note})" if entry.note else ""
-            limit = f"{sign_of(name)} {entry.threshold:g}"
-            yield [f"{letter} {entry.name}", _number(entry.value), limit, outcome + note]
+            meant = f" ({entry.threshold_note})" if entry.threshold_note else ""
+            limit = f"{sign_of(name)} {entry.threshold:g}{meant}"
+            yield [f"{letter} {entry.name}", _value_text(name, entry), limit, outcome + note]
 
     def _layer_rows(self) -> Iterator[list[str]]:
         for layer in self.evidence.layers:
@@ -189,7 +210,7 @@ def summary(report: DiagnosticReport) -> dict[str, Any]:
             "D2_ref_validity": {
                 "g_L": report.bp_grad_norms[-1],
                 "bp_grad_norms": report.bp_grad_norms,
-                "floor": limits.reference,
+                "floor": checks.reference.threshold,
                 "fires": checks.reference.fires,
             },
             "D3_depth_utility": {
@@ -217,6 +238,16 @@ def _jsonable(value: Any) -> Any:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
+
+
+def _value_text(name: str, entry: Check) -> str:
+    """Return a check's value with its interval and its distance from the limit; `name` as in `CHECK_LABELS`."""
+    if entry.value is None or entry.distance is None:
+        return _number(entry.value)
+    around = " ({} to {})".format(*map(_number, entry.interval)) if entry.interval else ""
+    side, far = "above" if entry.value > entry.threshold else "below", abs(entry.distance)
+    gap = f"{_number(10**far)}x" if LIMITS[name] in FACTORS else _number(far)
+    return f"{_number(entry.value)}{around}, {gap} {side}"
 
 
 def _columns(table: list[list[str]]) -> str:

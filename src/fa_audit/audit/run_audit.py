@@ -57,9 +57,11 @@ def audit(
         thresholds=thresholds,
         bp_frozen_acc=bp_frozen_acc,
         frozen_baseline_name=own_name,
+        test_samples=len(dataset.test_labels),
     )
     measured = measure_credits(learner, *batches[0])
-    flags = first_flags(trajectory, report.thresholds) if trajectory else {}
+    limits = replace(report.thresholds, reference=report.checks.reference.threshold)  # of this batch size
+    flags = first_flags(trajectory, limits) if trajectory else {}
     return replace(report, credit=measured.blocks, deep=measured.deep, feature_drift=measured.drift, first_flags=flags)
 
 
