@@ -8,12 +8,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from drawing import drawn
+from drawing import lines as lines_of
+from made_up_runs import cells, tidy_of
+from made_up_runs import network as network_row
 from scipy import stats
 from test_protocol import batches, network, report_of, states_and_gradients
 
 from fa_audit import diagnose
 from fa_audit.audit.audit_file import read_audit
 from fa_audit.core.errors import AuditError
+from fa_audit.experiments.paths import tidy_file
+from fa_audit.results.figures import audit_overview, verdict_matrix
+from fa_audit.results.over_seeds import verdict_over_seeds
+from fa_audit.results.tables.audits import main_audit
+from fa_audit.results.tidy import write_tables
+from fa_audit.results.verdict_summary import verdict_lines
 
 ENDS = (2.5, 97.5)
 
@@ -85,3 +95,35 @@ def test_pairs_narrow_the_margin_and_must_be_those_of_the_accuracies():
     for wrong in ({"paired_hits": (own, own)}, {"paired_hits": 3}, {"test_samples": 0.5}):
         with pytest.raises(AuditError, match=f"{next(iter(wrong))}: found|{next(iter(wrong))}: .*; expected two"):
             diagnose(network(), batches(), 0.60, 0.55, **wrong)
+
+
+def seeds_of_bp(*distances):
+    """Networks of one run, healthy but for the distance of their stability from its limit."""
+    return [
+        network_row("bp", seed=seed, fires="c" if far < 0 else "", stability=0.3 - far, stability_distance=far,
+                    grad_norm_last=1e-3 + seed, max_growth=2.0 + seed, stability_interval_low=0.2 - far,
+                    stability_interval_high=0.4 - far, stability_borderline=abs(far) < 0.1,
+                    four_check_borderline=abs(far) < 0.1)
+        for seed, far in enumerate(distances)
+    ]  # fmt: skip
+
+
+def test_one_verdict_stands_for_all_seeds_and_says_how_many_would_settle_it(tmp_path, monkeypatch):
+    tidy = tidy_of(seeds_of_bp(0.05, -0.03, 0.06))
+    (row,) = cells(main_audit(tidy, title="t", labels={}))
+    said = "trustworthy 2/3; borderline: c (-0.096 to +0.15 from its limit); 16 seeds would settle it"
+    assert row["four-check"] == said
+    values = main_audit(tidy, title="t", labels={}).values.set_index(["quantity", "statistic"])
+    assert values.loc[("stability_distance", "seeds_to_settle"), "value"] == 16
+    assert values.loc[("stability_distance", "interval_low"), "value"] == pytest.approx(-0.0959, abs=1e-4)
+    monkeypatch.chdir(tmp_path)
+    write_tables({tidy_file("runs", "main"): tidy.runs.assign(baseline="bp+frozen")})
+    lines = "\n".join(verdict_lines(["main"]))
+    assert said in lines and "trustworthy (borderline)" in lines
+    assert drawn(verdict_matrix, tidy).axes[0].texts[0].get_text() == "(c)\npass 3/3\nborderline c"
+    stability = drawn(audit_overview, tidy).axes[2]
+    assert (
+        len(np.concatenate(lines_of(stability, "borderline"))) == 3 and len(stability.collections[0].get_paths()) == 3
+    )
+    clear = verdict_over_seeds(tidy_of(seeds_of_bp(-0.05, -0.06, -0.04)).runs.to_dict("records"))
+    assert str(clear) == "needs walk-back (c) 3/3" and clear.checks["c"].interval[1] < 0

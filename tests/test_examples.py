@@ -11,7 +11,7 @@ from projects import ROOT
 MODULES = [
     "audit.diagnose", "core.errors", "core.intervals", "core.metrics", "core.thresholds", "experiments.config_file",
     "experiments.grid", "experiments.paths", "experiments.plan", "experiments.spec", "networks.contract",
-    "results.statistics", "results.verdict_summary",
+    "results.over_seeds", "results.statistics", "results.verdict_summary",
 ]  # fmt: skip
 
 

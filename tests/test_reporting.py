@@ -104,10 +104,11 @@ def test_the_numbers_of_every_seed_are_those_of_its_file(audits, render):
     outcomes = {(row[0], row[2]): row[4] for row in checks[1:]}
     names = {True: "fires", False: "ok", None: "not evaluated"}
     for seed, audit in zip(map(str, SEEDS), audits):
-        assert outcomes["D3 / (d) depth utility", seed] == names[audit["checks"]["depth"]["fires"]]
+        assert outcomes["D3 / (d) depth utility", seed].startswith(names[audit["checks"]["depth"]["fires"]])
         assert outcomes["D3-strict margin over bp+frozen", seed] == "not evaluated"
         verdict = table(render(audits), "Verdicts of")[seed]
-        assert verdict["three-check"] == audit["verdict"]["three_check"] and verdict["frozen baseline"] == "dfa+frozen"
+        assert verdict["three-check"].startswith(audit["verdict"]["three_check"])
+        assert verdict["frozen baseline"] == "dfa+frozen"
 
 
 def test_statistics_by_hand(audits, render):

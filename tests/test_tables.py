@@ -8,6 +8,7 @@ import pytest
 from made_up_runs import SEEDS, backwards, cells, run, statistics, tidy_of
 
 from fa_audit.core.registry import load
+from fa_audit.results.over_seeds import CHECKS
 from fa_audit.results.tables import TABLES
 from fa_audit.results.tables.formats import to_csv, to_latex
 from fa_audit.results.tables.rows import STATISTICS, summary_of
@@ -49,7 +50,7 @@ def test_main_audit_by_hand():
     assert found["BP"] == {
         "run": "BP", "accuracy (%)": "57.0 ± 2.0",  # 55, 57, 59 with divisor n - 1; divisor n would give 1.6
         "own frozen (%)": "39.0", "margin (points)": "+18.0", "bp+frozen (%)": "39.0", "max growth": "2.00",
-        "median ||g_L||": "1.0e-3", "three-check": "PASS", "four-check": "trustworthy",
+        "median ||g_L||": "1.0e-3", "three-check": "PASS", "four-check": "trustworthy 3/3",
     }  # fmt: skip
     assert found["DFA"]["accuracy (%)"] == "32.0 ± 2.6" and found["DFA"]["margin (points)"] == "-3.0"
     assert found["DFA"]["max growth"] == "1.2e4"  # the largest, not the mean
@@ -69,7 +70,7 @@ def test_comparison_by_hand():
     assert rows[0] == {
         "setting": "ViT-Mini", "run": "DFA", "accuracy (%)": "32.0 ± 2.6", "own frozen (%)": "35.0",
         "max growth": "900", "median ||g_L||": "2.0e-9", "D1 from epoch": "9.0 ± 2.0",
-        "D2 from epoch": "3.5 ± 0.7 (2/3)", "three-check": "PASS", "four-check": "trustworthy",
+        "D2 from epoch": "3.5 ± 0.7 (2/3)", "three-check": "PASS", "four-check": "trustworthy 3/3",
     }  # fmt: skip
     assert rows[2]["D1 from epoch"] == "never"
     assert next(iter(rows_of("comparison", run("dfa"))[0])) == "run"  # a setting alone has no column
@@ -107,7 +108,7 @@ def test_penalty_by_hand():
         "dfa+penalty1e-2", accuracy=[0.358, 0.36, 0.362], deep_cosine=[0.12, 0.15, 0.18],
         fresh_b_mean=[0.001, 0.002, 0.006], fresh_b_std=[0.02, 0.021, 0.025], deep_rho=[0.07, 0.08, 0.09],
         deep_nudging=[-4e-5, -5e-5, -6e-5], hidden_norm_last=[3e4, 4e4, 9e4], max_growth=[1.2, 1.3, 1.1],
-        grad_norm_last=[1e-6, 9e-7, 8e-7], four_check="needs walk-back (c)",
+        grad_norm_last=[1e-6, 9e-7, 8e-7], four_check="needs walk-back (c)", fires="c",
     ))  # fmt: skip
     assert cells(table) == [{
         "method, penalty": "DFA, 1e-2", "accuracy (%)": "36.0 ± 0.2", "deep cosine": "0.150 ± 0.030",
@@ -117,7 +118,7 @@ def test_penalty_by_hand():
     }]  # fmt: skip
     assert set(table.values["penalty"]) == {0.01}
     verdicts = table.values[table.values["quantity"] == "four_check"]
-    assert verdicts["verdict"].tolist() == ["needs walk-back (c)"] * 3
+    assert verdicts["verdict"].tolist() == ["needs walk-back (c) 3/3"] + ["needs walk-back (c)"] * 3
 
 
 def test_z_is_the_distance_from_the_null_seed_by_seed():
@@ -226,9 +227,9 @@ def test_csv_holds_every_seed_and_statistic_in_full_precision():
     assert (bp.loc["median", "value"], bp.loc["mean", "n"]) == (0.1 + 0.2, 3)
     assert set(values["quantity"]) == {
         "accuracy", "own_frozen_acc", "margin", "bp_frozen_acc", "max_growth", "grad_norm_last",
-        "three_check", "four_check",
+        "three_check", "four_check", *(f"{check}_distance" for check in CHECKS.values()),
     }  # fmt: skip
-    assert set(values["statistic"]) == {"seed", *STATISTICS}
+    assert set(values["statistic"]) == {"seed", "over_seeds", "seeds_to_settle", *STATISTICS}
     assert values.loc[values["quantity"] == "three_check", "verdict"].notna().all()
     assert "main,dfa+penalty1e-2,dfa+penalty1e-2,256,4,100,0.01,accuracy,deviation,,1,,\n" in to_csv(table)
     absent = table.values.set_index(["run", "quantity", "statistic"]).loc[("dfa+penalty1e-2", "own_frozen_acc", "mean")]
@@ -245,7 +246,7 @@ def test_stopped_empty_and_infinite_runs_are_shown_as_such(kind):
     kept = ("run", "setting", "seed", "digest", "width", "depth", "epochs", "penalty", "cosines", "losses")
     empty = [row | dict.fromkeys(set(row) - {*kept}, NAN) for row in run("dfa")]
     found = list(rows_of(kind, empty)[0].values())[1:]
-    assert set(found) <= {MISSING, "never", "no verdict"}
+    assert set(found) <= {MISSING, "never", "no verdict", "incomplete (a, b, c, d not evaluated) 3/3"}
     runs = run("dfa", max_growth=[math.inf, 2.0, 3.0], grad_norm_last=[math.inf, math.inf, 1.0])
     (row,) = rows_of(kind, runs)
     assert row.get("max growth", "inf") == "inf" and row["median ||g_L||"] == "inf"

@@ -10,8 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-NON_FINITE = "non-finite"
-CHECKS = {"a": "scale", "b": "reference", "c": "stability", "d": "depth"}  # letter of the four-check protocol -> check
+from fa_audit.results.over_seeds import CHECKS, NON_FINITE
 
 
 def reasons(runs: pd.DataFrame) -> pd.DataFrame:
