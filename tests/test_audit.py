@@ -129,6 +129,7 @@ def test_a_trajectory_survives_its_csv(data, tmp_path):
 def test_the_trajectory_s_last_rows_are_what_the_audit_measures(data):
     run = train(spec("dfa", epochs=2), data)
     report, last = audit(run.learner, data, run.accuracy), run.history[-4:]
+    assert (report.evidence.samples, report.evidence.batches, report.evidence.stability_samples) == (128, 8, 45)
     assert [entry["hidden_norm"] for entry in last] == report.residual_norms
     assert [entry["grad_norm"] for entry in last] == report.bp_grad_norms
     assert [entry["cosine"] for entry in last[:-1]] == [block["cosine"].value for block in report.credit]

@@ -210,9 +210,12 @@ def test_stability_equals_a_direct_computation(depth, layer, taken):
     assert report.cross_batch_stability == pytest.approx(np.mean(pairs), abs=1e-5)
 
 
-def test_stability_needs_two_batches_and_the_first_ten_are_used():
-    single, data = diagnose(network(), batches(1), 0.9, 0.1), batches(12)
+def test_stability_needs_eight_batches_and_the_first_ten_are_used():
+    single, seven = (diagnose(network(), batches(count), 0.9, 0.1) for count in (1, 7))
     assert single.cross_batch_stability is None and single.verdict == "incomplete (c not evaluated)"
+    assert seven.cross_batch_stability is not None and seven.verdict == single.verdict
+    data = batches(12)
+    assert diagnose(network(), data[:8], None).checks.stability.fires is not None
     report = diagnose(network(), iter(data), None)
     assert report.to_dict() == diagnose(network(), data[:10], None).to_dict() and report.evidence.batches == 10
 
@@ -256,7 +259,7 @@ def test_summary_has_the_documented_keys_and_values():
     protocol = FAProtocol(network(), x, labels, batch_size=9)
     report = protocol.run(frozen_baseline_acc=0.5, test_acc=0.51)
     norms, gradients = report.residual_norms, report.bp_grad_norms
-    growths = [after / before for before, after in itertools.pairwise(norms)]
+    growths, floor = [after / before for before, after in itertools.pairwise(norms)], pytest.approx(1e-7 * 128 / 9)
     assert protocol.summary(report) == {
         "verdict": "FAIL(D3)",
         "test_acc": 0.51,
@@ -268,12 +271,7 @@ def test_summary_has_the_documented_keys_and_values():
                 "threshold": 50.0,
                 "fires": False,
             },
-            "D2_ref_validity": {
-                "g_L": gradients[-1],
-                "bp_grad_norms": gradients,
-                "floor": pytest.approx(1e-7 * 128 / 9),
-                "fires": False,
-            },
+            "D2_ref_validity": {"g_L": gradients[-1], "bp_grad_norms": gradients, "floor": floor, "fires": False},
             "D3_depth_utility": {
                 "test_acc": 0.51,
                 "frozen_baseline_acc": 0.5,

@@ -126,6 +126,7 @@ class Stability(Measured):
     """the cross-batch stability: a mapping with value, n, n_valid and layer"""
 
     layer: Count
+    samples: Count | None = Field(None, description="an integer >= 0, or null")
 
 
 class Verdicts(Tolerant):

@@ -40,13 +40,15 @@ def diagnose(
     description: Description | None = None,
     test_samples: int | None = None,
     paired_hits: tuple[Sequence[bool], Sequence[bool]] | None = None,
+    stability_batches: Iterable[Batch] | None = None,
 ) -> DiagnosticReport:
     """Audit a network.
 
     Args:
         model: one of this package's networks, any network of the reference contract (see
             `fa_audit.networks.contract`), or any module at all with a `description`.
-        eval_batches: disjoint, unshuffled ``(x, labels)`` test batches; the first 10 are used.
+        eval_batches: disjoint, unshuffled ``(x, labels)`` test batches; the first 10 are used. With fewer than 8 the
+            cross-batch stability is not evaluated.
         headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if unknown.
         frozen_baseline_acc: accuracy of the same network with its blocks frozen at initialisation and its embedding
             trained by the method's own credit. Without it depth utility is not evaluated.
@@ -58,6 +60,8 @@ def diagnose(
         test_samples: size of the test set on which the accuracies were taken: the margin's interval follows from it.
         paired_hits: for every test sample, whether this network, and whether its own frozen baseline, classifies it
             correctly: the interval is then that of the pairs, which is narrower.
+        stability_batches: 8 to 10 smaller batches for the cross-batch stability, of a test set that has not enough
+            samples for as many of 128; everything else comes from the first of `eval_batches`.
 
     Raises:
         AuditError: no batches, an accuracy outside 0..1, hits that do not make the accuracies, a layer that does not
@@ -75,12 +79,12 @@ def diagnose(
     frozen_baseline_acc = _fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp_frozen_acc = _fraction("bp_frozen_acc", bp_frozen_acc)
     samples, paired = _paired(paired_hits, (headline_acc, frozen_baseline_acc), test_samples)
-    network, batches = _prepared(model, eval_batches, description)
+    network, batches, others = _prepared(model, eval_batches, stability_batches, description)
     if layer_for_stability is not None and not 0 <= layer_for_stability <= len(network.blocks):
         raise AuditError(f"layer_for_stability: found {layer_for_stability}; expected 0..{len(network.blocks)}.")
     return DiagnosticReport(
         method_name=method_name,
-        evidence=measure(network, batches, layer_for_stability),
+        evidence=measure(network, batches, layer_for_stability, others),
         headline_acc=headline_acc,
         baselines=Baselines(frozen_baseline_acc, frozen_baseline_name, bp_frozen_acc, samples, paired),
         thresholds=thresholds or DiagnosticThresholds(),
@@ -130,24 +134,28 @@ def _paired(
 
 
 def _prepared(
-    model: nn.Module, eval_batches: Iterable[Batch], description: Description | None
-) -> tuple[Network, list[Batch]]:
-    """Wrap the model as a `Network`, and move its batches to its device."""
+    model: nn.Module,
+    eval_batches: Iterable[Batch],
+    stability_batches: Iterable[Batch] | None,
+    description: Description | None,
+) -> tuple[Network, list[Batch], list[Batch]]:
+    """Wrap the model as a `Network`, and move its batches, and those for the stability alone, to its device."""
     if torch.is_inference_mode_enabled():
         raise AuditError("diagnose needs gradients; call it outside torch.inference_mode().")
     device = next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))
     with torch.random.fork_rng(devices=[]):  # a DataLoader draws from the global stream
-        batches = [_checked(batch, device) for batch in islice(eval_batches, BATCHES)]
+        given = (eval_batches, stability_batches or ())
+        batches, others = ([_checked(batch, device) for batch in islice(part, BATCHES)] for part in given)
     if not batches:
         raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
     x = batches[0][0]
     network = describe(model, description, x) if description else wrap_contract_model(model, x)
     with untouched(network), torch.no_grad():
         classes = network(x[:1]).shape[-1]
-    highest = max(int(labels.max()) for _, labels in batches)
+    highest = max(int(labels.max()) for _, labels in (*batches, *others))
     if highest >= classes:
         raise AuditError(f"eval_batches: found label {highest}; the network has {classes} classes, 0..{classes - 1}.")
-    return network, batches
+    return network, batches, others
 
 
 def _checked(batch: Any, device: torch.device) -> Batch:

@@ -79,6 +79,7 @@ class Diagnostics:
         growth_interval, gradient_interval: 95 % bootstrap intervals over the samples of the largest growth and of
             median ``||g_L||``; None for fewer than 8 samples, or where a norm is not finite.
         stability_interval: 95 % jackknife interval over the batches; None for fewer than 8.
+        stability_samples: samples of a batch that was used for the stability.
     """
 
     layers: tuple[Layer, ...]
@@ -90,35 +91,43 @@ class Diagnostics:
     growth_interval: Interval | None = None
     gradient_interval: Interval | None = None
     stability_interval: Interval | None = None
+    stability_samples: int | None = None
 
 
-def measure(network: Network, batches: list[Batch], layer_for_stability: int | None = None) -> Diagnostics:
+def measure(
+    network: Network,
+    batches: list[Batch],
+    layer_for_stability: int | None = None,
+    stability_batches: list[Batch] | None = None,
+) -> Diagnostics:
     """Measure `network` on evaluation batches and leave it unchanged.
 
     Args:
         batches: disjoint ``(x, labels)``; per-layer evidence comes from the first one.
         layer_for_stability: a state 0..L; default ``max(1, (L + 1) // 2)``.
+        stability_batches: those over which the stability is taken, in place of `batches`.
     """
     depth = len(network.blocks)
     middle = min(depth, max(1, (depth + 1) // 2)) if layer_for_stability is None else layer_for_stability
-    means, finite = [], True
     with untouched(network):
-        for index, batch in enumerate(batches):
+        truth = reference(network, *batches[0])
+        layers = tuple(_layers(truth, _in_double(network, *batches[0])))
+        over_samples, finite = _intervals(truth, layers), truth.finite
+        means = [] if stability_batches else [truth.gradients[middle].double().mean(dim=0)]
+        for batch in stability_batches or batches[1:]:
             truth = reference(network, *batch)  # one batch at a time is kept: states can be large
             means.append(truth.gradients[middle].double().mean(dim=0))
             finite = finite and truth.finite
-            if index == 0:
-                layers = tuple(_layers(truth, _in_double(network, *batch)))
-                over_samples = _intervals(truth, layers)
     return Diagnostics(
         layers,
         mean_pairwise_cosine(means),
         middle,
         len(batches[0][1]),
-        len(batches),
+        len(means),
         finite,
         *over_samples,
         jackknife_interval(pairwise_cosines(means).cpu().numpy()),
+        len((stability_batches or batches)[0][1]),
     )
 
 

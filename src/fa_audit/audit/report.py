@@ -131,7 +131,8 @@ class DiagnosticReport:
                 "credit": [_entries(block) for block in self.credit],
                 "deep": _entries(self.deep),
                 "feature_drift": _entries(self.feature_drift),
-                "stability": {"layer": self.stability_layer} | self.evidence.stability.to_dict(),
+                "stability": {"layer": self.stability_layer, "samples": self.evidence.stability_samples}
+                | self.evidence.stability.to_dict(),
                 "samples": self.evidence.samples,
                 "batches": self.evidence.batches,
                 "thresholds": asdict(self.thresholds),

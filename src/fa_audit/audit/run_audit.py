@@ -10,7 +10,7 @@ from fa_audit.audit.diagnose import BATCH_SIZE, BATCHES, diagnose
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.data.dataset import Dataset, evaluation_batches
+from fa_audit.data.dataset import Dataset, evaluation_batches, stability_batches
 from fa_audit.training.learner import Learner
 from fa_audit.training.monitor import Row, first_flags
 
@@ -43,7 +43,7 @@ def audit(
         AuditError: the network was trained on another data set, or on one of other images or classes.
     """
     _check_data(learner, dataset)
-    batches = evaluation_batches(dataset, BATCH_SIZE, BATCHES)
+    batches = evaluation_batches(dataset, BATCH_SIZE, limit=1)
     own_name, own_acc = own_frozen or ("own frozen baseline", None)
     if stopped_after is not None:
         own_name = f"frozen baseline of {stopped_after} epochs, after which it stopped"
@@ -58,6 +58,7 @@ def audit(
         bp_frozen_acc=bp_frozen_acc,
         frozen_baseline_name=own_name,
         test_samples=len(dataset.test_labels),
+        stability_batches=stability_batches(dataset, BATCH_SIZE, BATCHES),
     )
     measured = measure_credits(learner, *batches[0])
     limits = replace(report.thresholds, reference=report.checks.reference.threshold)  # of this batch size

@@ -142,11 +142,10 @@ def _over_samples(evidence: Diagnostics, interval: Interval | None) -> tuple[Int
 
 def _stability(evidence: Diagnostics, thresholds: DiagnosticThresholds) -> Check:
     measured, interval = evidence.stability, evidence.stability_interval
-    if measured.value is None:
-        return Check("cross-batch stability", None, thresholds.stability, None, measured.reason)
-    formed = f"jackknife over {measured.n_valid} batches"
-    missing = f"none: needs {FEWEST} batches with a mean gradient; found {measured.n_valid}"
-    around = interval, formed if interval else missing
+    few = f"{measured.n_valid} batches with a mean gradient; the check is calibrated for {FEWEST} or more"
+    if measured.value is None or measured.n_valid < FEWEST:
+        return Check("cross-batch stability", None, thresholds.stability, None, measured.reason or few)
+    around = interval, f"jackknife over {measured.n_valid} batches" if interval else ""
     return _evaluated("stability", "cross-batch stability", measured.value, thresholds.stability, "", *around)
 
 

@@ -121,7 +121,8 @@ def _identification(cell: SeedGroup) -> Iterator[tuple[str, str]]:
     yield "Audited by commit", by_seed(cell, lambda audit: audit.get("provenance", {}).get("commit", UNKNOWN))
     yield "Audited on", by_seed(cell, lambda audit: audit.get("provenance", {}).get("device", UNKNOWN))
     yield "Training time", by_seed(cell, lambda audit: f"{audit['seconds']} s" if "seconds" in audit else UNKNOWN)
-    yield "Evaluation", f"{audit['batches']} unshuffled test batches, the first of {audit['samples']} samples"
+    stability = f"over {audit['batches']} batches of {audit['stability'].get('samples') or audit['samples']}"
+    yield "Evaluation", f"the first {audit['samples']} samples of the unshuffled test set; stability {stability}"
     yield "Files", "; ".join(f"{cell.unit} {label}: {path}" for label, path in zip(cell.labels, cell.paths))
 
 
