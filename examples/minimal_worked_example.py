@@ -22,7 +22,7 @@ if importlib.util.find_spec("fa_audit") is None:  # run from a clone that is not
 from fa_audit import DiagnosticReport, diagnose
 from fa_audit.core.numerics import set_numerics
 from fa_audit.data.cifar import cifar10
-from fa_audit.data.dataset import Dataset, evaluation_batches
+from fa_audit.data.dataset import Dataset, evaluation_batches, stability_batches
 from fa_audit.data.digits import digits
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.loop import Trained, train
@@ -63,6 +63,8 @@ def audited(dataset: Dataset, batch_size: int) -> DiagnosticReport:
         method_name=METHOD,
         bp_frozen_acc=bp_frozen.accuracy,
         frozen_baseline_name=f"{METHOD}+frozen",
+        test_samples=len(dataset.test_labels),
+        stability_batches=stability_batches(dataset),
     )
 
 

@@ -22,7 +22,7 @@ if importlib.util.find_spec("fa_audit") is None:  # run from a clone that is not
 from fa_audit import DiagnosticReport, diagnose
 from fa_audit.core.errors import AuditError
 from fa_audit.core.numerics import set_numerics
-from fa_audit.data.dataset import evaluation_batches, load_dataset
+from fa_audit.data.dataset import evaluation_batches, load_dataset, stability_batches
 from fa_audit.training.checkpoint import load_checkpoint
 
 SETTINGS = {"bp": "demo", "dfa": "demo", "ep": "demo_costly"}
@@ -67,6 +67,8 @@ def audited(results: Path, setting: str, run: str) -> DiagnosticReport:
         method_name=run,
         bp_frozen_acc=accuracy_in(frozen["bp"]),
         frozen_baseline_name=f"{run}+frozen",
+        test_samples=len(dataset.test_labels),
+        stability_batches=stability_batches(dataset),
     )
 
 

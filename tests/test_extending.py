@@ -59,7 +59,7 @@ def test_the_method_is_trained_and_audited_in_the_network_on_the_data_set(finish
     assert (spec["method"], spec["architecture"]) == ("my_method:SignDFA", "my_net:GatedMLP")
     assert audit["verdict"]["baseline"] == "my_method:SignDFA+frozen" and audit["checks"]["depth"]["fires"] is not None
     assert len(audit["layers"]) == 3 and "blocks.1.gates.weight" in audit["feature_drift"]
-    assert audit["headline_acc"] > 0.5 and (audit["samples"], audit["batches"]) == (128, 2)
+    assert audit["headline_acc"] > 0.5 and (audit["samples"], audit["batches"]) == (128, 8)
     sidecar = json.loads((finished / "results/checkpoints/mine/bp+frozen/seed42.json").read_text())
     assert sorted(sidecar["provenance"]["own_code"]) == ["my_data.py", "my_net.py"]
 

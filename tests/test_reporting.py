@@ -80,7 +80,7 @@ def set_accuracies(audits, accuracies, own):
 def test_the_numbers_of_every_seed_are_those_of_its_file(audits, render):
     text = render(audits)
     found, verdicts = table(text, "Headline numbers"), table(text, "Verdicts of")
-    checks = {(name, seed): [limit, value, outcome] for name, limit, seed, value, outcome in rows(text, "Every check")}
+    checks = {(row[0], row[2]): [row[1], row[3], row[4].split(",")[0]] for row in rows(text, "Every check")}
     outcomes = {True: "fires", False: "ok", None: "not evaluated"}
     assert list(found) == ["3", "7"]
     for seed, audit in zip(found, audits):
@@ -90,10 +90,10 @@ def test_the_numbers_of_every_seed_are_those_of_its_file(audits, render):
         assert found[seed]["margin (points)"] == f"{100 * depth['value']:z.2f}"
         assert found[seed]["bp+frozen (%)"] == found[seed]["strict margin (points)"] == "–"  # noqa: RUF001
         assert found[seed]["max growth"] == f"{audit['checks']['scale']['value']:.3g}"
-        expected = ["> 0.3", f"{stability['value']:.3g}", outcomes[stability["fires"]]]
+        expected = ["> 0.3", f"{stability['value']:#.3g}", outcomes[stability["fires"]]]
         assert checks["(c) cross-batch stability", seed] == expected
         assert checks["D3 / (d) depth utility", seed][-1] == outcomes[depth["fires"]]
-        assert verdicts[seed]["three-check"] == audit["verdict"]["three_check"]
+        assert verdicts[seed]["three-check"].startswith(audit["verdict"]["three_check"])
         assert verdicts[seed]["frozen baseline"] == "dfa+frozen"
 
 

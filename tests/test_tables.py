@@ -45,7 +45,7 @@ def test_main_audit_by_hand():
     assert found["BP"] == {
         "run": "BP", "accuracy (%)": "57.0 ± 2.0",  # 55, 57, 59 with divisor n - 1; divisor n would give 1.6
         "own frozen (%)": "39.0", "margin (points)": "+18.0", "bp+frozen (%)": "39.0", "max growth": "1.50",
-        "median ||g_L||": "1.0e-3", "three-check": "PASS", "four-check": "trustworthy",
+        "median ||g_L||": "1.0e-3", "three-check": "PASS", "four-check": "trustworthy 3/3",
     }  # fmt: skip
     assert found["DFA"]["accuracy (%)"] == "32.0 ± 2.6" and found["DFA"]["margin (points)"] == "-8.0"
     assert found["DFA"]["max growth"] == "1.2e4"  # the largest, not the mean
@@ -93,7 +93,7 @@ def test_penalty_by_hand():
         "dfa+penalty1e-2", accuracy=[0.358, 0.36, 0.362], deep_cosine=[0.12, 0.15, 0.18],
         fresh_b_mean=[0.001, 0.002, 0.006], fresh_b_std=[0.02, 0.021, 0.025], deep_rho=[0.07, 0.08, 0.09],
         deep_nudging=[-4e-5, -5e-5, -6e-5], hidden_norm_last=[3e4, 4e4, 9e4], max_growth=[1.2, 1.3, 1.1],
-        grad_norm_last=[1e-6, 9e-7, 8e-7],
+        grad_norm_last=[1e-6, 9e-7, 8e-7], four_check="needs walk-back (c)", fires="c",
     ))  # fmt: skip
     assert rows == [{
         "method, penalty": "DFA, 1e-2", "accuracy (%)": "36.0 ± 0.2", "deep cosine": "0.150 ± 0.030",
@@ -176,7 +176,7 @@ def test_csv_holds_every_seed_and_statistic_in_full_precision():
     half = 4.302652729911275 * bp.loc["deviation", "value"] / math.sqrt(3)  # of Student's t, 2 degrees of freedom
     assert bp.loc["interval_high", "value"] == pytest.approx(sum(accuracies) / 3 + half)
     assert (bp.loc["median", "value"], bp.loc["mean", "n"]) == (0.1 + 0.2, 3)
-    assert set(values["statistic"]) == {"seed", *STATISTICS}
+    assert set(values["statistic"]) == {"seed", "over_seeds", "seeds_to_settle", *STATISTICS}
     assert values.loc[values["quantity"] == "three_check", "verdict"].notna().all()
     assert "main,dfa+penalty1e-2,dfa+penalty1e-2,256,4,100,0.01,accuracy,deviation,,1,,\n" in to_csv(table)
     assert "main,dfa+penalty1e-2,dfa+penalty1e-2,256,4,100,0.01,own_frozen_acc,mean,,0,,\n" in to_csv(table)
@@ -192,7 +192,7 @@ def test_stopped_empty_and_infinite_runs_are_shown_as_such(kind):
     kept = ("run", "setting", "seed", "digest", "width", "depth", "epochs", "penalty", "cosines", "losses")
     empty = [row | dict.fromkeys(set(row) - {*kept}, NAN) for row in run("dfa")]
     found = list(rows_of(kind, empty)[0].values())[1:]
-    assert set(found) <= {MISSING, "never", "no verdict"}
+    assert set(found) <= {MISSING, "never", "no verdict", "incomplete (a, b, c, d not evaluated) 3/3"}
     runs = run("dfa", max_growth=[math.inf, 2.0, 3.0], grad_norm_last=[math.inf, math.inf, 1.0])
     (row,) = rows_of(kind, runs)
     assert row.get("max growth", "inf") == "inf" and row["median ||g_L||"] == "inf"

@@ -24,7 +24,7 @@ FIRED = {
     " number of this audit can be trusted.",
 }
 OPEN = {
-    "stability": "The cross-batch stability is not evaluated: audit with more evaluation batches.",
+    "stability": "The cross-batch stability is not evaluated: audit with 8 or more evaluation batches.",
     "depth": "Depth utility is not evaluated: train the same network with its blocks frozen at initialisation, and give"
     " its accuracy and your own, on the whole test set.",
 }
@@ -46,5 +46,5 @@ def _sentences(checks: Checks) -> Iterator[str]:
             yield FIRED[check.note if name == "reference" else name]
         elif check.fires is None and name in OPEN:
             yield OPEN[name]
-        if getattr(check, "borderline", False):
+        if check.borderline:
             yield f"{label} is borderline: its 95 % interval contains its limit, so repeat with more samples or seeds."

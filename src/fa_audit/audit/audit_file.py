@@ -37,6 +37,8 @@ Number = Annotated[
 ]
 Fraction = Annotated[Annotated[float, Field(ge=0, le=1)] | None, Field(description="a fraction 0..1, or null")]
 Margin = Annotated[Annotated[float, Field(ge=-1, le=1)] | None, Field(description="a number from -1 to 1, or null")]
+Pair = Annotated[list[Number], Field(min_length=2, max_length=2)]
+Ends = Annotated[Pair | None, Field(description="a list of two numbers, or null")]
 
 
 class Measured(Tolerant):
@@ -47,9 +49,7 @@ class Measured(Tolerant):
     n_valid: Count
     reason: Text = ""
     std: Number = None
-    interval: Annotated[list[Number], Field(min_length=2, max_length=2)] | None = Field(
-        None, description="a list of two numbers, or null"
-    )
+    interval: Ends = None
 
 
 class Check(Tolerant):
@@ -60,6 +60,11 @@ class Check(Tolerant):
     threshold: Finite
     fires: YesNo | None = Field(description="true or false, or null")
     note: Text
+    interval: Ends = None
+    interval_note: Text = ""
+    distance: Number = None
+    threshold_note: Text = ""
+    borderline: YesNo = False
 
 
 class MarginCheck(Check):
@@ -127,6 +132,7 @@ class Stability(Measured):
     """the cross-batch stability: a mapping with value, n, n_valid and layer"""
 
     layer: Count
+    samples: Count | None = Field(None, description="an integer >= 0, or null")
 
 
 class Verdicts(Tolerant):
@@ -158,6 +164,16 @@ class Baselines(Tolerant):
     own: Fraction
     own_name: Text
     bp: Fraction
+    test_samples: Count | None = Field(None, description="an integer >= 0, or null")
+    paired: Ends = None
+
+
+class Borderline(Tolerant):
+    """which checks and verdicts are borderline"""
+
+    checks: list[Text] = Field([], description="a list of texts")
+    three_check: YesNo = False
+    four_check: YesNo = False
 
 
 class BaselineRun(Tolerant):
@@ -183,6 +199,7 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     method: Text
     verdict: Verdicts
     flags: list[Text] = Field(description="a list of texts")
+    borderline: Borderline = Borderline()
     first_flags: FirstFlags
     batch_norm_twice: BatchNormTwice = None
     headline_acc: Fraction

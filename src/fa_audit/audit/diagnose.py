@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, islice
 from numbers import Integral, Real
 from typing import Any
@@ -18,7 +18,7 @@ from fa_audit.audit.given_credits import CreditFunction, measure_given_credits
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.three_checks import as_text
 from fa_audit.audit.verdicts import Baselines
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.networks.contract import wrap_contract_model
 from fa_audit.networks.description import describe
@@ -26,6 +26,7 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, LossFunction, accuracy_of, untouched
 
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
+ROUNDED = 1e-3  # by how much an accuracy that is given may differ from that of the hits
 
 
 def diagnose(
@@ -44,13 +45,17 @@ def diagnose(
     credits: CreditFunction | None = None,
     loss_fn: LossFunction = F.cross_entropy,
     sample: Batch | None = None,
+    test_samples: int | None = None,
+    paired_hits: tuple[Sequence[bool], Sequence[bool]] | None = None,
+    stability_batches: Iterable[Batch] | None = None,
 ) -> DiagnosticReport:
     """Audit a network.
 
     Args:
         model: one of this package's networks, any network of the reference contract (see
             `fa_audit.networks.contract`), or any module at all with a `description`.
-        eval_batches: disjoint, unshuffled ``(x, labels)`` test batches; the first 10 are used.
+        eval_batches: disjoint, unshuffled ``(x, labels)`` test batches; the first 10 are used. With fewer than 8 the
+            cross-batch stability is not evaluated.
         headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if unknown.
         frozen_baseline_acc: accuracy of the same network with its blocks frozen at initialisation and its embedding
             trained by the method's own credit. Without it depth utility is not evaluated.
@@ -65,11 +70,16 @@ def diagnose(
         loss_fn: of logits ``(B, C)`` and the labels, the loss whose gradients are taken. The floor of D2 was calibrated
             for cross-entropy; for another loss the labels may be any tensor with one row per input.
         sample: ``(x, labels)`` that the norms of states and gradients come from; default the first of `eval_batches`.
+        test_samples: size of the test set on which the accuracies were taken: the margin's interval follows from it.
+        paired_hits: for every test sample, whether this network, and whether its own frozen baseline, classifies it
+            correctly: the interval is then that of the pairs, which is narrower.
+        stability_batches: 8 to 10 smaller batches for the cross-batch stability, of a test set that has not enough
+            samples for as many of 128; everything else comes from `sample`.
 
     Raises:
-        AuditError: no batches, an accuracy outside 0..1, a layer that does not exist, a network that
-            does not follow the contract, a description that does not fit the model, a loss that is no scalar, or
-            credits that are none.
+        AuditError: no batches, an accuracy outside 0..1, hits that do not make the accuracies, a layer that does not
+            exist, a network that does not follow the contract, a description that does not fit the model, a loss that
+            is no scalar, or credits that are none.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
     >>> x, labels = torch.eye(16).view(16, 1, 4, 4), torch.arange(16) % 3
@@ -82,17 +92,18 @@ def diagnose(
     headline_acc = _fraction("headline_acc", headline_acc)
     frozen_baseline_acc = _fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp_frozen_acc = _fraction("bp_frozen_acc", bp_frozen_acc)
-    before = [] if sample is None else [sample]
-    given = islice(chain(before, eval_batches), len(before) + BATCHES)  # lazy: `prepared` guards the random stream
-    network, batches = prepared(model, given, description, loss_fn)
+    samples, paired = _paired(paired_hits, (headline_acc, frozen_baseline_acc), test_samples)
+    given = ([] if sample is None else [sample], eval_batches, stability_batches or ())
+    network, (first, batches, others) = prepared(model, given, description, loss_fn)
     if layer_for_stability is not None:
         check_layer("layer_for_stability", layer_for_stability, network)
-    measured = measure_given_credits(credits, model, network, *batches[0]) if credits else CreditReport((), {}, {})
+    where = (first or batches)[0]
+    measured = measure_given_credits(credits, model, network, *where) if credits else CreditReport((), {}, {})
     return DiagnosticReport(
         method_name=method_name,
-        evidence=measure(network, batches[len(before) :], layer_for_stability, loss_fn, batches[0]),
+        evidence=measure(network, batches, layer_for_stability, loss_fn, where, others),
         headline_acc=headline_acc,
-        baselines=Baselines(frozen_baseline_acc, frozen_baseline_name, bp_frozen_acc),
+        baselines=Baselines(frozen_baseline_acc, frozen_baseline_name, bp_frozen_acc, samples, paired),
         thresholds=thresholds or DiagnosticThresholds(),
         notes=notes if loss_fn is F.cross_entropy else _joined(notes, f"gradients of {_named(loss_fn)}"),
         credit=measured.blocks,
@@ -129,13 +140,43 @@ def check_layer(name: str, layer: int, network: Network) -> None:
         raise AuditError(f"{name}: found {layer!r}; expected an integer 0..{len(network.blocks)}.")
 
 
+def _paired(
+    hits: tuple[Sequence[bool], Sequence[bool]] | None, accuracies: tuple[float | None, ...], samples: int | None
+) -> tuple[int | None, tuple[int, int] | None]:
+    """Return how many test samples there are, and how many only the network, and only its baseline, gets right.
+
+    Raises:
+        AuditError: the number is no integer >= 1, or the hits are not those of the accuracies.
+    """
+    if samples is not None and (not isinstance(samples, Integral) or samples < 1):
+        raise AuditError(f"test_samples: found {samples!r}; expected an integer >= 1.")
+    if hits is None:
+        return samples, None
+    try:
+        own, frozen = (torch.as_tensor(part).bool().flatten().cpu() for part in hits)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise AuditError(f"paired_hits: {first_line(error)}; expected two sequences of true or false.") from error
+    found = [int(part.sum()) / max(1, len(part)) for part in (own, frozen)]
+    same = all(a is not None and abs(a - hit) <= ROUNDED for a, hit in zip(accuracies, found))
+    if not same or not len(own) == len(frozen) == (samples or len(own)):
+        raise AuditError(
+            f"paired_hits: found {len(own)} and {len(frozen)} samples with accuracies {found[0]:.4f} and"
+            f" {found[1]:.4f}; expected those of headline_acc and frozen_baseline_acc, on the same test set."
+        )
+    return len(own), (int((own & ~frozen).sum()), int((frozen & ~own).sum()))
+
+
 def prepared(
     model: nn.Module,
-    eval_batches: Iterable[Batch],
+    given: Iterable[Iterable[Batch]],
     description: Description | None,
     loss_fn: LossFunction = F.cross_entropy,
-) -> tuple[Network, list[Batch]]:
-    """Wrap the model as a `Network`, and move its batches to its device.
+    limit: int | None = BATCHES,
+) -> tuple[Network, list[list[Batch]]]:
+    """Wrap the model as a `Network`, and move batches for several uses, some of which may need none, to its device.
+
+    Args:
+        given: for every use its batches; the first `limit` are taken, all if it is None.
 
     Raises:
         AuditError: as `diagnose`.
@@ -144,16 +185,17 @@ def prepared(
         raise AuditError("diagnose needs gradients; call it outside torch.inference_mode().")
     device = next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))
     with torch.random.fork_rng(devices=[]):  # a DataLoader draws from the global stream
-        batches = [_checked(batch, device, loss_fn) for batch in eval_batches]
-    if not batches:
+        batches = [[_checked(batch, device, loss_fn) for batch in islice(part, limit)] for part in given]
+    every = list(chain.from_iterable(batches))
+    if not every:
         raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
-    x = batches[0][0]
+    x = every[0][0]
     network = describe(model, description, x) if description else wrap_contract_model(model, x)
     if loss_fn is not F.cross_entropy:
         return network, batches
     with untouched(network), torch.no_grad():
         classes = network(x[:1]).shape[-1]
-    highest = max(int(labels.max()) for _, labels in batches)
+    highest = max(int(labels.max()) for _, labels in every)
     if highest >= classes:
         raise AuditError(f"eval_batches: found label {highest}; the network has {classes} classes, 0..{classes - 1}.")
     return network, batches
@@ -190,7 +232,8 @@ class FAProtocol:
         x_eval: ``(N, ...)`` inputs, unshuffled.
         y_eval: ``(N,)`` labels.
         d1_threshold: D1 fires above this growth of the median state norm across one block.
-        d2_eps, d2_factor: D2 fires where the median norm of ``g_L`` is below their product.
+        d2_eps, d2_factor: D2 fires where the median norm of ``g_L`` is below their product, which is meant for 128
+            samples and scaled to those in use.
         d3_margin_pp: D3 fires below this accuracy margin over the frozen baseline, in percentage points.
         method_name, notes, layer_for_stability, description, loss_fn: as in `diagnose`.
         thresholds: the limits of all checks, in place of the four numbers.
@@ -247,24 +290,34 @@ class FAProtocol:
         }
         self.notes = notes
 
-    def run(self, frozen_baseline_acc: float | None = None, test_acc: float | None = None) -> DiagnosticReport:
+    def run(
+        self,
+        frozen_baseline_acc: float | None = None,
+        test_acc: float | None = None,
+        *,
+        test_samples: int | None = None,
+    ) -> DiagnosticReport:
         """Audit the network.
 
         Args:
             frozen_baseline_acc: as in `diagnose`.
             test_acc: accuracy on the whole test set. By default it is computed on the evaluation samples, which the
                 report's notes then say.
+            test_samples: as in `diagnose`; default the evaluation samples where the accuracy is computed on them.
         """
         notes = self.notes
         if test_acc is None and (test_acc := self._accuracy()) is not None:
+            test_samples = test_samples or len(self.samples[0])
             notes = _joined(notes, f"test accuracy of the {len(self.samples[0])} evaluation samples only")
-        return diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, notes=notes, **self.options)
+        options = self.options | {"notes": notes, "test_samples": test_samples}
+        return diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **options)
 
     def _accuracy(self) -> float | None:
         """Return the accuracy on the evaluation samples; None if their labels are no class indices."""
         if self.samples[1].dim() != 1 or self.samples[1].is_floating_point():
             return None
-        network, batches = prepared(self.model, self.batches, self.options["description"], self.options["loss_fn"])
+        description, loss_fn = self.options["description"], self.options["loss_fn"]
+        network, [batches] = prepared(self.model, [self.batches], description, loss_fn, limit=None)
         return accuracy_of(network, batches)
 
     def summary(self, report: Mapping[str, Any]) -> str:

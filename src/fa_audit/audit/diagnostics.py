@@ -13,7 +13,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fa_audit.core.metrics import Measured, growth, mean_pairwise_cosine, median_norm, unit
+from fa_audit.core.intervals import (
+    FEWEST,
+    Interval,
+    bootstrap_medians,
+    jackknife_interval,
+    largest_growth,
+    percentile_interval,
+)
+from fa_audit.core.metrics import (
+    Measured,
+    growth,
+    mean_pairwise_cosine,
+    median_norm,
+    pairwise_cosines,
+    sample_norms,
+    unit,
+)
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference, reference, untouched
 
@@ -68,6 +84,10 @@ class Diagnostics:
         samples: samples that the layers' evidence comes from.
         batches: batches used for the stability.
         finite: False where any state, gradient or logit of any batch is NaN or infinite.
+        growth_interval, gradient_interval: 95 % bootstrap intervals over the samples of the largest growth and of
+            median ``||g_L||``; None for fewer than 8 samples, or where a norm is not finite.
+        stability_interval: 95 % jackknife interval over the batches; None for fewer than 8.
+        stability_samples: samples of a batch that was used for the stability.
     """
 
     layers: tuple[Layer, ...]
@@ -76,6 +96,10 @@ class Diagnostics:
     samples: int
     batches: int
     finite: bool
+    growth_interval: Interval | None = None
+    gradient_interval: Interval | None = None
+    stability_interval: Interval | None = None
+    stability_samples: int | None = None
 
 
 def measure(
@@ -84,6 +108,7 @@ def measure(
     layer_for_stability: int | None = None,
     loss_fn: LossFunction = F.cross_entropy,
     sample: Batch | None = None,
+    stability_batches: list[Batch] | None = None,
 ) -> Diagnostics:
     """Measure `network` on evaluation batches and leave it unchanged.
 
@@ -92,25 +117,53 @@ def measure(
         layer_for_stability: a state 0..L; default ``max(1, (L + 1) // 2)``.
         loss_fn: the loss whose gradients are taken.
         sample: where the layers' evidence comes from; default the first batch.
+        stability_batches: those over which the stability is taken, in place of `batches`.
     """
     depth = len(network.blocks)
     middle = min(depth, max(1, (depth + 1) // 2)) if layer_for_stability is None else layer_for_stability
     sample = batches[0] if sample is None else sample
+    over = stability_batches or batches
     with untouched(network):
         truth = reference(network, *sample, loss_fn)
         layers, finite = tuple(_layers(truth, _in_double(network, *sample, loss_fn))), truth.finite
-        means = []
-        for batch in batches:
+        over_samples, means = _intervals(truth, layers), []
+        for batch in over:
             if batch is not sample:
                 truth = reference(network, *batch, loss_fn)  # one batch at a time is kept: states can be large
             means.append(mean_gradient(truth, middle))
             finite = finite and truth.finite
-    return Diagnostics(layers, mean_pairwise_cosine(means), middle, len(sample[1]), len(batches), finite)
+    return Diagnostics(
+        layers,
+        mean_pairwise_cosine(means),
+        middle,
+        len(sample[1]),
+        len(means),
+        finite,
+        *over_samples,
+        jackknife_interval(pairwise_cosines(means).cpu().numpy()),
+        len(over[0][1]) if over else None,
+    )
 
 
 def mean_gradient(truth: Reference, layer: int) -> Tensor:
     """Return the mean over samples of ``g_l``: ``(d,)``, float64."""
     return truth.gradients[layer].double().mean(dim=0)
+
+
+def _intervals(truth: Reference, layers: tuple[Layer, ...]) -> tuple[Interval | None, Interval | None]:
+    """Return bootstrap intervals of the largest growth and of median ``||g_L||``, from resamples of the same samples.
+
+    A network without blocks has no growth.
+    """
+    rows = torch.stack([sample_norms(part) for part in (*truth.states, truth.gradients[-1])]).cpu().numpy()
+    if rows.shape[1] < FEWEST:
+        return None, None
+    draws = bootstrap_medians(rows)
+    of_gradient = percentile_interval(draws[:, -1], layers[-1].grad_norm)
+    if len(layers) == 1:
+        return None, of_gradient
+    value = max(layer.growth for layer in layers if layer.growth is not None)
+    return percentile_interval(largest_growth(draws[:, :-1]), value), of_gradient
 
 
 def _layers(truth: Reference, double: Reference | str) -> list[Layer]:

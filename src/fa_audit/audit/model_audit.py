@@ -17,7 +17,7 @@ from fa_audit.core.errors import AuditError, first_line, listed
 from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import load
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.data.dataset import Dataset, evaluation_batches
+from fa_audit.data.dataset import Dataset, evaluation_batches, stability_batches
 from fa_audit.networks.trace import Description, accuracy_of
 
 SHOWN = 3  # names of a kind in one message
@@ -45,10 +45,10 @@ def audit_model(
 def _audit(
     name: str, entry: Mapping[str, Any], dataset: Dataset, device: str, thresholds: DiagnosticThresholds
 ) -> DiagnosticReport:
-    model = build_model(entry).to(device)
+    model, shape = build_model(entry).to(device), entry["image_shape"]
     report = diagnose(
         model,
-        list(inputs(dataset, entry["image_shape"], device, entry["batches"])),
+        inputs(dataset, shape, device, limit=1),
         None,
         entry["frozen_accuracy"],
         method_name=name,
@@ -56,11 +56,13 @@ def _audit(
         thresholds=thresholds,
         bp_frozen_acc=entry["bp_frozen_accuracy"],
         frozen_baseline_name="frozen baseline",
+        test_samples=len(dataset.test_labels),
+        stability_batches=_shaped(stability_batches(dataset, BATCH_SIZE, entry["batches"]), shape, device),
         description=Description(entry["blocks"], entry["reads"]),
     )
     accuracy = entry["accuracy"]
     if accuracy is None:  # last, so that a wrong description fails before a pass over the whole test set
-        accuracy = accuracy_of(model, inputs(dataset, entry["image_shape"], device))
+        accuracy = accuracy_of(model, inputs(dataset, shape, device))
     return replace(report, headline_acc=accuracy)
 
 
@@ -122,12 +124,18 @@ def load_weights(model: nn.Module, path: str) -> None:
 def inputs(
     dataset: Dataset, image_shape: Iterable[int] | None, device: str, limit: int | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the first `limit` test batches (all without a limit) in the shape that the model takes.
+    """Return an iterator over the first `limit` test batches (all without a limit) in the shape that the model takes.
 
     Args:
         image_shape: ``(C, H, W)`` of the model's images; None for those of the data set.
     """
-    for images, labels in evaluation_batches(dataset, BATCH_SIZE, limit):
+    return _shaped(evaluation_batches(dataset, BATCH_SIZE, limit), image_shape, device)
+
+
+def _shaped(
+    batches: Iterable[tuple[Tensor, Tensor]], image_shape: Iterable[int] | None, device: str
+) -> Iterator[tuple[Tensor, Tensor]]:
+    for images, labels in batches:
         yield fitted(images, tuple(image_shape or images.shape[1:])).to(device), labels.to(device)
 
 

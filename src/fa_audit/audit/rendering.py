@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fa_audit.audit.advice import advice
-from fa_audit.audit.verdicts import Check
-from fa_audit.core.thresholds import CHECK_LABELS, sign_of
+from fa_audit.audit.verdicts import Check, four_check_verdict, is_borderline, three_check_verdict
+from fa_audit.core.thresholds import CHECK_LABELS, FACTORS, LIMITS, sign_of
 
 if TYPE_CHECKING:
     from fa_audit.audit.report import DiagnosticReport
@@ -89,7 +89,7 @@ def worth(report: DiagnosticReport) -> str:
         end = f" stays without a verdict: not evaluated were {_and(open_)}"
     else:
         end = f" is the work of trained blocks: it is {margin}, and no check fires"
-    narrow = [CHECK_LABELS[name] for name, check in checks.items() if getattr(check, "borderline", False)]
+    narrow = [CHECK_LABELS[name] for name, check in checks.items() if check.borderline]
     return f"the accuracy{accuracy}{end}{f'; borderline: {_and(narrow)}' if narrow else ''}."
 
 
@@ -107,8 +107,8 @@ def _facts(report: DiagnosticReport) -> Iterator[tuple[str, str]]:
     yield "frozen baseline", _percent(baselines.own) + (f" ({baselines.own_name})" if baselines.own is not None else "")
     if baselines.bp is not None:
         yield "bp+frozen", _percent(baselines.bp)
-    yield "four-check verdict", report.verdict
-    yield "three-check verdict", report.three_check_verdict
+    for name, rule in (("four-check verdict", four_check_verdict), ("three-check verdict", three_check_verdict)):
+        yield name, rule(report.checks) + (" (borderline)" if is_borderline(rule, report.checks) else "")
     yield "flags", ", ".join(report.flags) or "none"
     if report.first_flags:
         epochs = ["never" if epoch is None else f"epoch {epoch}" for epoch in report.first_flags.values()]
@@ -127,18 +127,26 @@ def _outcome(name: str, check: Check) -> str:
     fires = f"fires\N{NO-BREAK SPACE}{sign_of(name)}\N{NO-BREAK SPACE}{check.threshold:g}"
     if check.fires is None:
         return f"not evaluated: {check.note} ({fires})"
-    outcome = ("FIRES" if check.fires else "ok") + (", borderline" if getattr(check, "borderline", False) else "")
-    interval = getattr(check, "interval", None)
-    between = f", 95 % interval {_number(interval[0])} to {_number(interval[1])}" if interval else ""
-    notes = "".join(f"; {note}" for note in (getattr(check, "threshold_note", ""), check.note) if note)
-    return f"{outcome}: {MEANING[name][check.fires]} ({_number(check.value)}{between}; {fires}{notes})"
+    outcome = ("FIRES" if check.fires else "ok") + (", borderline" if check.borderline else "")
+    notes = "".join(f"; {note}" for note in (check.threshold_note, check.note) if note)
+    return f"{outcome}: {MEANING[name][check.fires]} ({_value(name, check)}; {fires}{notes})"
+
+
+def _value(name: str, check: Check) -> str:
+    """Format a value with its interval and its distance from the limit, which is a factor or a difference."""
+    if check.value is None or check.distance is None:
+        return _number(check.value)
+    interval = ", 95 % interval {} to {}".format(*map(_number, check.interval)) if check.interval else ""
+    side, far = "above" if check.value > check.threshold else "below", abs(check.distance)
+    gap = f"{_number(10**far)} times" if LIMITS[name] in FACTORS else _number(far)
+    return f"{_number(check.value)}{interval}, {gap} {side} its limit"
 
 
 def _checks_legend(report: DiagnosticReport) -> str:
     """Explain the names of the checks, and how the intervals that exist were formed."""
     formed: dict[str, list[str]] = {}
     for name, label in CHECK_LABELS.items():
-        formed.setdefault(getattr(getattr(report.checks, name), "interval_note", ""), []).append(label)
+        formed.setdefault(getattr(report.checks, name).interval_note, []).append(label)
     sources = "; ".join(f"{', '.join(labels)}: {note}" for note, labels in formed.items() if note)
     return CHECKS_LEGEND + (f" Intervals: {sources}." if sources else "")
 

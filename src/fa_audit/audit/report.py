@@ -13,9 +13,11 @@ from fa_audit.audit.three_checks import as_dictionary
 from fa_audit.audit.verdicts import (
     Baselines,
     Checks,
+    borderline,
     check,
     flags,
     four_check_verdict,
+    is_borderline,
     three_check_verdict,
 )
 from fa_audit.core.metrics import Measured
@@ -105,6 +107,11 @@ class DiagnosticReport(dict[str, Any]):
         """List every check that fired, with its cause."""
         return flags(self.checks)
 
+    @property
+    def borderline(self) -> list[str]:
+        """List every check whose 95 % interval contains its limit."""
+        return borderline(self.checks)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON types; NaN and infinities become the strings 'nan', 'inf', '-inf'."""
         facts: dict[str, Any] = _jsonable(
@@ -116,17 +123,23 @@ class DiagnosticReport(dict[str, Any]):
                     "baseline": self.baselines.own_name,
                 },
                 "flags": self.flags,
+                "borderline": {
+                    "checks": self.borderline,
+                    "three_check": is_borderline(three_check_verdict, self.checks),
+                    "four_check": is_borderline(four_check_verdict, self.checks),
+                },
                 "first_flags": self.first_flags,
                 "batch_norm_twice": self.batch_norm_twice,
                 "headline_acc": self.headline_acc,
                 "baselines": asdict(self.baselines),
-                "checks": {name: asdict(getattr(self.checks, name)) for name in CHECK_LABELS},
+                "checks": {name: getattr(self.checks, name).to_dict() for name in CHECK_LABELS},
                 "finite": self.evidence.finite,
                 "layers": [layer.to_dict() for layer in self.evidence.layers],
                 "credit": [_entries(block) for block in self.credit],
                 "deep": _entries(self.deep),
                 "feature_drift": _entries(self.feature_drift),
-                "stability": {"layer": self.stability_layer} | self.evidence.stability.to_dict(),
+                "stability": {"layer": self.stability_layer, "samples": self.evidence.stability_samples}
+                | self.evidence.stability.to_dict(),
                 "samples": self.evidence.samples,
                 "batches": self.evidence.batches,
                 "thresholds": self.thresholds.limits,

@@ -14,7 +14,7 @@ from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.errors import AuditError
 from fa_audit.core.provenance import provenance
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.data.dataset import Dataset, evaluation_batches, load_dataset
+from fa_audit.data.dataset import Dataset, evaluation_batches, load_dataset, stability_batches
 from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.checkpoint import load_checkpoint
@@ -55,7 +55,7 @@ def audit(
         AuditError: the network was trained on another data set, or on one of other images or classes.
     """
     _check_data(learner, dataset)
-    batches = evaluation_batches(dataset, BATCH_SIZE, BATCHES)
+    batches = evaluation_batches(dataset, BATCH_SIZE, limit=1)
     own_name, own_acc = own_frozen or ("own frozen baseline", None)
     if stopped_after is not None:
         own_name = f"frozen baseline of {stopped_after} epochs, after which it stopped"
@@ -69,9 +69,12 @@ def audit(
         thresholds=thresholds,
         bp_frozen_acc=bp_frozen_acc,
         frozen_baseline_name=own_name,
+        test_samples=len(dataset.test_labels),
+        stability_batches=stability_batches(dataset, BATCH_SIZE, BATCHES),
     )
     measured = measure_credits(learner, *batches[0])
-    flags = first_flags(trajectory, report.thresholds) if trajectory else {}
+    limits = replace(report.thresholds, g_norm_floor=report.checks.reference.threshold)  # of this batch size
+    flags = first_flags(trajectory, limits) if trajectory else {}
     return replace(
         report,
         credit=measured.blocks,

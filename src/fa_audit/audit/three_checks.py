@@ -36,7 +36,7 @@ def as_dictionary(report: DiagnosticReport) -> dict[str, Any]:
             "D2_ref_validity": {
                 "g_L": report.bp_grad_norms[-1],
                 "bp_grad_norms": report.bp_grad_norms,
-                "floor": limits["reference"],
+                "floor": checks.reference.threshold,
                 "fires": checks.reference.fires,
             },
             "D3_depth_utility": {

@@ -36,13 +36,18 @@ class Measured:
         return entry | ({"reason": self.reason} if self.reason else {})
 
 
+def sample_norms(rows: Tensor) -> Tensor:
+    """Return the L2 norm of every row of ``(B, d)``, in float64."""
+    return torch.linalg.vector_norm(rows.double(), dim=-1)
+
+
 def median_norm(rows: Tensor) -> float:
     """Return the median over samples of the L2 norm of ``(B, d)``, in float64; NaN and infinities pass through.
 
     >>> median_norm(torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.0, 9.0]]))
     5.0
     """
-    return torch.linalg.vector_norm(rows.double(), dim=-1).median().item()
+    return sample_norms(rows).median().item()
 
 
 def growth(hidden_norms: list[float]) -> list[float]:
@@ -112,10 +117,14 @@ def mean_pairwise_cosine(directions: list[Tensor]) -> Measured:
     >>> mean_pairwise_cosine([torch.tensor([1.0, 0.0]), torch.tensor([2.0, 0.0]), torch.tensor([-1.0, 0.0])]).value
     -0.3333333333333333
     """
-    rows, valid = unit(torch.stack(directions)) if directions else (torch.empty(0, 1), torch.empty(0, dtype=bool))
-    usable = rows[valid]
-    count, total = len(usable), len(directions)
+    cosines = pairwise_cosines(directions)
+    count, total = len(cosines), len(directions)
     if count < 2:
         return Measured(None, total, count, f"needs two batches with a finite, non-zero mean gradient; found {count}")
-    cosines = usable @ usable.T
     return Measured(((cosines.sum() - cosines.trace()) / (count * (count - 1))).item(), total, count)
+
+
+def pairwise_cosines(directions: list[Tensor]) -> Tensor:
+    """Return the cosines ``(K, K)`` between the K of the vectors ``(d,)`` that have a direction, in float64."""
+    rows, valid = unit(torch.stack(directions)) if directions else (torch.empty(0, 1), torch.empty(0, dtype=bool))
+    return rows[valid] @ rows[valid].T

@@ -13,6 +13,8 @@ from typing import Any
 
 from fa_audit.core.errors import AuditError, shortened, unknown
 
+FLOOR_SAMPLES = 128  # the batch size for which the paper's floor of D2 is meant
+
 
 @dataclass(frozen=True)
 class DiagnosticThresholds:
@@ -20,7 +22,8 @@ class DiagnosticThresholds:
 
     Attributes:
         h_norm_explosion_ratio: D1 / (a) fires above this ratio of median state norms across one block.
-        g_norm_floor: D2 / (b) fires below this median ``||g_L||`` (gradient of the batch-mean loss).
+        g_norm_floor: D2 / (b) fires below this median ``||g_L||`` (gradient of the mean loss of 128 samples; for other
+            batches see `floor_for`).
         stability_drift_ceiling: (c) fires above this mean pairwise cosine between batches.
         frozen_acc_margin_pp: D3 / (d) fires below this accuracy margin over the frozen baseline, in percentage points.
         loss_saturation: below this per-sample product ``B * median||h_L|| * median||g_L||`` a small gradient comes
@@ -91,6 +94,17 @@ LIMITS = {"scale": "growth", "reference": "reference", "stability": "stability",
 # Names as in `DiagnosticThresholds.limits`; the side of the limit on which a check fires.
 FIRES_WHEN = {"growth": "above", "reference": "below", "stability": "above", "depth_margin": "below"}
 
+FACTORS = frozenset({"growth", "reference"})  # limits whose distance is a factor
+
+
+def floor_for(reference: float, samples: int) -> float:
+    """Return the floor of D2 for batches of another size than 128: the gradient of a mean loss scales as 1 / B.
+
+    >>> floor_for(1e-7, 128), floor_for(1e-7, 32)
+    (1e-07, 4e-07)
+    """
+    return reference * (FLOOR_SAMPLES / samples)
+
 
 def fires(check: str, value: Any, limit: Any) -> Any:
     """Return whether a check fires: its value lies strictly on the wrong side of its limit. NaN never fires.
@@ -104,6 +118,27 @@ def fires(check: str, value: Any, limit: Any) -> Any:
         value, limit: numbers, or arrays of shapes that numpy broadcasts.
     """
     return value > limit if FIRES_WHEN[check] == "above" else value < limit
+
+
+def distance(check: str, value: float, limit: float) -> float:
+    """Return how far a value lies from its limit: positive where the check does not fire, negative where it does.
+
+    Growth and reference: the factor between both, in decades (``log10``); stability and depth margin: the difference.
+
+    >>> distance("growth", 0.5, 50.0), distance("reference", 1e-9, 1e-7), distance("depth_margin", 0.5, 0.25)
+    (2.0, -2.0, 0.25)
+
+    Args:
+        check: as for `fires`.
+    """
+    if value == limit:
+        return 0.0
+    beyond = _decades(value) - _decades(limit) if check in FACTORS else value - limit
+    return -beyond if FIRES_WHEN[check] == "above" else beyond
+
+
+def _decades(value: float) -> float:
+    return math.log10(value) if value > 0 else -math.inf
 
 
 def sign_of(check: str) -> str:

@@ -170,3 +170,14 @@ def evaluation_batches(
     """Return the first `limit` unshuffled test batches (all of them without a limit), normalised."""
     parts = zip(dataset.test_images.split(batch_size), dataset.test_labels.split(batch_size))
     return [(dataset.normalise(images), labels) for images, labels in list(parts)[:limit]]
+
+
+def stability_batches(
+    dataset: Dataset, batch_size: int = 128, limit: int = 10, fewest: int = 8
+) -> list[tuple[Tensor, Tensor]]:
+    """Return the first `limit` unshuffled test batches of one size, small enough that there are `fewest` of them.
+
+    The size is `batch_size`, or the test set's divided by `fewest` where that is smaller; the rest is not used.
+    """
+    size = max(1, min(batch_size, len(dataset.test_labels) // fewest))
+    return [batch for batch in evaluation_batches(dataset, size, limit) if len(batch[1]) == size]

@@ -212,7 +212,9 @@ class ModelEntry(Strict):
         max_length=3,
         description="[channels, height, width], integers 1..8192, to which the data set's images are brought",
     )
-    batches: int = Field(10, ge=1, le=10, description="an integer 1..10: evaluation batches of 128 images")
+    batches: int = Field(
+        10, ge=1, le=10, description="an integer 1..10: batches for the cross-batch stability, which needs 8"
+    )
     accuracy: Fraction | None = Field(
         None, description="a fraction 0..1: accuracy on the whole test set (default: computed)"
     )

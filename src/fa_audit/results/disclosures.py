@@ -14,10 +14,10 @@ from typing import Any
 from scipy import stats
 
 from fa_audit.audit.audit_file import CREDITS, DEEP, PRECISION, SeedGroup, number
-from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds
+from fa_audit.core.thresholds import CHECK_LABELS, FLOOR_SAMPLES, DiagnosticThresholds
 
 Audit = Mapping[str, Any]
-PAPER_SAMPLES, PAPER_BATCHES = 128, 10
+PAPER_BATCHES = 10
 
 
 def disclosures(group: SeedGroup) -> tuple[tuple[str, str], ...]:
@@ -25,6 +25,7 @@ def disclosures(group: SeedGroup) -> tuple[tuple[str, str], ...]:
     found = (
         ("Spread", _spread(group)),
         ("Verdicts", _verdicts(group)),
+        ("Borderline", by_seed(group, _borderline)),
         ("Baseline of D3", by_seed(group, _baseline)),
         ("Baseline of D3-strict", by_seed(group, _strict_baseline)),
         ("Budget", by_seed(group, _budget)),
@@ -83,6 +84,17 @@ def _verdicts(group: SeedGroup) -> str:
     return f"they differ from {group.unit} to {group.unit}" if len(found) > 1 else ""
 
 
+def _borderline(audit: Audit) -> str:
+    """Name the checks whose interval contains their limit, and the verdicts that depend on them."""
+    found = [letter for name, letter in CHECK_LABELS.items() if audit["checks"][name].get("borderline")]
+    if not found:
+        return ""
+    rules = {"three_check": "three-check", "four_check": "four-check"}
+    decided = [text for rule, text in rules.items() if audit.get("borderline", {}).get(rule)]
+    hang = f"the {' and the '.join(decided)} verdict hangs on it" if decided else "no verdict hangs on it"
+    return f"the 95 % interval of {', '.join(found)} contains the limit: {hang}"
+
+
 def _baseline(audit: Audit) -> str:
     check = audit["checks"]["depth"]
     if check["fires"] is None:
@@ -122,10 +134,10 @@ def _reference(audit: Audit) -> str:
 
 def _gradient_norms(audit: Audit) -> str:
     n, floor = audit["samples"], audit["checks"]["reference"]["threshold"]
-    usual = "" if n == PAPER_SAMPLES else f"; the paper's floor of 1e-07 is meant for N = {PAPER_SAMPLES}"
+    usual = "" if n == FLOOR_SAMPLES else f"; {audit['thresholds']['reference']:g} is meant for N = {FLOOR_SAMPLES}"
     return (
         f"of the mean loss over a batch of N = {n} samples, hence N times smaller than those of one sample's own loss."
-        f" The floor of D2, {floor:g}, depends on N{usual}"
+        f" The floor of D2, {floor:g}, is that of N{usual}"
     )
 
 

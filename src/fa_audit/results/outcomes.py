@@ -11,8 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fa_audit.core.thresholds import NON_FINITE
-
-CHECKS = {"a": "scale", "b": "reference", "c": "stability", "d": "depth"}  # letter of the four-check protocol -> check
+from fa_audit.results.over_seeds import CHECKS
 
 
 def reasons(runs: pd.DataFrame) -> pd.DataFrame:

@@ -12,6 +12,7 @@ import pandas as pd
 from fa_audit.audit.audit_file import SeedGroup, number
 from fa_audit.core.thresholds import CHECK_LABELS, sign_of
 from fa_audit.results.disclosures import by_seed, disclosures
+from fa_audit.results.over_seeds import CHECKS, outcome_columns, verdict_over_seeds
 from fa_audit.results.statistics import summarise
 from fa_audit.results.tables import formats
 from fa_audit.results.tables.formats import Number, Table
@@ -59,7 +60,7 @@ def report(group: SeedGroup) -> Report:
     sections = (
         Section("Identification", _entries(_identification(group))),
         Section("Headline", tables=(_summary_table(group), _seed_table(group), _verdict_table(group))),
-        Section("Checks", tables=(_check_table(group),)),
+        Section("Checks", tables=(_check_table(group), *_over_seeds_table(group))),
         Section("Layers", tables=(_state_table(group), *_credit_tables(group))),
         Section("Disclosures", _entries(disclosures(group))),
     )
@@ -120,7 +121,8 @@ def _identification(group: SeedGroup) -> Iterator[tuple[str, str]]:
     yield "Audited by commit", by_seed(group, lambda audit: audit.get("provenance", {}).get("commit", UNKNOWN))
     yield "Audited on", by_seed(group, lambda audit: audit.get("provenance", {}).get("device", UNKNOWN))
     yield "Training time", by_seed(group, lambda audit: f"{audit['seconds']} s" if "seconds" in audit else UNKNOWN)
-    yield "Evaluation", f"{audit['batches']} unshuffled test batches, the first of {audit['samples']} samples"
+    stability = f"over {audit['batches']} batches of {audit['stability'].get('samples') or audit['samples']}"
+    yield "Evaluation", f"the first {audit['samples']} samples of the unshuffled test set; stability {stability}"
     yield "Files", "; ".join(f"{group.unit} {label}: {path}" for label, path in zip(group.labels, group.paths))
 
 
@@ -210,24 +212,52 @@ def _percent(fraction: float | None) -> Number:
 def _verdict_table(group: SeedGroup) -> Table:
     columns = (group.unit, "three-check", "four-check", "frozen baseline", "flags")
     rows = [
-        (str(label), *(audit["verdict"][key] for key in VERDICT), ", ".join(audit["flags"]) or "none")
+        (str(label), *(_verdict(audit, key) for key in VERDICT), ", ".join(audit["flags"]) or "none")
         for label, audit in zip(group.labels, group.audits)
     ]
     return _table(f"Verdicts of every {group.unit}.", columns, rows)
+
+
+def _verdict(audit: Mapping[str, Any], key: str) -> str:
+    return audit["verdict"][key] + (" (borderline)" if audit.get("borderline", {}).get(key) else "")
 
 
 # --- checks and layers ---------------------------------------------------------------------------------------------
 
 
 def _check_table(group: SeedGroup) -> Table:
-    columns = ("check", "fires when", group.unit, "value", "outcome")
+    columns = ("check", "fires when", group.unit, "value", "outcome", "95 % from", "95 % to", "interval")
     rows = [
         (f"{letter} {check['name']}", f"{sign_of(name)} {check['threshold']:g}", str(label),
-         Number(number(check["value"])), OUTCOMES[check["fires"]])
+         Number(number(check["value"])), _outcome(check["fires"], check.get("borderline", False)),
+         *(Number(number(end)) for end in check.get("interval") or (None, None)), check.get("interval_note", ""))
         for name, letter in CHECK_LABELS.items()
         for label, check in ((label, audit["checks"][name]) for label, audit in zip(group.labels, group.audits))
     ]  # fmt: skip
-    return _table("Every check; margins are fractions of 1.", columns, rows)
+    caption = "Every check; margins are fractions of 1. Borderline: the 95 % interval contains the limit."
+    return _table(caption, columns, rows)
+
+
+def _outcome(fires: bool | None, borderline: bool) -> str:
+    return OUTCOMES[fires] + (", borderline" if borderline else "")
+
+
+def _over_seeds_table(group: SeedGroup) -> Iterator[Table]:
+    """Yield the table of one verdict for all seeds; none for one seed."""
+    if len(group.audits) == 1:
+        return
+    together = verdict_over_seeds(outcome_columns(a["checks"]) | {"finite": a["finite"]} for a in group.audits)
+    rows = [
+        (CHECK_LABELS[CHECKS[letter]], Number(found.n, decimals=0), Number(found.mean),
+         *(Number(end) for end in found.interval or (None, None)), _outcome(found.fires, found.borderline),
+         Number(found.settles, decimals=0))
+        for letter, found in together.checks.items()
+    ]  # fmt: skip
+    caption = (
+        f"Over the {group.unit}s: {together}. Mean and 95 % t-interval of the distance from the limit, negative where"
+        " the check fires, of growth and gradient in decades; settles: how many seeds would take 0 out of the interval."
+    )
+    yield _table(caption, ("check", "n", "distance", "95 % from", "95 % to", "outcome", "settles"), rows)
 
 
 def _mean(values: Sequence[float | None]) -> Number:

@@ -16,8 +16,8 @@ import pandas as pd
 from fa_audit.audit.audit_file import read_audit
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_text
-from fa_audit.core.thresholds import LIMITS
 from fa_audit.experiments.paths import TIDY, RunKey
+from fa_audit.results.over_seeds import outcome_columns
 
 KEY = RunKey._fields
 OF_A_RUN = (*KEY, "spec", "digest", "baseline_runs", "stopped_after", "seconds", "device", "commit")
@@ -104,7 +104,8 @@ def _read(path: str | Path) -> dict[str, Any]:
 def runs_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
     """Return one row per run and seed: accuracy, baselines, every check's number and outcome, verdicts.
 
-    ``<check>_fires`` (scale, reference, stability, depth, depth_strict) is empty where a check was not evaluated;
+    ``<check>_fires`` (scale, reference, stability, depth, depth_strict) is empty where a check was not evaluated; so
+    are its ``_distance`` from the limit and the ends of its 95 % interval, ``_interval_low`` and ``_interval_high``.
     ``finite`` is False where a state, gradient or logit is NaN or infinite.
     """
     return pd.DataFrame([_run_row(audit) for audit in audits])
@@ -112,7 +113,7 @@ def runs_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
 
 def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
     spec, last = audit["spec"], audit["layers"][-1]
-    checks = audit["checks"]
+    checks, borderline = audit["checks"], audit.get("borderline", {})
     fair = {} if audit["stopped_after"] else audit["baseline_runs"]  # baselines of a stopped run had a larger budget
     baselines = {role: run["accuracy"] for role, run in fair.items()}
     return {
@@ -134,7 +135,8 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         "three_check": audit["verdict"]["three_check"],
         "four_check": audit["verdict"]["four_check"],
         "baseline": audit["verdict"]["baseline"],
-        **{f"{check}_fires": checks[check]["fires"] for check in LIMITS},
+        **outcome_columns(checks),
+        **{f"{rule}_borderline": borderline.get(rule, False) for rule in ("three_check", "four_check")},
         "finite": audit["finite"],
         "flags": "; ".join(audit["flags"]),
         **audit["first_flags"],

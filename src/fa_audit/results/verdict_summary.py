@@ -8,12 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fa_audit.experiments.paths import tidy_file
+from fa_audit.results.over_seeds import verdict_over_seeds
 
 Row = Mapping[str, str]
 
 
 def verdict_lines(settings: Iterable[str]) -> Iterator[str]:
-    """Yield a heading per setting and a line per run and verdict, of the settings whose tidy table exists."""
+    """Yield a heading per setting and a line per run and verdict, of the settings whose tidy table exists.
+
+    Where seeds of a run differ, or the verdict over them is borderline, that verdict follows on a line of its own.
+    """
     for setting in settings:
         path = Path(tidy_file("runs", setting))
         if path.exists():
@@ -23,14 +27,22 @@ def verdict_lines(settings: Iterable[str]) -> Iterator[str]:
 
 
 def _lines(rows: Iterable[Row]) -> Iterator[str]:
-    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    runs: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        groups[row["run"], f"{row['three_check']}; {row['four_check']}"].append(row)
-    for (run, verdict), members in groups.items():
-        accuracy = f"accuracy {percent([row['accuracy'] for row in members])}"
-        frozen = percent([row["own_frozen_acc"] for row in members])
-        compared = f", {members[0]['baseline']} {frozen}" if frozen else ", no baseline"
-        yield f"  {run:<17} {verdict:<39} {accuracy}{compared}  seeds {', '.join(row['seed'] for row in members)}"
+        runs[row["run"]]["; ".join(_marked(row, rule) for rule in ("three_check", "four_check"))].append(row)
+    for run, verdicts in runs.items():
+        for verdict, members in verdicts.items():
+            accuracy = f"accuracy {percent([row['accuracy'] for row in members])}"
+            frozen = percent([row["own_frozen_acc"] for row in members])
+            compared = f", {members[0]['baseline']} {frozen}" if frozen else ", no baseline"
+            yield f"  {run:<17} {verdict:<39} {accuracy}{compared}  seeds {', '.join(row['seed'] for row in members)}"
+        together = verdict_over_seeds(row for members in verdicts.values() for row in members)
+        if together.seeds > 1 and (len(verdicts) > 1 or together.borderline):
+            yield f"  {'':<17} over the {together.seeds} seeds: {together}"
+
+
+def _marked(row: Row, rule: str) -> str:
+    return row[rule] + (" (borderline)" if row[f"{rule}_borderline"] == "True" else "")
 
 
 def percent(fractions: Sequence[str]) -> str:

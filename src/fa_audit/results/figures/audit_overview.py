@@ -21,6 +21,7 @@ from fa_audit.results.tidy import Tidy
 ROW_HEIGHT, SURROUNDINGS = 1.65, 1.1  # inches: one row of panels; titles and legend
 PANEL_WIDTH = 2.45 * 72  # points of the x axis in a figure of two panels a row
 SPREAD, BAR = 0.14, 0.26  # of one run's slot: distance between seeds, half width of the mean
+CHECK_OF = {"max_growth": "scale", "grad_norm_last": "reference", "stability": "stability", "accuracy": "depth"}
 PANELS = {
     "max_growth": ("(a) Growth of states", "largest growth of\nmedian $\\|h_l\\|$ in one block"),
     "grad_norm_last": ("(b) Reference gradient", "median $\\|g_L\\|$"),
@@ -33,6 +34,7 @@ BASELINE = {
     "own_frozen_acc": MARK | {"marker": "o", "markerfacecolor": "white", "label": "own frozen baseline"},
     "bp_frozen_acc": MARK | {"marker": "x", "label": "bp+frozen baseline"},
 }
+BORDERLINE = {"color": "black", "linestyle": "none", "marker": "o", "markerfacecolor": "none", "markersize": 8}
 ASKED = MARK | {"marker": "_", "markersize": 5, "markeredgewidth": 1}
 
 
@@ -76,7 +78,11 @@ def _width(text: str) -> float:
 
 
 def _panel(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str) -> None:
-    """Draw one point per run and seed, one bar per run for the mean of the measured seeds."""
+    """Draw one point per run and seed with its 95 % interval, one bar per run for the mean of the measured seeds.
+
+    A ring is around the point of a seed whose interval contains the limit. The interval of a margin is drawn around the
+    accuracy, so that it reaches the mark of what is asked where that is borderline.
+    """
     styles, size = style.run_styles(groups), 4 if len(groups) <= 6 else 3
     for position, (run, group) in enumerate(groups.items()):
         look, values = styles[run], group[column].to_numpy(float)
@@ -84,12 +90,25 @@ def _panel(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str) -> None:
         shown = style.on_scale(ax, values)
         ax.plot(x, shown, look.marker, color=look.colour, markersize=size, markeredgewidth=0, label=run)
         style.mark_off_scale(ax, x, values, colour=look.colour)
+        _uncertainty(ax, x, shown, group, column, look.colour)
         mean = lines.mean(values)
         if not np.isnan(mean):
             ax.hlines(mean, position - BAR, position + BAR, color=look.colour, linewidth=1, label="mean")
     title, ylabel = PANELS[column]
     ax.set(title=title, ylabel=ylabel)
     ax.grid(axis="x", color="0.85", linewidth=0.5)
+
+
+def _uncertainty(ax: Axes, x: np.ndarray, shown: np.ndarray, group: pd.DataFrame, column: str, colour: str) -> None:
+    check = CHECK_OF[column]
+    above = group["own_frozen_acc"].to_numpy(float) if check == "depth" else 0.0
+    ends = (above + group[f"{check}_interval_{end}"].to_numpy(float) for end in ("low", "high"))
+    low, high = (style.on_scale(ax, end) for end in ends)
+    if (known := np.isfinite(low) & np.isfinite(high)).any():
+        ax.vlines(x[known], low[known], high[known], color=colour, linewidth=0.6, alpha=0.7, label="interval")
+    inside = group[f"{check}_borderline"].map({True: True}).fillna(False).to_numpy(bool)
+    if inside.any():
+        ax.plot(x[inside], shown[inside], markeredgewidth=0.7, label="borderline", **BORDERLINE)
 
 
 def _places(position: int, seeds: int) -> np.ndarray:
@@ -116,6 +135,7 @@ def _legend(margin: float) -> list[Line2D | Patch]:
     return [
         Line2D([], [], **MARK, marker="o", label="one seed"),
         Line2D([], [], color=style.GREY, linewidth=1, label="mean over seeds"),
+        Line2D([], [], **BORDERLINE, markeredgewidth=0.7, label="borderline: its 95 % interval contains the limit"),
         *(Line2D([], [], **entry) for entry in BASELINE.values()),
         Line2D([], [], **ASKED, label=f"own frozen + {100 * margin:g} points: fires below"),
         Patch(color=style.SHADE, linewidth=0, label="check fires"),

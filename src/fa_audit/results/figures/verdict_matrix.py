@@ -12,11 +12,12 @@ from matplotlib.patches import Patch
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import style, text_grid
 from fa_audit.results.outcomes import CHECKS, NON_FINITE, fails, reasons, walked_back
+from fa_audit.results.over_seeds import verdict_over_seeds
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 
 COLUMN_WIDTH, ROW_LABELS = 0.82, 1.45  # inches
-SURROUNDINGS, HEADING_LINE = 1.25, 0.13  # inches: title and legend; one line of the settings' names
+SURROUNDINGS, HEADING_LINE = 1.35, 0.13  # inches: title and legend; one line of the settings' names
 SYMBOLS = {letter: letter for letter in CHECKS} | {NON_FINITE: "\N{INFINITY}"}
 
 
@@ -40,7 +41,8 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
 
     Its first line has what the four-check verdicts name: a letter for a check that fires in all seeds, (a letter) for
     one that fires in some. Its second line has the three-check result, ``FAIL`` before ``incomplete`` before ``pass``,
-    and in how many of the seeds it is that.
+    and in how many of the seeds it is that. A third line names the checks that are borderline over the seeds and whose
+    other outcome would change the four-check verdict.
     """
     order = rank_runs(tidy.runs)
     groups = dict(list(tidy.runs.groupby(["setting", "run"])))
@@ -50,7 +52,8 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     columns = [text_grid.wrap(labels.get(setting, setting), characters) for setting in tidy.settings]
     heading = HEADING_LINE * max(column.count("\n") + 1 for column in columns)
     with style.context():
-        height = text_grid.heights(rows, lines=2) + SURROUNDINGS + heading
+        lines = 2 + any(map(_borderline, groups.values()))
+        height = text_grid.heights(rows, lines=lines) + SURROUNDINGS + heading
         figure = style.new_figure(title, height=height, width=width)
         ax = figure.subplots()
         text_grid.frame(ax, rows, columns)
@@ -80,7 +83,12 @@ def _text(group: pd.DataFrame) -> str:
     failed = fails(group)
     counts = {"FAIL": failed.sum(), "incomplete": failed.isna().sum(), "pass": (~failed).sum()}
     worst = next(outcome for outcome, count in counts.items() if count)
-    return f"{_reasons(group)}\n{worst} {counts[worst]}/{len(group)}"
+    doubtful = f"\nborderline {', '.join(found)}" if (found := _borderline(group)) else ""
+    return f"{_reasons(group)}\n{worst} {counts[worst]}/{len(group)}{doubtful}"
+
+
+def _borderline(group: pd.DataFrame) -> tuple[str, ...]:
+    return verdict_over_seeds(group.to_dict("records")).borderline
 
 
 def _reasons(group: pd.DataFrame) -> str:
@@ -98,7 +106,8 @@ def _reasons(group: pd.DataFrame) -> str:
 def _key() -> str:
     return (
         "first line: four-check verdict (a growth, b reference, c stability, d depth utility, \N{INFINITY} non-finite;"
-        "\nin parentheses what fires in some seeds only); second line: three-check verdict, in how many seeds"
+        "\nin parentheses what fires in some seeds only); second line: three-check verdict, in how many seeds;"
+        "\nborderline: checks whose 95 % interval over the seeds contains their limit"
     )
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from fa_audit.core.thresholds import depth_margin
 from fa_audit.results.statistics import penalty_text, rank_runs, without_penalty
 from fa_audit.results.tables.formats import Table
-from fa_audit.results.tables.rows import Column, Verdict, by_setting, run_table
+from fa_audit.results.tables.rows import Column, OverSeeds, Verdict, by_setting, run_table
 from fa_audit.results.tidy import Tidy
 
 ACCURACY = Column("accuracy (%)", "accuracy", spread=("accuracy", "deviation"), scale=100, decimals=1)
@@ -26,7 +26,11 @@ FIRST_FLAGS_NOTE = (
     "first epoch at which D1 and D2 fire: mean ± sample standard deviation over the seeds in which they do (how many, "
     "if not all)."
 )
-THREE_CHECK, FOUR_CHECK = Verdict("three-check", "three_check"), Verdict("four-check", "four_check")
+FOUR_CHECK_NOTE = (
+    "Four-check: one verdict for all seeds, of the checks' mean distances from their limits, and how many seeds agree; "
+    "borderline: the distances' t-interval contains 0 (growth and gradient in decades, others as differences)."
+)
+THREE_CHECK, FOUR_CHECK = Verdict("three-check", "three_check"), OverSeeds("four-check")
 
 
 # --- the main audit ------------------------------------------------------------------------------------------------
@@ -40,7 +44,8 @@ MAIN_AUDIT = (
 )
 MAIN_AUDIT_NOTE = (
     "Accuracy: mean ± sample standard deviation over seeds; frozen baselines: means over seeds; margin: accuracy "
-    "minus own frozen baseline, seed by seed; growth: largest over seeds; ||g_L||: median over seeds."
+    "minus own frozen baseline, seed by seed; growth: largest over seeds; ||g_L||: median over seeds. "
+    f"{FOUR_CHECK_NOTE}"
 )
 
 
@@ -56,7 +61,7 @@ def main_audit(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
 COMPARISON = (ACCURACY, OWN_FROZEN, GROWTH, GRADIENT, *FIRST_FLAGS, THREE_CHECK, FOUR_CHECK)
 COMPARISON_NOTE = (
     "Accuracy: mean ± sample standard deviation over seeds; own frozen baseline of the same setting: mean over seeds; "
-    f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_NOTE}"
+    f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_NOTE} {FOUR_CHECK_NOTE}"
 )
 
 

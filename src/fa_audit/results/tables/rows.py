@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fa_audit.results.over_seeds import CHECKS, verdict_over_seeds
 from fa_audit.results.statistics import rank_runs, summarise
 from fa_audit.results.tables.formats import Number, Table
 from fa_audit.results.tidy import Tidy
@@ -50,10 +51,26 @@ class Verdict:
 
     def cell(self, group: pd.DataFrame, seeds: int) -> str:
         """Return the printed text of one row; arguments as for `Column.cell`."""
-        counts = Counter(group[self.quantity].astype(object).fillna("no verdict"))
+        found = group[self.quantity].astype(object).fillna("no verdict")
+        marks = group[f"{self.quantity}_borderline"].map({True: " (borderline)"}).fillna("")
+        counts = Counter(found + marks)
         if list(counts.values()) == [seeds]:
             return next(iter(counts))
         return ",\n".join(f"{verdict} {count}/{seeds}" for verdict, count in counts.most_common())
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """A column of four-check verdicts: one for all seeds, with its count, and what would settle a borderline one."""
+
+    heading: str
+
+    def cell(self, group: pd.DataFrame, seeds: int) -> str:
+        """Return the printed text of one row; arguments as for `Column.cell`."""
+        return verdict_over_seeds(group.to_dict("records")).text(seeds).replace("; ", ";\n")
+
+
+AnyColumn = Column | Verdict | OverSeeds
 
 
 def by_setting(tidy: Tidy) -> list[tuple[str, str]]:
@@ -63,7 +80,7 @@ def by_setting(tidy: Tidy) -> list[tuple[str, str]]:
 
 def run_table(
     tidy: Tidy,
-    columns: Sequence[Column | Verdict],
+    columns: Sequence[AnyColumn],
     *,
     rows: Sequence[tuple[str, str]],
     caption: str,
@@ -75,7 +92,9 @@ def run_table(
     ``values`` is tidy, one number a row: ``setting, run, label``, `NETWORK`, ``quantity, statistic, seed, n, value,
     verdict``. Statistic ``seed`` is one seed's own value; the others (`STATISTICS`; deviation with divisor n - 1,
     the 95 % t-interval) are over the `n` seeds that have one. Accuracies are fractions. Both verdicts are among the
-    quantities, whatever is printed; their text stands in a column of its own.
+    quantities, whatever is printed; their text stands in a column of its own. Statistic ``over_seeds`` is the
+    four-check verdict over all seeds, `n` of which agree; ``<check>_distance`` is what it is formed of (see
+    docs/protocol.md), and its statistic ``seeds_to_settle`` the number of seeds that would settle a borderline check.
 
     Args:
         labels: how to print runs and settings; their names where they are not listed.
@@ -134,18 +153,24 @@ def summary_of(values: pd.Series) -> dict[str, Any]:
     return summary
 
 
-def _values(group: pd.DataFrame, label: str, columns: Sequence[Column | Verdict]) -> Iterator[dict[str, Any]]:
+def _values(group: pd.DataFrame, label: str, columns: Sequence[AnyColumn]) -> Iterator[dict[str, Any]]:
     """Yield the rows of ``values`` for one row of the table."""
     key = group.iloc[0]
     common = {name: key[name] for name in ("setting", "run")} | {"label": label} | {name: key[name] for name in NETWORK}
     numbers = [column for column in columns if isinstance(column, Column)]
-    for quantity in dict.fromkeys(name for column in numbers for name in (column.quantity, *column.spread[:1])):
+    shown = [name for column in numbers for name in (column.quantity, *column.spread[:1])]
+    for quantity in dict.fromkeys([*shown, *(f"{check}_distance" for check in CHECKS.values())]):
         named = common | {"quantity": quantity}
         for seed, value in zip(group["seed"], group[quantity]):
             yield named | {"statistic": "seed", "seed": seed, "n": int(pd.notna(value)), "value": value}
         summary = summary_of(group[quantity])
         for statistic in STATISTICS:
             yield named | {"statistic": statistic, "n": summary["n"], "value": summary[statistic]}
+    together = verdict_over_seeds(group.to_dict("records"))
+    yield common | {"quantity": "four_check", "statistic": "over_seeds", "n": together.count, "verdict": str(together)}
+    for letter, check in CHECKS.items():
+        settles = {"statistic": "seeds_to_settle", "value": together.checks[letter].settles}
+        yield common | {"quantity": f"{check}_distance", "n": together.checks[letter].n} | settles
     for verdict in VERDICTS:
         for seed, text in zip(group["seed"], group[verdict]):
             yield common | {"quantity": verdict, "statistic": "seed", "seed": seed,

@@ -1,0 +1,153 @@
+"""One verdict of a run for all of its seeds, with its count, its interval, and how many seeds would settle it.
+
+Imports no pandas: the workflow, which prints verdicts, starts fast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fa_audit.audit.audit_file import number
+from fa_audit.core.intervals import MOST_SEEDS, Interval, seeds_to_settle, t_interval
+from fa_audit.core.thresholds import LIMITS, NON_FINITE, distance
+
+CHECKS = {"a": "scale", "b": "reference", "c": "stability", "d": "depth"}  # letter of the four-check protocol -> check
+
+
+@dataclass(frozen=True)
+class CheckOverSeeds:
+    """One check of a run over its seeds.
+
+    Attributes:
+        n: seeds for which it was evaluated.
+        mean: of the distances from the limit, positive where the check does not fire; None without any.
+        interval: 95 % t-interval of that mean; None for one seed, or where a distance is infinite.
+        fires: whether the mean lies on the wrong side; None where that was not evaluated for every seed, and the others
+            do not fire.
+        borderline: whether the interval contains 0; of one seed, whether its own interval contains the limit.
+        settles: how many seeds in all would take 0 out of the interval; None where that is unknown or above 1,000.
+    """
+
+    n: int
+    mean: float | None
+    interval: Interval | None
+    fires: bool | None
+    borderline: bool
+    settles: int | None
+
+
+@dataclass(frozen=True)
+class VerdictOverSeeds:
+    """The four-check verdict of a run over its seeds.
+
+    Attributes:
+        checks: by their letters.
+        verdict: as `fa_audit.audit.verdicts.four_check_verdict` words it.
+        count: seeds whose own verdict is the same, its reasons aside.
+        seeds: how many there are.
+        borderline: letters of the checks whose other outcome would change the verdict; none where it stands anyway.
+        settles: how many seeds in all would settle a borderline verdict; None where that is unknown.
+    """
+
+    checks: Mapping[str, CheckOverSeeds]
+    verdict: str
+    count: int
+    seeds: int
+    borderline: tuple[str, ...]
+    settles: int | None
+
+    def __str__(self) -> str:
+        return self.text(self.seeds)
+
+    def text(self, of: int) -> str:
+        """Return the verdict with its count of so many seeds, and what would settle it where it is borderline."""
+        text = f"{self.verdict} {self.count}/{of}" if of > 1 else self.verdict
+        if not self.borderline:
+            return text
+        named = ", ".join(f"{letter}{_ends(self.checks[letter].interval)}" for letter in self.borderline)
+        enough = f"{self.settles} seeds" if self.settles else f"more than {MOST_SEEDS} seeds"
+        return f"{text}; borderline: {named}" + (f"; {enough} would settle it" if self.seeds > 1 else "")
+
+
+def _ends(interval: Interval | None) -> str:
+    return " ({:+.2g} to {:+.2g} from its limit)".format(*interval) if interval else ""
+
+
+def outcome_columns(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the tidy table of runs has of the checks in an audit's JSON beside their values.
+
+    ``<check>_fires``, ``_distance``, ``_interval_low``, ``_interval_high`` and ``_borderline``; None where a check was
+    not evaluated, or has no interval.
+    """
+    columns: dict[str, Any] = {}
+    for check, limit in LIMITS.items():
+        found = checks[check]
+        value, low, high = map(number, (found["value"], *(found.get("interval") or (None, None))))
+        far = None if value is None else distance(limit, value, found["threshold"])
+        columns |= {f"{check}_fires": found["fires"], f"{check}_distance": far, f"{check}_interval_low": low}
+        columns |= {f"{check}_interval_high": high, f"{check}_borderline": found.get("borderline", False)}
+    return columns
+
+
+def verdict_over_seeds(rows: Iterable[Mapping[str, Any]]) -> VerdictOverSeeds:
+    """Return one verdict for the seeds of a run: that of the means of its checks' distances over the seeds.
+
+    Args:
+        rows: of the tidy table of runs, one for each seed; values, or their texts in the CSV.
+
+    >>> seeds = [{"finite": True, "depth_fires": far < 0, "depth_distance": far} for far in (0.02, -0.01, 0.03)]
+    >>> healthy = {f"{check}_{key}": value for check in ("scale", "reference", "stability")
+    ...            for key, value in (("fires", False), ("distance", 1.0))}
+    >>> print(verdict_over_seeds([seed | healthy for seed in seeds]))
+    trustworthy 2/3; borderline: d (-0.038 to +0.065 from its limit); 12 seeds would settle it
+    """
+    seeds = list(rows)
+    checks = {letter: _over_seeds(seeds, check) for letter, check in CHECKS.items()}
+    reasons = [letter for letter, found in checks.items() if found.fires]
+    reasons += [] if all(map(_finite, seeds)) else [NON_FINITE]
+    unknown = [letter for letter, found in checks.items() if found.fires is None]
+    borderline = [letter for letter, found in checks.items() if found.borderline]
+    if reasons:
+        verdict, outcome = f"needs walk-back ({', '.join(reasons)})", True
+        borderline = reasons if set(reasons) <= set(borderline) else []
+        needed = min(filter(None, (checks[letter].settles for letter in borderline)), default=None)  # one is enough
+    else:
+        verdict = f"incomplete ({', '.join(unknown)} not evaluated)" if unknown else "trustworthy"
+        outcome = None if unknown else False
+        found = [checks[letter].settles for letter in borderline]
+        needed = None if None in found else max(found, default=None)  # all have to be settled
+    count = sum(_walked_back(seed) is outcome for seed in seeds)
+    return VerdictOverSeeds(checks, verdict, count, len(seeds), tuple(borderline), needed)
+
+
+def _over_seeds(seeds: Sequence[Mapping[str, Any]], check: str) -> CheckOverSeeds:
+    fires = [flag for seed in seeds if (flag := _flag(seed[f"{check}_fires"])) is not None]
+    found = [float(seed[f"{check}_distance"]) for seed in seeds if _flag(seed[f"{check}_fires"]) is not None]
+    if not found:
+        return CheckOverSeeds(0, None, None, None, False, None)
+    if len(seeds) == 1:
+        return CheckOverSeeds(1, found[0], None, fires[0], bool(_flag(seeds[0].get(f"{check}_borderline"))), None)
+    interval, mean = t_interval(found), sum(found) / len(found)
+    fired = any(fires) if math.isnan(mean) else mean < 0  # NaN: infinities on both sides
+    fired = None if len(found) < len(seeds) and not fired else fired
+    inside = interval is not None and interval[0] <= 0 <= interval[1]
+    return CheckOverSeeds(len(found), mean, interval, fired, inside, seeds_to_settle(found) if inside else None)
+
+
+def _walked_back(seed: Mapping[str, Any]) -> bool | None:
+    fired = [_flag(seed[f"{check}_fires"]) for check in CHECKS.values()]
+    if any(fired) or not _finite(seed):
+        return True
+    return None if None in fired else False
+
+
+def _finite(seed: Mapping[str, Any]) -> bool:
+    return _flag(seed["finite"]) is not False
+
+
+def _flag(value: Any) -> bool | None:
+    """Return an outcome as tables hold it: a boolean, its text, or neither where there is none."""
+    return {"True": True, "False": False}.get(str(value))
