@@ -50,7 +50,8 @@ def detached(subject: Subject) -> None:
 
 def finite(subject: Subject) -> None:
     """Check for NaN and Inf in an untrained and in a trained network."""
-    for when, learner in (("untrained", subject.build()), ("trained", subject.copy())):
+    for when, made in (("untrained", subject.build), ("trained", subject.copy)):
+        learner = made()
         tensors = named(credits_of(learner, *subject.batch(20))) | learner_tensors(learner)
         expect_finite(tensors, f"of the {when} learner")
 

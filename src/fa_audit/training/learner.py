@@ -8,15 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import load
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
-from fa_audit.methods.method import Method
+from fa_audit.methods.method import Credits, Method
 from fa_audit.networks import ARCHITECTURE_OPTIONS, ARCHITECTURES
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace, keeping_statistics, trace
+from fa_audit.networks.trace import Trace, keeping_statistics, trace, untouched
 from fa_audit.training.optimiser import AdamW
 
 RMS_FLOOR = 1e-6
@@ -95,6 +95,43 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Met
         state = method.init_state(network, torch.default_generator)
     network.blocks[: spec.frozen_blocks].requires_grad_(False)
     return Learner(spec, image_shape, network, method, state)
+
+
+def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
+    """Try the method's credits on one minibatch and leave everything as it was: once per training, before it begins.
+
+    Credits of a wrong shape would train by broadcasting, and be audited.
+
+    Raises:
+        AuditError: the credits are not one finite ``(B, d)`` of the network's type per block and one for the embedding.
+    """
+    network = learner.network
+    with untouched(network):
+        run = trace(network, x, local=not learner.method.end_to_end)
+        credits = learner.method.credits(network, run, labels, learner.state)
+    expected = f"{len(network.blocks)} for the blocks and 1 for the embedding, each {(len(x), network.width)}"
+    if problem := _credit_problem(credits, len(network.blocks), (len(x), network.width), run.logits.dtype):
+        raise AuditError(
+            f"method '{learner.spec.method}': on the first minibatch its credits are {problem}; expected {expected} of"
+            f" finite {run.logits.dtype}. Correct `credits`; fa_audit.testing.check_method says what else is wrong."
+        )
+
+
+def _credit_problem(credits: Credits, blocks: int, shape: tuple[int, int], dtype: torch.dtype) -> str:
+    """Return what is wrong with the credits of a minibatch, or nothing."""
+    if not isinstance(credits, Credits):
+        return f"{type(credits).__name__}, not Credits"
+    if len(credits.blocks) != blocks:
+        return f"{len(credits.blocks)} for {blocks} blocks"
+    named = {"the embedding": credits.embedding} | {f"block {layer}": a for layer, a in enumerate(credits.blocks)}
+    for name, a in named.items():
+        if not isinstance(a, Tensor) or a.shape != shape or a.dtype != dtype:
+            found = f"{tuple(a.shape)} of {a.dtype}" if isinstance(a, Tensor) else type(a).__name__
+            return f"{found} for {name}"
+    broken = [name for name, a in named.items() if not a.isfinite().all()]
+    if credits.objective is not None and (credits.objective.dim() or not credits.objective.isfinite()):
+        return f"with an objective of shape {tuple(credits.objective.shape)} that is no finite scalar"
+    return f"NaN or infinite for {listed(broken)}" if broken else ""
 
 
 def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generator) -> Tensor:

@@ -23,7 +23,7 @@ from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods.method import Method
 from fa_audit.networks.trace import accuracy_of, reference, trace, untouched
 from fa_audit.training.checkpoint import Resume
-from fa_audit.training.learner import Learner, build, learn
+from fa_audit.training.learner import Learner, build, check_credits, learn
 from fa_audit.training.monitor import should_stop
 from fa_audit.training.optimiser import AdamW
 
@@ -68,6 +68,9 @@ def train(
         device: where to compute.
         resume: where to keep the state after every epoch and to go on from; nothing is kept without it.
         method: constants and functions to use in place of those that `spec.method` names.
+
+    Raises:
+        AuditError: the method's credits on the first minibatch are not what the engine learns from.
     """
     dataset = dataset.to(device)
     learner = build(spec, dataset.image_shape, dataset.classes, method).to(device)
@@ -77,11 +80,12 @@ def train(
     if past:
         log.info("resuming after epoch %d of %d", progress["epoch"], spec.epochs)
     padded, test = pad(dataset.train_images, dataset.padding), evaluation_batches(dataset)
-    for epoch in range(progress["epoch"], spec.epochs):
+    first = progress["epoch"]
+    for epoch in range(first, spec.epochs):
         if should_stop(spec.monitor, progress["history"]):
             break
         start = time.perf_counter()
-        train_loss = _run_epoch(learner, optimiser, dataset, padded, epoch)
+        train_loss = _run_epoch(learner, optimiser, dataset, padded, epoch, check=epoch == first)
         rows = observe(learner, test, epoch=epoch + 1, train_loss=train_loss)
         progress["epoch"] = epoch + 1
         progress["history"] += rows
@@ -96,8 +100,14 @@ def train(
     return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"], stopped_after)
 
 
-def _run_epoch(learner: Learner, optimiser: AdamW, dataset: Dataset, padded: Tensor, epoch: int) -> float:
-    """Train for one epoch at the cosine schedule's learning rate; return the mean cross-entropy."""
+def _run_epoch(
+    learner: Learner, optimiser: AdamW, dataset: Dataset, padded: Tensor, epoch: int, *, check: bool
+) -> float:
+    """Train for one epoch at the cosine schedule's learning rate; return the mean cross-entropy.
+
+    Args:
+        check: first try the credits of the first minibatch with `check_credits`.
+    """
     spec = learner.spec
     optimiser.lr = spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs))
     learner.train_mode()
@@ -108,6 +118,9 @@ def _run_epoch(learner: Learner, optimiser: AdamW, dataset: Dataset, padded: Ten
         batches = _with_random_targets(batches, dataset.classes, generator(spec.seed, "targets", epoch))
     total = torch.zeros((), device=padded.device)
     for x, labels in batches:
+        if check:
+            check_credits(learner, x, labels)
+            check = False
         optimiser.zero_grad()
         total += learn(learner, x, labels, noise) * len(labels)
         optimiser.step()
