@@ -188,26 +188,38 @@ def grow(network, state):
 
 Buffered = one_matrix(in_a_buffer, lambda _, state: state.matrix)
 BROKEN = {
-    "rolled rows": (with_credits(DFA, lambda a: a.roll(1, dims=0)), "rows direction downhill"),
+    "rolled rows": (with_credits(DFA, lambda a: a.roll(1, dims=0)), "rows direction downhill sizes"),
     "batch mean": (with_credits(FA, lambda a: a - 0.1 * a.mean(dim=0)), "rows"),
-    "noise": (with_credits(DFA, lambda a: a + 0.01 * torch.rand(a.shape)), "determinism purity rows saved"),
+    "noise": (
+        with_credits(DFA, lambda a: a + 0.01 * torch.rand(a.shape)),
+        "determinism purity rows saved means precision",
+    ),
     "global stream": (with_credits(DFA, lambda a: [torch.rand(1), a][1]), "purity"),
     "drifts globally": (after_step(Buffered, lambda _, s: s.matrix.add_(torch.randn(s.matrix.shape))), "determinism"),
     "unfreezes": (after_step(FA, lambda net, _: net.requires_grad_(True)), "frozen"),
-    "writes to a block": (after_step(FA, lambda net, _: [p.mul_(1.01) for p in net.blocks[:1].parameters()]), "frozen"),
+    "writes to a block": (
+        after_step(FA, lambda net, _: [p.mul_(1.01) for p in net.blocks[:1].parameters()]),
+        "frozen trains sizes",
+    ),
     "graph": (Attached, "detached"),
     "idle": (
         with_parts(FA, lambda c: replace(c, blocks=(*(0 * a for a in c.blocks[:1]), *c.blocks[1:]))),
-        "rows moves",
+        "rows moves labels",
     ),
     "needs blocks": (Blockwise, "shapes direction downhill options"),
-    "attribute": (one_matrix(lambda _, s, m: setattr(s, "kept", m), lambda _, s: s.kept), "saved"),
+    "attribute": (one_matrix(lambda _, s, m: setattr(s, "kept", m), lambda _, s: s.kept), "saved precision"),
     "not persistent": (one_matrix(lambda _, s, m: s.register_buffer("k", m, False), lambda _, s: s.k), "saved"),
-    "on the method": (one_matrix(lambda f, _, m: object.__setattr__(f, "kept", m), lambda f, _: f.kept), "saved"),
-    "on the class": (one_matrix(lambda f, _, m: f.store.update(kept=m), lambda f, _: f.store["kept"]), "saved"),
+    "on the method": (
+        one_matrix(lambda f, _, m: object.__setattr__(f, "kept", m), lambda f, _: f.kept),
+        "saved precision",
+    ),
+    "on the class": (
+        one_matrix(lambda f, _, m: f.store.update(kept=m), lambda f, _: f.store["kept"]),
+        "saved precision sizes",
+    ),
     "fades": (one_matrix(in_a_buffer, lambda _, s: s.matrix * (1 - getattr(s, "progress", 0))), "saved"),
     "counts its steps": (after_step(Buffered, grow), "resume"),
-    "pushes": (Pushing, "auxiliary"),
+    "pushes": (Pushing, "auxiliary trains sizes"),
     "vector of losses": (Vectorial, "auxiliary"),
     "gains time": (type("Negative", (FA,), {"relative_time": -1.0}), "declarations"),
     "forgets its constant": (Forgetful, "declarations"),
@@ -230,7 +242,7 @@ CRIPPLED = {
 @pytest.mark.parametrize("name", CRIPPLED)
 def test_a_method_that_cannot_train_fails_every_check_that_trains(name):
     found = failures(CRIPPLED[name])
-    assert set(found) == set(CHECKS) - {"declarations"}
+    assert set(found) == set(CHECKS) - {"declarations", "apart", "fresh"}
     assert all(line.startswith(("found ", "with resmlp, found ")) and "; expected " in line for line in found.values())
 
 

@@ -32,7 +32,7 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.randomness import seeded
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Method
-from fa_audit.testing import credits, training
+from fa_audit.testing import credits, steps, training
 from fa_audit.testing.findings import ConformanceError, in_one_line
 from fa_audit.testing.subject import Subject
 from fa_audit.training.learner import load_method
@@ -41,7 +41,8 @@ CHECKS: dict[str, Callable[[Subject], None]] = {
     check.__name__: check
     for check in (
         training.declarations, credits.shapes, credits.detached, credits.finite, credits.determinism, credits.purity,
-        credits.rows, credits.direction, credits.downhill, training.learns, training.moves, training.frozen,
+        credits.rows, credits.direction, credits.downhill, steps.apart, steps.fresh, steps.trains, steps.sizes,
+        steps.means, steps.labels, steps.precision, steps.memory, training.learns, training.moves, training.frozen,
         training.options, training.penalty, training.auxiliary, training.saved, training.resume, training.architectures,
     )
 }  # fmt: skip
@@ -59,12 +60,13 @@ def check_method(method: str | type[Method] | Method) -> None:
         AuditError: there is no such method.
     """
     subject = Subject(*_instance_and_name(method))
-    threads = torch.get_num_threads()
+    threads, default = torch.get_num_threads(), torch.get_default_dtype()
     torch.set_num_threads(1)  # tensors this small are slower on several
     try:
         failures = {name: error for name in CHECKS if (error := _failure(CHECKS[name], subject))}
     finally:
         torch.set_num_threads(threads)
+        torch.set_default_dtype(default)
     if failures:
         lines = [f"  {name}: {in_one_line(error, subject.method)}" for name, error in failures.items()]
         title = f"{subject.name} fails {len(failures)} of {len(CHECKS)} conformance checks:"
