@@ -5,15 +5,13 @@ import json
 import re
 import subprocess
 import sys
-from functools import reduce
-from operator import getitem
 
 import pytest
 from damage import damaged, replaced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from latex import check_latex
-from printed_audits import printed_audits
+from printed_audits import consistent, printed_audits, put
 
 from fa_audit.audit.audit_file import read_seed_group
 from fa_audit.cli import main
@@ -43,7 +41,7 @@ def written(tmp_path):
     def write(audits):
         paths = [tmp_path / f"audit{index}.json" for index in range(len(audits))]
         for path, audit in zip(paths, audits):
-            path.write_text(json.dumps(audit))
+            path.write_text(json.dumps(consistent(audit)))
         return paths
 
     return write
@@ -75,7 +73,6 @@ def said(text, term):
 def set_accuracies(audits, accuracies, own):
     for audit, accuracy, frozen in zip(audits, accuracies, own, strict=True):
         audit["headline_acc"], audit["baselines"]["own"] = accuracy, frozen
-        audit["checks"]["depth"]["value"] = None if frozen is None else round(accuracy - frozen, 9)
 
 
 def three(audits):
@@ -125,7 +122,7 @@ def test_one_seed_has_no_spread_and_a_seed_without_a_baseline_is_counted(audits,
     found = table(render(audits[:1]), "Mean ±")["accuracy (%)"]
     assert list(found.values())[1:] == ["1", "40.00", "–", "–", "40.00", "40.00"]  # noqa: RUF001
     assert said(render(audits[:1]), "Spread").startswith("one seed: no deviation")
-    audits[1]["checks"]["depth"] |= {"fires": None, "note": "no own frozen baseline"}
+    audits[1]["checks"]["depth"]["note"] = "no own frozen baseline"
     text = render(audits)
     assert list(table(text, "Mean ±")["margin (points)"].values())[1:3] == ["1", "10.00"]
     assert "seed 7: not evaluated (no own frozen baseline)" in said(text, "Baseline of D3")
@@ -169,14 +166,7 @@ def test_the_run_is_identified(audits, render):
 # --- disclosures ---------------------------------------------------------------------------------------------------
 
 
-def put(audit, changes):
-    """Set values by their dotted places."""
-    for place, value in changes.items():
-        *way, last = (int(key) if key.lstrip("-").isdigit() else key for key in place.split("."))
-        reduce(getitem, way, audit)[last] = value
-
-
-FIRED = {"checks.reference.fires": True, "checks.reference.value": 1e-9, "layers.-1.scale_free": 0.5}
+FIRED = {"layers.-1.grad_norm": 1e-9, "layers.-1.scale_free": 0.5}
 NEARLY = {"layers.-1.scale_free": 1e-3}
 INSIDE = {"deep.cosine.value": 0.2, "deep.fresh_b_null.n_valid": 20, "deep.fresh_b_null.interval": [-0.1, 0.3]}
 OUTSIDE = INSIDE | {"deep.fresh_b_null.interval": [-0.1, 0.1]}
@@ -271,8 +261,8 @@ def test_latex_is_escaped_balanced_and_full(real, written):
     for broken in ("a_b", "50% of", "{", r"\begin{x}", "$x", "a & b", "#", r"\textbf{x}}"):
         with pytest.raises((AssertionError, IndexError)):
             check_latex(rf"\item {broken}")
-    audit = real[0] | {"run": STRANGE, "setting": STRANGE, "notes": f"{STRANGE}\n\n{STRANGE}\x00", "flags": [STRANGE]}
-    audit |= {"verdict": dict.fromkeys(real[0]["verdict"], STRANGE)}
+    audit = copy.deepcopy(real[0]) | {"run": STRANGE, "setting": STRANGE, "notes": f"{STRANGE}\n\n{STRANGE}\x00"}
+    audit["baselines"]["own_name"] = STRANGE
     text = to_latex(report(read_seed_group(written([audit]))))
     check_latex(text)
     assert text.count(r"\toprule") == text.count(r"\begin{tabular}{") == 7
@@ -313,6 +303,22 @@ def test_what_is_no_audit_is_one_line_with_its_place(real, tmp_path, capsys, con
     assert main(["report", str(path)]) == 1
     message = capsys.readouterr().err
     assert message.startswith(f"fa-audit: {path}: {words}") and len(message.splitlines()) == 1
+
+
+EDITED = {
+    "verdict.three_check": "PASS", "verdict.four_check": "trustworthy", "flags": [], "checks.depth.fires": None,
+    "checks.depth.value": 0.5, "checks.scale.threshold": 1e9, "checks.stability.value": 0.0, "headline_acc": 0.999,
+    "layers.-1.grad_norm": "nan",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", EDITED)
+def test_an_audit_that_contradicts_itself_is_refused(audits, written, place):
+    paths = written(audits)
+    put(audits[0], {place: EDITED[place]})
+    paths[0].write_text(json.dumps(audits[0]))
+    with pytest.raises(AuditError, match=r"audit0.json: (checks|verdict|flags).*the rest of the audit gives .*altered"):
+        read_seed_group(paths[:1])
 
 
 @settings(max_examples=40)

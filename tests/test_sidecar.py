@@ -144,3 +144,13 @@ def test_a_trajectory_with_an_empty_number_is_refused(trained, capsys):
         cells[header.split(",").index(column)] = ""
         (trained / "run.csv").write_text("\n".join([header, ",".join(cells), *rows]))
         assert "run.csv: expected a trajectory" in refused(capsys, trained)
+
+
+def test_an_edited_accuracy_and_a_trajectory_with_holes_are_refused(trained, capsys):
+    facts, rows = json.loads((trained / "run.json").read_text()), (trained / "run.csv").read_text().splitlines()
+    (trained / "run.json").write_text(json.dumps(facts | {"accuracy": 0.999}))
+    assert "its last row has the test accuracy" in refused(capsys, trained)
+    (trained / "run.json").unlink()
+    for kept, words in ((rows[:-1], "epoch 2 state 3"), (rows[:3] + rows[4:], "epoch 1 state 2"), (rows[:1], "rows.")):
+        (trained / "run.csv").write_text("\n".join(kept))
+        assert words in refused(capsys, trained)

@@ -14,8 +14,8 @@ from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.methods import METHODS
 from fa_audit.training.checkpoint import load_checkpoint
 from fa_audit.training.learner import load_method
-from fa_audit.training.loop import read_trajectory
 from fa_audit.training.sidecar import check_baseline, check_run, check_spec, read_baseline, read_sidecar
+from fa_audit.training.trajectory import read_trajectory
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake

@@ -107,8 +107,8 @@ def _audit(options: argparse.Namespace) -> int:
     from fa_audit.data.dataset import load_dataset
     from fa_audit.training.checkpoint import load_checkpoint
     from fa_audit.training.learner import load_method
-    from fa_audit.training.loop import read_trajectory
     from fa_audit.training.sidecar import check_run, check_spec, read_sidecar
+    from fa_audit.training.trajectory import read_trajectory
 
     set_numerics(threads=1)
     learner = load_checkpoint(options.checkpoint, method=load_method(options.method) if options.method else None)
@@ -148,17 +148,21 @@ def _about(spec: RunSpec, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _baseline(path: Path | None, name: str, audited: RunSpec) -> tuple[str, float] | None:
-    """Read name and accuracy of a frozen baseline.
+    """Read name and accuracy of a frozen baseline, and compare it with its trajectory, where that is beside it.
 
     Raises:
-        AuditError: it is another run, or of another cell than the audited network.
+        AuditError: it is another run, or of another cell than the audited network, or was altered.
     """
     from fa_audit.training.sidecar import check_baseline, read_baseline
+    from fa_audit.training.trajectory import check_history, read_trajectory
 
     if path is None:
         return None
     facts = read_baseline(path)
     check_baseline(facts, name, audited, path, "Give its file, or train it.")
+    if (history := path.with_suffix(".csv")).exists():
+        spec = RunSpec.from_dict(facts["spec"])
+        check_history(read_trajectory(history), spec, facts["accuracy"], facts.get("stopped_after"), str(history))
     return name, facts["accuracy"]
 
 

@@ -1,7 +1,11 @@
-"""Read audits from their JSON files, and group those of one network over its seeds. Imports no torch."""
+"""Read audits from their JSON files, and group those of one network over its seeds. Imports no torch.
+
+Whatever follows from other entries is derived again: outcomes from values and limits, verdicts and flags from outcomes.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +13,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from fa_audit.audit import verdicts
 from fa_audit.core.errors import AuditError, listed, printable, shortened
 from fa_audit.core.files import read_json
-from fa_audit.core.thresholds import CHECK_LABELS
+from fa_audit.core.thresholds import CHECK_LABELS, LIMITS, depth_margin, fires
 from fa_audit.core.validation import Tolerant, problems_of
 from fa_audit.experiments.spec import SpecFile
 from fa_audit.training.sidecar import Provenance
@@ -202,6 +207,9 @@ PRECISION = ("float32_error", "float32_cosine")  # of a state; measured values, 
 STATES = tuple(State.model_fields)
 CREDITS = tuple(Credit.model_fields)
 DEEP = tuple(Deep.model_fields)
+NORMS = ("hidden_norm", "grad_norm")  # of a state
+OF_A_CHECK = ("name", "value", "threshold", "fires", "note")
+FLOOR_SAMPLES = 128  # for which the floor of the reference check is meant
 assert tuple(Checks.model_fields) == tuple(CHECK_LABELS)
 
 
@@ -214,7 +222,8 @@ def read_audit(path: str | Path) -> dict[str, Any]:
     """Read one audit; every entry that a report uses is checked.
 
     Raises:
-        AuditError: the file cannot be read, is no JSON, or is no audit; the message names the first problem.
+        AuditError: the file cannot be read, is no JSON, or is no audit; the message names the first problem, or the
+            first entry that contradicts those from which it follows.
     """
     try:
         audit = read_json(path, AUDIT)
@@ -222,7 +231,47 @@ def read_audit(path: str | Path) -> dict[str, Any]:
         raise AuditError(f"{path}: {error.strerror}; expected {AUDIT}.") from error
     for problem in problems_of(AuditFile, audit):
         raise AuditError(f"{path}: {printable(problem.removeprefix('top level: '))}")
+    for place, found, derived in _derived(audit):
+        if found != derived:
+            raise AuditError(
+                f"{path}: {place}: found {printable(shortened(found))}, but the rest of the audit gives"
+                f" {shortened(derived)}: altered after it was written. Delete it and make it again."
+            )
     return audit
+
+
+def _derived(audit: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield every entry that follows from others: its place, what is there, and what follows."""
+    for name, limit in LIMITS.items():
+        entry, value = audit["checks"][name], _value(name, audit)
+        yield f"checks.{name}.value", number(entry["value"]), value
+        threshold = audit["thresholds"][limit]
+        if name == "reference" and entry["threshold"] == threshold * (FLOOR_SAMPLES / max(audit["samples"], 1)):
+            threshold = entry["threshold"]  # the floor follows the batch size
+        yield f"checks.{name}.threshold", entry["threshold"], threshold
+        outcome = None if value is None else fires(limit, value, entry["threshold"])
+        yield f"checks.{name}.fires", entry["fires"], outcome
+    unreal = any(not math.isfinite(number(state[norm]) or 0) for state in audit["layers"] for norm in NORMS)
+    yield "finite", audit["finite"], audit["finite"] and not unreal
+    checks = {name: verdicts.Check(**{key: audit["checks"][name][key] for key in OF_A_CHECK}) for name in LIMITS}
+    outcomes = verdicts.Checks(**checks, finite=audit["finite"])
+    yield "verdict.three_check", audit["verdict"]["three_check"], verdicts.three_check_verdict(outcomes)
+    yield "verdict.four_check", audit["verdict"]["four_check"], verdicts.four_check_verdict(outcomes)
+    yield "verdict.baseline", audit["verdict"]["baseline"], audit["baselines"]["own_name"]
+    yield "flags", audit["flags"], verdicts.flags(outcomes)
+
+
+def _value(name: str, audit: Mapping[str, Any]) -> float | None:
+    """Return the value of a check as the evidence gives it; None where it cannot be measured."""
+    if name == "scale":
+        growths = [number(state["growth"]) for state in audit["layers"] if state["growth"] is not None]
+        return None if any(map(math.isnan, growths)) else max(growths, default=None)
+    if name in ("reference", "stability"):
+        found = audit["layers"][-1]["grad_norm"] if name == "reference" else audit["stability"]["value"]
+        value = number(found)
+        return None if name == "reference" and not math.isfinite(math.nan if value is None else value) else value
+    accuracy, frozen = audit["headline_acc"], audit["baselines"]["own" if name == "depth" else "bp"]
+    return None if accuracy is None or frozen is None else depth_margin(accuracy, frozen)
 
 
 # --- the audits of one network over its seeds ------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.data.dataset import Dataset, evaluation_batches
 from fa_audit.training.learner import Learner
 from fa_audit.training.monitor import Row, first_flags
+from fa_audit.training.trajectory import check_history
 
 
 def audit(
@@ -40,9 +41,12 @@ def audit(
             are left out, so that depth utility is not evaluated.
 
     Raises:
-        AuditError: the network was trained on another data set, or on one of other images or classes.
+        AuditError: the network was trained on another data set, or on one of other images or classes, or the trajectory
+            lacks rows or ends with another accuracy.
     """
     _check_data(learner, dataset)
+    if trajectory:
+        check_history(trajectory, learner.spec, accuracy, stopped_after, f"trajectory of {name or learner.spec.method}")
     batches = evaluation_batches(dataset, BATCH_SIZE, BATCHES)
     own_name, own_acc = own_frozen or ("own frozen baseline", None)
     if stopped_after is not None:

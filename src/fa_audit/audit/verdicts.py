@@ -1,12 +1,15 @@
-"""Turn evidence into verdicts by the paper's three-check and four-check rules."""
+"""Turn evidence into verdicts by the paper's three-check and four-check rules. Imports no torch."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from fa_audit.audit.diagnostics import Diagnostics
 from fa_audit.core.thresholds import DiagnosticThresholds, depth_margin, fires
+
+if TYPE_CHECKING:
+    from fa_audit.audit.diagnostics import Diagnostics
 
 NON_FINITE = "non-finite"
 
