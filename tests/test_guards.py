@@ -1,11 +1,14 @@
 """Nothing wrong is believed: what a method, a file or a model says is compared with what it does."""
 
+import random
 from dataclasses import replace
 
 import pytest
 import torch
 from test_conformance import with_credits, with_parts
+from torch import nn
 
+from fa_audit import Description, FAProtocol, diagnose
 from fa_audit.core.errors import AuditError
 from fa_audit.methods.bp import BP
 from fa_audit.methods.dfa import DFA
@@ -26,5 +29,93 @@ REFUSED = {
 
 @pytest.mark.parametrize("words", REFUSED)
 def test_the_engine_refuses_credits_that_it_would_misread(make_spec, dataset, words):
-    with pytest.raises(AuditError, match=f"method 'mine': on the first minibatch its credits are {words}.*expected 3"):
+    with pytest.raises(AuditError, match=f"method 'mine': on a batch of 16 its credits are {words}.*expected 3"):
         train(make_spec("mine"), dataset, method=REFUSED[words]())
+
+
+# --- the doors -------------------------------------------------------------------------------------------------------
+
+
+class Hostile(nn.Module):
+    """A chain of two blocks; `spoil` changes its inputs, `end` its logits."""
+
+    def __init__(self, spoil=None, end=lambda logits: logits, dtype=torch.float32):
+        super().__init__()
+        self.first, self.second, self.head = (
+            nn.Linear(6, 6, dtype=dtype),
+            nn.Linear(6, 6, dtype=dtype),
+            nn.Linear(6, 3, dtype=dtype),
+        )
+        self.spoil, self.end = spoil, end
+
+    def forward(self, x):
+        if self.spoil:
+            self.spoil(self, x)
+        h = self.first(x.flatten(1).to(self.head.weight.dtype))
+        return self.end(self.head(h + self.second(h.tanh()).tanh()))
+
+
+BLOCKS = Description(("first", "second"), "all features")
+X, Y = torch.linspace(-1, 1, 60).view(10, 1, 2, 3), torch.arange(10) % 3
+
+
+def audited(model, batches=((X, Y),), **options):
+    return diagnose(model, batches, 0.9, 0.5, description=BLOCKS, **options)
+
+
+class Maps(nn.Module):
+    """Maps with the channels last."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Linear(1, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.head(self.first(x[:, 0, :, :2, None]).mean(dim=(1, 2)))
+
+
+def test_what_may_be_misread_is_a_warning():
+    assert not audited(Hostile()).warnings
+    cases = {
+        "probabilities": Hostile(end=lambda logits: logits.softmax(dim=1)),
+        "float16": Hostile(dtype=torch.float16),
+    }
+    cases["away from the one computed in float64"] = Hostile(end=lambda logits: (logits + 1e6) - 1e6)
+    for words, model in cases.items():
+        assert any(words in warning for warning in audited(model).to_dict()["warnings"]), words
+    maps = diagnose(Maps(), [(X, Y)], 0.9, description=Description("first", "spatial mean"))
+    assert "channels last" in maps.warnings[0]
+
+
+REFUSALS = {
+    "two forward passes": lambda: audited(Hostile(lambda _, x: x.add_(torch.randn(x.shape)))),
+    "changes head.bias": lambda: audited(Hostile(lambda model, _: model.head.bias.data.add_(1e-6))),
+    "on the meta device": lambda: audited(Hostile().to("meta")),
+    "torch.jit": lambda: diagnose(torch.jit.trace(Hostile(), X), [(X, Y)], 0.9),
+    "found int; expected a torch.nn.Module": lambda: audited(3),
+    "eval_batches: found None": lambda: audited(Hostile(), None),
+    "eval_batches: found 5": lambda: audited(Hostile(), 5),
+    "found '1'; expected an integer 0..2": lambda: audited(Hostile(), layer_for_stability="1"),
+    "batch_size: found 2.5": lambda: FAProtocol(Hostile(), X, Y, batch_size=2.5),
+    "x_eval: found NoneType": lambda: FAProtocol(Hostile(), None, Y),
+}
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # torch.jit
+@pytest.mark.parametrize("words", REFUSALS)
+def test_a_hostile_call_is_one_line(words):
+    with pytest.raises(AuditError, match=words) as caught:
+        REFUSALS[words]()
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_inputs_streams_and_hooks_stay_as_they_were():
+    def spoil(model, x):
+        x.mul_(2 + 0 * random.random())
+        model.register_forward_hook(lambda *_: None)
+
+    model, x, before = Hostile(spoil), X.clone(), random.getstate()
+    report = audited(model, [(x, Y)])
+    assert torch.equal(x, X) and random.getstate() == before and not model._forward_hooks
+    model.spoil = None
+    assert audited(model, [(2 * X, Y)]).residual_norms == report.residual_norms

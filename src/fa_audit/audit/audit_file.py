@@ -174,6 +174,7 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     method: Text
     verdict: Verdicts
     flags: list[Text] = Field(description="a list of texts")
+    warnings: list[Text] = Field([], description="a list of texts")
     first_flags: FirstFlags
     headline_acc: Fraction
     baselines: Baselines

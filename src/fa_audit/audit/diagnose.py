@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fa_audit.audit.diagnostics import Batch, measure
+from fa_audit.audit.guards import as_found, check_model, is_count, listed_batches, look_at, precision_warnings
 from fa_audit.audit.report import DiagnosticReport, summary
 from fa_audit.audit.verdicts import Baselines
 from fa_audit.core.errors import AuditError
@@ -18,7 +19,7 @@ from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.networks.contract import wrap_contract_model
 from fa_audit.networks.description import describe
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, untouched
+from fa_audit.networks.trace import Description
 
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
 
@@ -54,7 +55,8 @@ def diagnose(
 
     Raises:
         AuditError: no batches, an accuracy outside 0..1, a layer that does not exist, a network that
-            does not follow the contract, or a description that does not fit the model.
+            does not follow the contract or that computes something else each time, or a description that does not fit
+            the model.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
     >>> x, labels = torch.eye(16).view(16, 1, 4, 4), torch.arange(16) % 3
@@ -67,17 +69,25 @@ def diagnose(
     headline_acc = _fraction("headline_acc", headline_acc)
     frozen_baseline_acc = _fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp_frozen_acc = _fraction("bp_frozen_acc", bp_frozen_acc)
-    network, batches = _prepared(model, eval_batches, description)
-    if layer_for_stability is not None and not 0 <= layer_for_stability <= len(network.blocks):
-        raise AuditError(f"layer_for_stability: found {layer_for_stability}; expected 0..{len(network.blocks)}.")
+    check_model(model)
+    with as_found(model):
+        network, batches, warnings = _prepared(model, eval_batches, description)
+        _check_layer(layer_for_stability, len(network.blocks))
+        evidence = measure(network, batches, layer_for_stability)
     return DiagnosticReport(
         method_name=method_name,
-        evidence=measure(network, batches, layer_for_stability),
+        evidence=evidence,
         headline_acc=headline_acc,
         baselines=Baselines(frozen_baseline_acc, frozen_baseline_name, bp_frozen_acc),
         thresholds=thresholds or DiagnosticThresholds(),
         notes=notes,
+        warnings=(*warnings, *precision_warnings(evidence)),
     )
+
+
+def _check_layer(layer: Any, depth: int) -> None:
+    if layer is not None and not (is_count(layer) and 0 <= layer <= depth):
+        raise AuditError(f"layer_for_stability: found {layer!r}; expected an integer 0..{depth}.")
 
 
 def _fraction(name: str, value: Any) -> float | None:
@@ -87,7 +97,7 @@ def _fraction(name: str, value: Any) -> float | None:
         AuditError: it is no number in 0..1.
     """
     try:
-        number = None if value is None else float(value)
+        number = None if value is None else math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if number is not None and not 0 <= number <= 1:
@@ -97,23 +107,22 @@ def _fraction(name: str, value: Any) -> float | None:
 
 def _prepared(
     model: nn.Module, eval_batches: Iterable[Batch], description: Description | None
-) -> tuple[Network, list[Batch]]:
-    """Wrap the model as a `Network`, and move its batches to its device."""
+) -> tuple[Network, list[Batch], list[str]]:
+    """Wrap the model as a `Network`, and move its batches to its device; also return warnings about it."""
     if torch.is_inference_mode_enabled():
         raise AuditError("diagnose needs gradients; call it outside torch.inference_mode().")
     device = next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))
     with torch.random.fork_rng(devices=[]):  # a DataLoader draws from the global stream
-        batches = [_checked(batch, device) for batch in islice(eval_batches, BATCHES)]
+        batches = [_checked(batch, device) for batch in islice(listed_batches(eval_batches), BATCHES)]
     if not batches:
         raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
     x = batches[0][0]
     network = describe(model, description, x) if description else wrap_contract_model(model, x)
-    with untouched(network), torch.no_grad():
-        classes = network(x[:1]).shape[-1]
+    classes, warnings = look_at(network, x)
     highest = max(int(labels.max()) for _, labels in batches)
     if highest >= classes:
         raise AuditError(f"eval_batches: found label {highest}; the network has {classes} classes, 0..{classes - 1}.")
-    return network, batches
+    return network, batches, warnings
 
 
 def _checked(batch: Any, device: torch.device) -> Batch:
@@ -133,6 +142,15 @@ def _checked(batch: Any, device: torch.device) -> Batch:
             " expected as many class indices >= 0, shape (B,), as inputs, and at least one."
         )
     return x.to(device), labels.to(device, torch.int64)
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    try:
+        tensor = torch.as_tensor(value)
+        return tensor if tensor.dim() else torch.empty(len(value))  # a single number has no length
+    except (TypeError, ValueError, RuntimeError) as error:
+        found = type(value).__name__
+        raise AuditError(f"{name}: found {found}; expected a tensor with a row for each sample.") from error
 
 
 class FAProtocol:
@@ -165,11 +183,11 @@ class FAProtocol:
         batch_size: int = BATCH_SIZE,
         description: Description | None = None,
     ) -> None:
+        x_eval, y_eval = _tensor("x_eval", x_eval), _tensor("y_eval", y_eval)
         if len(x_eval) != len(y_eval):
             raise AuditError(f"x_eval and y_eval: found {len(x_eval)} inputs and {len(y_eval)} labels; expected pairs.")
-        if batch_size < 1:
-            raise AuditError(f"batch_size: found {batch_size}; expected an integer >= 1.")
-        x_eval, y_eval = torch.as_tensor(x_eval), torch.as_tensor(y_eval)
+        if not is_count(batch_size) or batch_size < 1:
+            raise AuditError(f"batch_size: found {batch_size!r}; expected an integer >= 1.")
         self.model = model
         self.batches = list(zip(x_eval.split(batch_size), y_eval.split(batch_size)))
         self.options = {

@@ -40,6 +40,7 @@ class DiagnosticReport:
         feature_drift: relative change of every parameter since initialisation, by name.
         first_flags: the first epoch at which the scale and the reference check fired, None where they never did; empty
             where the training was not followed.
+        warnings: sentences about what may make the numbers mean something else than they say.
     """
 
     method_name: str
@@ -52,6 +53,7 @@ class DiagnosticReport:
     deep: dict[str, Measured] = field(default_factory=dict)
     feature_drift: dict[str, Measured] = field(default_factory=dict)
     first_flags: dict[str, int | None] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def residual_norms(self) -> list[float]:
@@ -109,6 +111,7 @@ class DiagnosticReport:
                     "baseline": self.baselines.own_name,
                 },
                 "flags": self.flags,
+                "warnings": self.warnings,
                 "first_flags": self.first_flags,
                 "headline_acc": self.headline_acc,
                 "baselines": asdict(self.baselines),

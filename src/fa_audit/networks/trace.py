@@ -87,7 +87,7 @@ def reference(network: Network, x: Tensor, labels: Tensor) -> Reference:
 def _part(network: Network, x: Tensor, labels: Tensor, batch: int) -> Reference:
     """Return the `reference` of some samples of a batch of size `batch`, with gradients of the whole batch's loss."""
     with torch.enable_grad():
-        points, logits = network.chain(x)
+        points, logits = network.chain(x.clone())  # a network may work on its input in place
         loss = F.cross_entropy(logits, labels) * (len(x) / batch)
         gradients = torch.autograd.grad(loss, points)
     states = network.states_at(points)
@@ -191,7 +191,7 @@ def observe(model: nn.Module, blocks: nn.ModuleList, x: Tensor) -> Observation:
 def accuracy_of(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
     """Return the fraction of samples that `model`, in eval mode and left as it was, classifies correctly."""
     with untouched(model), torch.no_grad():
-        hits = torch.cat([model(x).argmax(dim=-1) == labels for x, labels in batches])
+        hits = torch.cat([model(x.clone()).argmax(dim=-1) == labels for x, labels in batches])
     return int(hits.sum()) / len(hits)
 
 

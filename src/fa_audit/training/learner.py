@@ -79,7 +79,7 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Met
         method: constants and functions to use in place of those that `spec.method` names.
 
     Raises:
-        AuditError: unknown architecture or method, or more frozen blocks than there are.
+        AuditError: unknown architecture or method, more frozen blocks than there are, or a network of other classes.
     """
     options = ARCHITECTURE_OPTIONS.get(spec.architecture, {}) | dict(spec.architecture_options)
     if spec.shallow:
@@ -92,6 +92,8 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Met
     method = method or load_method(spec.method)
     with seeded(spec.seed):  # weights, then feedback: the draws after `torch.manual_seed(seed)`
         network = make(image_shape=image_shape, classes=classes, **options)
+        if (found := getattr(network, "classes", None)) != classes:
+            raise AuditError(f"architecture '{spec.architecture}': its `classes` is {found}; expected {classes}.")
         state = method.init_state(network, torch.default_generator)
     network.blocks[: spec.frozen_blocks].requires_grad_(False)
     return Learner(spec, image_shape, network, method, state)
@@ -100,7 +102,7 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Met
 def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
     """Try the method's credits on one minibatch and leave everything as it was: once per training, before it begins.
 
-    Credits of a wrong shape would train by broadcasting, and be audited.
+    Credits of a wrong shape would train by broadcasting, and be audited. The width of the logits is checked, too.
 
     Raises:
         AuditError: the credits are not one finite ``(B, d)`` of the network's type per block and one for the embedding.
@@ -108,27 +110,50 @@ def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
     network = learner.network
     with untouched(network):
         run = trace(network, x, local=not learner.method.end_to_end)
+        if run.logits.shape != (len(x), network.classes):
+            raise AuditError(
+                f"architecture '{learner.spec.architecture}': found logits {tuple(run.logits.shape)}; expected"
+                f" {(len(x), network.classes)}, one for each of {network.classes} classes. Correct its head."
+            )
         credits = learner.method.credits(network, run, labels, learner.state)
-    expected = f"{len(network.blocks)} for the blocks and 1 for the embedding, each {(len(x), network.width)}"
-    if problem := _credit_problem(credits, len(network.blocks), (len(x), network.width), run.logits.dtype):
-        raise AuditError(
-            f"method '{learner.spec.method}': on the first minibatch its credits are {problem}; expected {expected} of"
-            f" finite {run.logits.dtype}. Correct `credits`; fa_audit.testing.check_method says what else is wrong."
-        )
+    check_shapes(learner, credits, len(x), run.logits.dtype)
+    if problem := _value_problem(credits):
+        raise _credit_error(learner, problem, len(x))
 
 
-def _credit_problem(credits: Credits, blocks: int, shape: tuple[int, int], dtype: torch.dtype) -> str:
-    """Return what is wrong with the credits of a minibatch, or nothing."""
+def check_shapes(learner: Learner, credits: Credits, rows: int, dtype: torch.dtype | None = None) -> None:
+    """Check number and shapes of credits, and their type where it is given; errors as of `check_credits`."""
+    if problem := _shape_problem(learner.network, credits, rows, dtype):
+        raise _credit_error(learner, problem, rows)
+
+
+def _credit_error(learner: Learner, problem: str, rows: int) -> AuditError:
+    shape = (rows, learner.network.width)
+    return AuditError(
+        f"method '{learner.spec.method}': on a batch of {rows} its credits are {problem}; expected"
+        f" {len(learner.network.blocks)} for the blocks and 1 for the embedding, each {shape}, finite and of the"
+        " network's type. Correct `credits`; fa_audit.testing.check_method says what else is wrong."
+    )
+
+
+def _shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dtype | None) -> str:
     if not isinstance(credits, Credits):
         return f"{type(credits).__name__}, not Credits"
-    if len(credits.blocks) != blocks:
-        return f"{len(credits.blocks)} for {blocks} blocks"
-    named = {"the embedding": credits.embedding} | {f"block {layer}": a for layer, a in enumerate(credits.blocks)}
-    for name, a in named.items():
-        if not isinstance(a, Tensor) or a.shape != shape or a.dtype != dtype:
+    if len(credits.blocks) != len(network.blocks):
+        return f"{len(credits.blocks)} for {len(network.blocks)} blocks"
+    for name, a in _named(credits).items():
+        if not isinstance(a, Tensor) or a.shape != (rows, network.width) or a.dtype != (dtype or a.dtype):
             found = f"{tuple(a.shape)} of {a.dtype}" if isinstance(a, Tensor) else type(a).__name__
             return f"{found} for {name}"
-    broken = [name for name, a in named.items() if not a.isfinite().all()]
+    return ""
+
+
+def _named(credits: Credits) -> dict[str, Tensor]:
+    return {"the embedding": credits.embedding} | {f"block {layer}": a for layer, a in enumerate(credits.blocks)}
+
+
+def _value_problem(credits: Credits) -> str:
+    broken = [name for name, a in _named(credits).items() if not a.isfinite().all()]
     if credits.objective is not None and (credits.objective.dim() or not credits.objective.isfinite()):
         return f"with an objective of shape {tuple(credits.objective.shape)} that is no finite scalar"
     return f"NaN or infinite for {listed(broken)}" if broken else ""
