@@ -69,7 +69,7 @@ def diagnose(
     headline_acc = _fraction("headline_acc", headline_acc)
     frozen_baseline_acc = _fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp_frozen_acc = _fraction("bp_frozen_acc", bp_frozen_acc)
-    check_model(model)
+    check_model(model, description)
     with as_found(model):
         network, batches, warnings = _prepared(model, eval_batches, description)
         _check_layer(layer_for_stability, len(network.blocks))
@@ -136,6 +136,8 @@ def _checked(batch: Any, device: torch.device) -> Batch:
         raise AuditError(f"eval_batches: found {type(batch).__name__}; expected pairs of tensors (x, labels).")
     x, labels = pair
     integral = not labels.is_floating_point() and labels.dtype != torch.bool
+    if x.layout != torch.strided:
+        raise AuditError(f"eval_batches: found inputs of layout {x.layout}; expected dense ones (x.to_dense()).")
     if labels.dim() != 1 or not integral or len(x) != len(labels) or not len(x) or labels.min() < 0:
         raise AuditError(
             f"eval_batches: found inputs {tuple(x.shape)} and {labels.dtype} labels {tuple(labels.shape)};"

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from fa_audit.audit.diagnostics import Diagnostics
-from fa_audit.core.errors import AuditError, listed
+from fa_audit.core.errors import AuditError, listed, shortened
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import untouched
 
@@ -23,20 +24,31 @@ FLOAT32_ERROR = 1e-2  # median relative error of the gradients above which float
 NARROW = (torch.float16, torch.bfloat16)
 
 
-def check_model(model: Any) -> None:
-    """Check that a model can be run at all.
+def check_model(model: Any, description: Any = None) -> None:
+    """Check that a model can be run at all, and that its description is one.
 
     Raises:
-        AuditError: it is no module, is compiled by torch.jit, or has no values.
+        AuditError: it is no module, is compiled by torch.jit, or has no values; or the description is something else.
     """
     if not isinstance(model, nn.Module):
         raise AuditError(f"model: found {type(model).__name__}; expected a torch.nn.Module.")
     if isinstance(model, torch.jit.ScriptModule):
         raise AuditError("found a model compiled by torch.jit; expected the Python module that it was made from.")
+    if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+        raise AuditError(
+            f"{type(model).__name__}: found lazy parameters without a shape; run the model once on a batch before."
+        )
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         raise AuditError(
             f"{type(model).__name__}: found parameters on the meta device, which have no values; expected a model with"
             " its weights loaded (model.to_empty(device=...), then load_state_dict)."
+        )
+    blocks = getattr(description, "blocks", None)
+    names = [blocks] if isinstance(blocks, str) else blocks
+    if description is not None and not (isinstance(names, list | tuple) and all(isinstance(n, str) for n in names)):
+        raise AuditError(
+            f"description: found {shortened(description)}; expected Description(blocks, reads), the blocks as names of"
+            " modules, for example Description('layers.*', 'cls token')."
         )
 
 
@@ -72,7 +84,7 @@ def as_found(model: nn.Module) -> Iterator[None]:
         for name, d in vars(m).items()
         if name.endswith("_hooks") and d is not None
     ]
-    parameters = [(name, p, p.detach().clone()) for name, p in model.named_parameters()]
+    parameters = [(name, p, p.detach().clone(), p.requires_grad) for name, p in model.named_parameters()]
     try:
         yield
     finally:
@@ -82,11 +94,11 @@ def as_found(model: nn.Module) -> Iterator[None]:
         for present, found in hooks:
             present.clear()
             present.update(found)
-        changed = [name for name, p, found in parameters if not _same(p, found)]
-        with torch.no_grad():
-            for name, p, found in parameters:
-                if name in changed:
-                    p.copy_(found)
+        changed = [name for name, p, found, _ in parameters if not _same(p, found)]
+        for name, p, found, learns in parameters:
+            p.requires_grad_(learns)
+            if name in changed:
+                p.data.copy_(found)
     if changed:
         raise AuditError(
             f"{type(model).__name__}: its forward pass changes {listed(changed, 3)} in evaluation mode; expected one"
@@ -135,8 +147,8 @@ def _distance(one: Tensor, other: Tensor) -> float:
 
 
 def _probabilities(logits: Tensor) -> str:
-    sums = logits.double().sum(dim=-1)
-    if logits.shape[-1] < 2 or bool((logits < 0).any()) or bool(((sums - 1).abs() > SUM_TO_ONE).any()):
+    ones = (logits.double().sum(dim=-1) - 1).abs() <= SUM_TO_ONE
+    if logits.shape[-1] < 2 or not (ones.all() and (logits >= 0).all()):
         return ""
     return (
         "The outputs look like probabilities (none is negative, every row sums to 1) and were taken for logits:"
@@ -176,6 +188,6 @@ def precision_warnings(evidence: Diagnostics) -> list[str]:
     if worst is None or errors[worst] <= FLOAT32_ERROR:
         return []
     return [
-        f"The gradient at state {worst} is {errors[worst]:.2g} of its length away from the one computed in float64 (more"
-        f" than {FLOAT32_ERROR:g}): what is concluded from gradients there is about rounding."
+        f"The gradient at state {worst} is {errors[worst]:.2g} of its length away from the one computed in float64"
+        f" (more than {FLOAT32_ERROR:g}): what is concluded from gradients there is about rounding."
     ]
