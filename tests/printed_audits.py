@@ -36,11 +36,11 @@ def put(audit, changes):
     """Set values by their dotted places."""
     for place, value in changes.items():
         *way, last = (int(key) if key.lstrip("-").isdigit() else key for key in place.split("."))
-        reduce(getitem, way, audit)[last] = value
+        reduce(getitem, way, audit)[last] = str(value) if value in (math.inf, -math.inf) else value
 
 
 def consistent(audit):
     """The audit, with everything derived again that follows from its other entries."""
     for place, _, derived in _derived(audit):
-        put(audit, {place: str(derived) if isinstance(derived, float) and not math.isfinite(derived) else derived})
+        put(audit, {place: derived})
     return audit
