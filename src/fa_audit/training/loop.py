@@ -72,12 +72,11 @@ def train(
     if past:
         log.info("resuming after epoch %d of %d", progress["epoch"], spec.epochs)
     padded, test = pad(dataset.train_images, dataset.padding), evaluation_batches(dataset)
-    first = progress["epoch"]
-    for epoch in range(first, spec.epochs):
+    for epoch in range(progress["epoch"], spec.epochs):
         if should_stop(spec.monitor, progress["history"]):
             break
         start = time.perf_counter()
-        train_loss = _run_epoch(learner, optimiser, dataset, padded, epoch, check=epoch == first)
+        train_loss = _run_epoch(learner, optimiser, dataset, padded, epoch)
         rows = observe(learner, test, epoch=epoch + 1, train_loss=train_loss)
         progress["epoch"] = epoch + 1
         progress["history"] += rows
@@ -92,14 +91,8 @@ def train(
     return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"], stopped_after)
 
 
-def _run_epoch(
-    learner: Learner, optimiser: AdamW, dataset: Dataset, padded: Tensor, epoch: int, *, check: bool
-) -> float:
-    """Train for one epoch at the cosine schedule's learning rate; return the mean cross-entropy.
-
-    Args:
-        check: first try the credits of the first minibatch with `check_credits`.
-    """
+def _run_epoch(learner: Learner, optimiser: AdamW, dataset: Dataset, padded: Tensor, epoch: int) -> float:
+    """Train for one epoch at the cosine schedule's learning rate; return the mean cross-entropy."""
     spec = learner.spec
     optimiser.lr = spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs))
     learner.train_mode()
@@ -109,10 +102,9 @@ def _run_epoch(
     if spec.random_targets:
         batches = _with_random_targets(batches, dataset.classes, generator(spec.seed, "targets", epoch))
     total = torch.zeros((), device=padded.device)
-    for x, labels in batches:
-        if check:
+    for step, (x, labels) in enumerate(batches):
+        if epoch == step == 0:
             check_credits(learner, x, labels)
-            check = False
         optimiser.zero_grad()
         total += learn(learner, x, labels, noise) * len(labels)
         optimiser.step()
