@@ -12,7 +12,7 @@ wildcard_constraints:
     dataset=r"[\w.:]+",
     setting="[a-z][a-z0-9_]*",
     run=r"[^/\s]+",
-    seed=r"\d+",
+    seed=r"0|[1-9]\d*",
     figure=r"(?!scorecard\.)[a-z0-9_]+",  # which has a rule of its own
     table="[a-z0-9_]+",
 

@@ -17,8 +17,9 @@ from fa_audit.methods import METHODS
 from fa_audit.methods.dfa import DFA
 from fa_audit.results.tidy import layers_table, runs_table
 from fa_audit.training.learner import build
-from fa_audit.training.loop import read_trajectory, train, trajectory_csv
+from fa_audit.training.loop import train
 from fa_audit.training.monitor import first_flags
+from fa_audit.training.trajectory import read_trajectory, trajectory_csv
 
 
 def test_bp_s_credits_are_the_gradients_at_the_blocks_outputs_and_so_is_fa_s_last(make_spec, dataset):

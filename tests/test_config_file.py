@@ -18,6 +18,7 @@ REFUSED = {  # content -> what the message says behind the name of the file
     b"settings: [1\n": r", line 2, column 1: expected ',' or '\]'",
     b"settings:\n\ta: 1\n": r", line 2, column 1: found character '\\t'",
     b"settings: {}\nlabels: {bp: a, bp: b}\n": r", line 2, column 17: found 'bp' twice",
+    b"settings: {a: {seeds: [042]}}\n": ", line 1, column 24: found 042, which YAML reads as the octal number 34",
     b'{"settings": {},\n\t"settings": {}}': r", line 2, column 2: found 'settings' twice",
     b"settings: !!python/name:os.system\n": r", line 1, column 11: could not determine a constructor",
     b"settings: 2001-99-99\n": r": ValueError month must be in 1..12",

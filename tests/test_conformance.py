@@ -27,7 +27,7 @@ from fa_audit.training.loop import train
 
 SLOW = {"direction", "downhill", "learns", "architectures"}  # three quarters of the suite's time
 # A method that draws from the global stream resumes to the same bits or not by what was drawn before.
-QUICK = set(CHECKS) - SLOW - {"resume"}
+QUICK = set(CHECKS) - SLOW - {"resume"} - {name for name, check in CHECKS.items() if check.__module__.endswith("steps")}
 
 
 def failures(method, checks=CHECKS):
@@ -223,7 +223,7 @@ CRIPPLED = {
 @pytest.mark.parametrize("name", CRIPPLED)
 def test_a_method_that_cannot_train_fails_every_check_that_trains(name):
     found = failures(CRIPPLED[name])
-    assert set(found) == set(CHECKS) - {"declarations"}
+    assert set(found) == set(CHECKS) - {"declarations", "apart", "fresh"}
     assert all(line.startswith(("found ", "with resmlp, found ")) and "; expected " in line for line in found.values())
 
 

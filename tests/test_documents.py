@@ -60,7 +60,7 @@ def test_every_check_layer_and_credit_of_an_audit_has_its_place_in_a_card():
 def test_what_the_cards_name_is_in_a_real_audit_and_its_tables(make_spec, dataset):
     spec = make_spec("dfa", epochs=1)
     trained = train(spec, dataset)
-    audited = audit(trained.learner, dataset, 0.5, trajectory=trained.history).to_dict()
+    audited = audit(trained.learner, dataset, trained.accuracy, trajectory=trained.history).to_dict()
     about = {"setting": "tiny", "run": "dfa", "seed": 3, "spec": spec.to_dict(), "baseline_runs": {}}
     about |= dict.fromkeys(("stopped_after", "digest", "seconds", "device", "commit"))
     columns = {*runs_table([audited | about]), *layers_table([audited | about])}

@@ -13,7 +13,8 @@ from fa_audit.methods import METHODS
 from fa_audit.methods.bp import BP
 from fa_audit.networks.trace import trace
 from fa_audit.training.learner import build, learn
-from fa_audit.training.loop import TRAJECTORY_COLUMNS, train, trajectory_csv
+from fa_audit.training.loop import train
+from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, trajectory_csv
 
 SHAPE, CLASSES = (1, 4, 4), 3
 

@@ -8,10 +8,11 @@ from fa_audit.cli import main
 from fa_audit.core.files import sha256_of
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.data.dataset import save_dataset
-from fa_audit.training.loop import read_trajectory, train, trajectory_csv
+from fa_audit.training.loop import train
 from fa_audit.training.monitor import MONITORS, first_flags, should_stop
 from fa_audit.training.resume import Resume
 from fa_audit.training.run_files import train_run
+from fa_audit.training.trajectory import read_trajectory, trajectory_csv
 
 LIMITS = (("D1", 50.0), ("D2", 1e-7))
 EAGER = (("D1", 1e-9), ("D2", 1e9))  # fires at once

@@ -1,14 +1,13 @@
 """The reporting template: its numbers, what it discloses, LaTeX that compiles, one clear error for what is no audit."""
 
+import contextlib
 import copy
 import json
 import re
-from functools import reduce
-from operator import getitem
 
 import pytest
 from latex import check_latex
-from printed_audits import printed_audits
+from printed_audits import consistent, printed_audits, put
 
 from fa_audit.cli import main
 
@@ -32,9 +31,11 @@ def audits(real):
 def render(tmp_path, capsys):
     """Write audits to files; return what `fa-audit report` prints of them: the report, or why there is none."""
 
-    def render(audits, *options):
+    def render(audits, *options, as_it_is=False):
         paths = [tmp_path / f"audit{index}.json" for index in range(len(audits))]
         for path, audit in zip(paths, audits):
+            with contextlib.suppress(KeyError, ValueError):  # what is no audit has nothing that follows
+                audit = audit if as_it_is else consistent(audit)
             path.write_text(json.dumps(audit))
         status = main(["report", *map(str, paths), *options])
         said, refusal = capsys.readouterr()
@@ -61,17 +62,9 @@ def said(text, term):
     return re.search(rf"^- \*\*{term}:\*\* (.*)$", text, flags=re.MULTILINE)[1]
 
 
-def put(audit, changes):
-    """Set values by their dotted places."""
-    for place, value in changes.items():
-        *way, last = (int(key) if key.lstrip("-").isdigit() else key for key in place.split("."))
-        reduce(getitem, way, audit)[last] = value
-
-
 def set_accuracies(audits, accuracies, own):
     for audit, accuracy, frozen in zip(audits, accuracies, own, strict=True):
         audit["headline_acc"], audit["baselines"]["own"] = accuracy, frozen
-        audit["checks"]["depth"]["value"] = None if frozen is None else round(accuracy - frozen, 9)
 
 
 # --- numbers -------------------------------------------------------------------------------------------------------
@@ -111,7 +104,7 @@ def test_statistics_are_over_the_seeds_that_have_a_value(audits, render):
     found = table(render(audits[:1]), "Mean ±")["accuracy (%)"]
     assert list(found.values())[1:] == ["1", "40.00", "–", "–", "40.00", "40.00"]  # noqa: RUF001
     assert said(render(audits[:1]), "Spread").startswith("one seed: no deviation")
-    audits[1]["checks"]["depth"] |= {"fires": None, "note": "no own frozen baseline"}
+    audits[1]["checks"]["depth"]["note"] = "no own frozen baseline"
     text = render(audits)
     assert list(table(text, "Mean ±")["margin (points)"].values())[1:3] == ["1", "10.00"]
     assert "seed 7: not evaluated (no own frozen baseline)" in said(text, "Baseline of D3")
@@ -163,8 +156,7 @@ def test_networks_that_were_not_trained_here_are_numbered_and_nothing_is_said_of
 
 # --- disclosures ---------------------------------------------------------------------------------------------------
 
-FIRED = {"checks.reference.fires": True, "checks.reference.value": 1e-9, "layers.-1.scale_free": 0.5}
-FIRED |= {"checks.reference.note": "saturated loss"}
+FIRED = {"layers.-1.grad_norm": 1e-9, "layers.-1.scale_free": 0.5, "checks.reference.note": "saturated loss"}
 INSIDE = {"deep.cosine.value": 0.2, "deep.fresh_b_null.n_valid": 20, "deep.fresh_b_null.interval": [-0.1, 0.3]}
 OUTSIDE = INSIDE | {"deep.fresh_b_null.interval": [-0.1, 0.1]}
 CHANCE = {"credit.0.rho.value": 0.5, "credit.1.rho.value": 0.01}
@@ -227,11 +219,25 @@ def test_latex_is_escaped_balanced_full_and_written_as_it_would_be_printed(real,
     for broken in ("a_b", "50% of", "{", r"\begin{x}", "$x", "a & b", "#", r"\textbf{x}}"):
         with pytest.raises((AssertionError, IndexError)):
             check_latex(rf"\item {broken}")
-    audit = real[0] | {"run": STRANGE, "setting": STRANGE, "notes": f"{STRANGE}\n\n{STRANGE}\x00", "flags": [STRANGE]}
-    audit |= {"verdict": dict.fromkeys(real[0]["verdict"], STRANGE)}
+    audit = copy.deepcopy(real[0]) | {"run": STRANGE, "setting": STRANGE, "notes": f"{STRANGE}\n\n{STRANGE}\x00"}
+    audit["baselines"]["own_name"] = STRANGE
     text = render([audit], "--format", "latex")
     check_latex(text)
     assert text.count(r"\toprule") == text.count(r"\begin{tabular}{") == 7
     assert r"\subsection*{Audit report: 50\%\_\&\#1 \textasciicircum{}\textasciitilde{}\{a\}" in text
     assert render([audit], "--format", "latex", "--output", str(tmp_path / "new/a.tex")) == ""
     assert (tmp_path / "new/a.tex").read_text() == text
+
+
+EDITED = {
+    "verdict.three_check": "PASS", "verdict.four_check": "trustworthy", "flags": [], "checks.depth.fires": None,
+    "checks.depth.value": 0.5, "checks.scale.threshold": 1e9, "checks.stability.value": 0.0, "headline_acc": 0.999,
+    "checks.depth.distance": 0.5, "checks.scale.borderline": True, "borderline.checks": ["D1"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("place", EDITED)
+def test_an_audit_that_contradicts_itself_is_refused(audits, render, place):
+    put(audits[0], {place: EDITED[place]})
+    found = render(audits[:1], as_it_is=True)
+    assert re.search(r"audit0.json: (checks|verdict|flags|borderline).*the rest of the audit gives .*altered", found)

@@ -108,3 +108,14 @@ def test_a_sidecar_and_a_baseline_are_read_as_baselines(trained):
     assert read_baseline(trained / "baseline.json") == baseline
     with pytest.raises(AuditError, match=r"baseline.json: missing fingerprint, seconds, stopped_after"):
         read_sidecar(trained / "baseline.json")
+
+
+def test_an_edited_accuracy_and_a_trajectory_with_holes_are_refused(trained, capsys):
+    facts, rows = json.loads((trained / "run.json").read_text()), (trained / "run.csv").read_text().splitlines()
+    command = ["audit", str(trained / "run.safetensors"), "--data", str(trained / "data.safetensors")]
+    (trained / "run.json").write_text(json.dumps(facts | {"accuracy": 0.999}))
+    assert main(command) == 1 and "its last row has the test accuracy" in capsys.readouterr().err
+    (trained / "run.json").unlink()
+    for kept, words in ((rows[:-1], "epoch 2 state 3"), (rows[:3] + rows[4:], "epoch 1 state 2"), (rows[:1], "rows.")):
+        (trained / "run.csv").write_text("\n".join(kept))
+        assert main(command) == 1 and words in capsys.readouterr().err

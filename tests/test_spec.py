@@ -45,6 +45,7 @@ def test_spellings_have_one_canonical_form(text, canonical):
         ("dfa+penalty1e-2+shallow", "no blocks to freeze or penalise"),
         ("dfa+penalty-1", "not a finite number >= 0"),
         ("dfa+penaltynan", "not a finite number >= 0"),
+        ("dfa+penalty1e-400", "too small for a float"),
         ("dfa+penalty", "not a finite number >= 0"),
         ("dfa+frozen0", "unknown option 'frozen0'"),
         ("dfa+shalow", "Did you mean 'shallow'"),

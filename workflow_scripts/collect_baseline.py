@@ -6,14 +6,19 @@ from _workflow import logged
 
 from fa_audit.core.files import write_json
 from fa_audit.experiments.spec import RunSpec
-from fa_audit.training.sidecar import check_spec, read_sidecar
+from fa_audit.training.sidecar import check_run, check_spec, read_sidecar
+from fa_audit.training.trajectory import check_history, read_trajectory
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
     kept = ("accuracy", "spec", "digest", "checkpoint_sha256")
-    sidecar = read_sidecar(snakemake.input.sidecar)
-    check_spec(RunSpec.from_dict(sidecar["spec"]), RunSpec.from_dict(snakemake.params.spec), snakemake.input.sidecar)
+    files, spec = snakemake.input, RunSpec.from_dict(snakemake.params.spec)
+    sidecar = read_sidecar(files.sidecar)
+    check_spec(RunSpec.from_dict(sidecar["spec"]), spec, files.sidecar)
+    check_run(sidecar, files.sidecar, trajectory=files.trajectory)
+    history = read_trajectory(files.trajectory)
+    check_history(history, spec, sidecar["accuracy"], sidecar["stopped_after"], files.trajectory)
     facts = {key: sidecar[key] for key in kept}
     write_json(snakemake.output.baseline, {"run": snakemake.wildcards.run} | facts)

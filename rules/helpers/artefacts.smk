@@ -29,6 +29,19 @@ def entry_in(section, name):
     return entry | {"settings": settings, "labels": labels}
 
 
+@readable
+def check_drawable():
+    """Find formulas that matplotlib cannot read before training; without dollar signs there are none."""
+    titles = [figure["title"] for figure in config.get("figures", {}).values()]
+    if texts := [text for text in (*titles, *config.get("labels", {}).values()) if "$" in text]:
+        from fa_audit.results.figures.style import check_texts
+
+        check_texts(texts)
+
+
+if workflow.is_main_process:
+    check_drawable()
+
 # Each of these is a part of a figure's or a table's job, from its section and its entry.
 
 

@@ -62,5 +62,17 @@ def start_work():
     say_start(devices())
 
 
+@readable
+def check_command():
+    """Refuse what Snakemake would wait for without end, or fail at file by file."""
+    if workflow.resource_settings.cores == 0:
+        raise AuditError("--cores 0: found no core for any job; expected 1 or more, or all.")
+    if not os.path.isdir("src/fa_audit"):
+        raise AuditError(
+            f"--directory: found {os.getcwd()}, without the project's src/; expected a copy of the project to work in."
+        )
+
+
 if workflow.is_main_process:
+    check_command()
     readable(check_writable)(WRITTEN)

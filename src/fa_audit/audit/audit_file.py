@@ -1,7 +1,11 @@
-"""Read audits from their JSON files, and group those of one network over its seeds. Imports no torch."""
+"""Read audits from their JSON files, and group those of one network over its seeds. Imports no torch.
+
+Whatever follows from other entries is derived again: outcomes from values and limits, verdicts and flags from outcomes.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +13,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from fa_audit.audit import verdicts
 from fa_audit.core.errors import AuditError, listed, printable, shortened
 from fa_audit.core.files import read_json
-from fa_audit.core.thresholds import CHECK_LABELS
+from fa_audit.core.intervals import FEWEST
+from fa_audit.core.thresholds import CHECK_LABELS, LIMITS, depth_margin, distance, fires, floor_for
 from fa_audit.core.validation import Tolerant, problems_of
 from fa_audit.experiments.spec import SpecFile
 from fa_audit.training.sidecar import Provenance
@@ -200,6 +206,7 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     verdict: Verdicts
     flags: list[Text] = Field(description="a list of texts")
     borderline: Borderline = Borderline()
+    warnings: list[Text] = Field([], description="a list of texts")
     first_flags: FirstFlags
     batch_norm_twice: BatchNormTwice = None
     headline_acc: Fraction
@@ -233,6 +240,7 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
 PRECISION = ("float32_error", "float32_cosine")  # of a state; measured values, which can be absent with a reason
 CREDITS = tuple(Credit.model_fields)
 DEEP = tuple(Deep.model_fields)
+NORMS = ("hidden_norm", "grad_norm")  # of a state
 assert tuple(Checks.model_fields) == tuple(CHECK_LABELS)
 
 
@@ -245,7 +253,8 @@ def read_audit(path: str | Path) -> dict[str, Any]:
     """Read one audit; every entry that a report uses is checked.
 
     Raises:
-        AuditError: the file cannot be read, is no JSON, or is no audit; the message names the first problem.
+        AuditError: the file cannot be read, is no JSON, or is no audit; the message names the first problem, or the
+            first entry that contradicts those from which it follows.
     """
     try:
         audit = read_json(path, AUDIT)
@@ -253,7 +262,70 @@ def read_audit(path: str | Path) -> dict[str, Any]:
         raise AuditError(f"{path}: {error.strerror}; expected {AUDIT}.") from error
     for problem in problems_of(AuditFile, audit):
         raise AuditError(f"{path}: {printable(problem.removeprefix('top level: '))}")
+    for place, found, derived in derived_entries(audit):
+        if found != derived:
+            raise AuditError(
+                f"{path}: {place}: found {printable(shortened(found))}, but the rest of the audit gives"
+                f" {shortened(derived)}: altered after it was written. Delete it and make it again."
+            )
     return audit
+
+
+def derived_entries(audit: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield every entry that follows from others: its place, what is there, and what follows."""
+    checks = {}
+    for name in LIMITS:
+        entry, checks[name] = audit["checks"][name], _check(name, audit)
+        yield f"checks.{name}.value", number(entry["value"]), checks[name].value
+        for key in ("threshold", "fires"):
+            yield f"checks.{name}.{key}", entry[key], getattr(checks[name], key)
+        yield f"checks.{name}.borderline", entry.get("borderline", False), checks[name].borderline
+        far, derived = number(entry.get("distance")), checks[name].distance
+        same = far is None or (derived is not None and math.isclose(far, derived))  # log10 is that of a platform
+        yield f"checks.{name}.distance", far, far if same else derived
+    unreal = any(not math.isfinite(number(state[norm]) or 0) for state in audit["layers"] for norm in NORMS)
+    yield "finite", audit["finite"], audit["finite"] and not unreal
+    outcomes = verdicts.Checks(**checks, finite=audit["finite"])
+    rules = {"three_check": verdicts.three_check_verdict, "four_check": verdicts.four_check_verdict}
+    for protocol, rule in rules.items():
+        yield f"verdict.{protocol}", audit["verdict"][protocol], rule(outcomes)
+    yield "verdict.baseline", audit["verdict"]["baseline"], audit["baselines"]["own_name"]
+    yield "flags", audit["flags"], verdicts.flags(outcomes)
+    if "borderline" in audit:
+        found = {protocol: verdicts.is_borderline(rule, outcomes) for protocol, rule in rules.items()}
+        yield "borderline", audit["borderline"], {"checks": verdicts.borderline(outcomes)} | found
+
+
+def _check(name: str, audit: Mapping[str, Any]) -> verdicts.Check:
+    """Return a check as it follows from the evidence and the limits."""
+    entry, value, limit = audit["checks"][name], _value(name, audit), LIMITS[name]
+    threshold = audit["thresholds"][limit]
+    if name == "reference":
+        threshold = floor_for(threshold, max(audit["samples"], 1))
+    ends = entry.get("interval")
+    return verdicts.Check(
+        entry["name"],
+        value,
+        threshold,
+        None if value is None else fires(limit, value, threshold),
+        entry["note"],
+        interval=(number(ends[0]), number(ends[1])) if ends else None,
+        distance=None if value is None else distance(limit, value, threshold),
+    )
+
+
+def _value(name: str, audit: Mapping[str, Any]) -> float | None:
+    """Return the value of a check as the evidence gives it; None where it cannot be measured."""
+    if name == "scale":
+        growths = [number(state["growth"]) for state in audit["layers"] if state["growth"] is not None]
+        return None if any(map(math.isnan, growths)) else max(growths, default=None)
+    if name == "reference":
+        value = number(audit["layers"][-1]["grad_norm"])
+        return None if value is None or not math.isfinite(value) else value
+    if name == "stability":
+        return number(audit["stability"]["value"]) if audit["stability"]["n_valid"] >= FEWEST else None
+    accuracy, frozen = audit["headline_acc"], audit["baselines"]["own" if name == "depth" else "bp"]
+    return None if accuracy is None or frozen is None else depth_margin(accuracy, frozen)
 
 
 # --- the audits of one network over its seeds ------------------------------------------------------------------------

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain, islice
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from fa_audit.audit.credit_metrics import CreditReport
 from fa_audit.audit.diagnostics import Batch, measure
 from fa_audit.audit.given_credits import CreditFunction, measure_given_credits
+from fa_audit.audit.guards import as_found, check_model, is_count, listed_batches, look_at, precision_warnings
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.three_checks import as_text
 from fa_audit.audit.verdicts import Baselines
@@ -23,7 +25,7 @@ from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.networks.contract import wrap_contract_model
 from fa_audit.networks.description import describe
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, LossFunction, accuracy_of, untouched
+from fa_audit.networks.trace import Description, LossFunction, accuracy_of
 
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
 ROUNDED = 1e-3  # by how much an accuracy that is given may differ from that of the hits
@@ -78,8 +80,8 @@ def diagnose(
 
     Raises:
         AuditError: no batches, an accuracy outside 0..1, hits that do not make the accuracies, a layer that does not
-            exist, a network that does not follow the contract, a description that does not fit the model, a loss that
-            is no scalar, or credits that are none.
+            exist, a network that does not follow the contract or that computes something else each time, a description
+            that does not fit the model, a loss that is no scalar, or credits that are none.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
     >>> x, labels = torch.eye(16).view(16, 1, 4, 4), torch.arange(16) % 3
@@ -93,22 +95,33 @@ def diagnose(
     frozen_baseline_acc = _fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp_frozen_acc = _fraction("bp_frozen_acc", bp_frozen_acc)
     samples, paired = _paired(paired_hits, (headline_acc, frozen_baseline_acc), test_samples)
-    given = ([] if sample is None else [sample], eval_batches, stability_batches or ())
-    network, (first, batches, others) = prepared(model, given, description, loss_fn)
-    if layer_for_stability is not None:
-        check_layer("layer_for_stability", layer_for_stability, network)
-    where = (first or batches)[0]
-    measured = measure_given_credits(credits, model, network, *where) if credits else CreditReport((), {}, {})
+    given = {
+        "sample": [] if sample is None else [sample],
+        "eval_batches": eval_batches,
+        "stability_batches": () if stability_batches is None else stability_batches,
+    }
+    with prepared(model, given, description, loss_fn) as (network, (first, batches, others), warnings):
+        if layer_for_stability is not None:
+            check_layer("layer_for_stability", layer_for_stability, network)
+        where = (first or batches)[0]
+        measured = measure_given_credits(credits, model, network, *where) if credits else CreditReport((), {}, {})
+        evidence = measure(network, batches, layer_for_stability, loss_fn, where, others)
     return DiagnosticReport(
         method_name=method_name,
-        evidence=measure(network, batches, layer_for_stability, loss_fn, where, others),
+        evidence=evidence,
         headline_acc=headline_acc,
         baselines=Baselines(frozen_baseline_acc, frozen_baseline_name, bp_frozen_acc, samples, paired),
         thresholds=thresholds or DiagnosticThresholds(),
         notes=notes if loss_fn is F.cross_entropy else _joined(notes, f"gradients of {_named(loss_fn)}"),
         credit=measured.blocks,
         deep=measured.deep,
+        warnings=(*warnings, *precision_warnings(evidence)),
     )
+
+
+def _check_layer(layer: Any, depth: int) -> None:
+    if layer is not None and not (is_count(layer) and 0 <= layer <= depth):
+        raise AuditError(f"layer_for_stability: found {layer!r}; expected an integer 0..{depth}.")
 
 
 def _fraction(name: str, value: Any) -> float | None:
@@ -118,7 +131,7 @@ def _fraction(name: str, value: Any) -> float | None:
         AuditError: it is no number in 0..1.
     """
     try:
-        number = None if value is None else float(value)
+        number = None if value is None else math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if number is not None and not 0 <= number <= 1:
@@ -134,9 +147,9 @@ def _named(loss_fn: LossFunction) -> str:
     return getattr(loss_fn, "__name__", type(loss_fn).__name__)
 
 
-def check_layer(name: str, layer: int, network: Network) -> None:
+def check_layer(name: str, layer: Any, network: Network) -> None:
     """Raise an `AuditError` that begins with `name` if the network has no such state."""
-    if not isinstance(layer, Integral) or not 0 <= layer <= len(network.blocks):
+    if not is_count(layer) or not 0 <= layer <= len(network.blocks):
         raise AuditError(f"{name}: found {layer!r}; expected an integer 0..{len(network.blocks)}.")
 
 
@@ -148,7 +161,7 @@ def _paired(
     Raises:
         AuditError: the number is no integer >= 1, or the hits are not those of the accuracies.
     """
-    if samples is not None and (not isinstance(samples, Integral) or samples < 1):
+    if samples is not None and (not is_count(samples) or samples < 1):
         raise AuditError(f"test_samples: found {samples!r}; expected an integer >= 1.")
     if hits is None:
         return samples, None
@@ -166,42 +179,53 @@ def _paired(
     return len(own), (int((own & ~frozen).sum()), int((frozen & ~own).sum()))
 
 
+@contextmanager
 def prepared(
     model: nn.Module,
-    given: Iterable[Iterable[Batch]],
+    given: Mapping[str, Iterable[Batch]],
     description: Description | None,
     loss_fn: LossFunction = F.cross_entropy,
     limit: int | None = BATCHES,
-) -> tuple[Network, list[list[Batch]]]:
-    """Wrap the model as a `Network`, and move batches for several uses, some of which may need none, to its device.
+) -> Iterator[tuple[Network, list[list[Batch]], list[str]]]:
+    """Wrap the model as a `Network`, and move batches to its device; afterwards the model is as it was found.
 
     Args:
-        given: for every use its batches; the first `limit` are taken, all if it is None.
+        given: batches for every use, of which some may need none, by the name of the caller's argument; the first
+            `limit` are taken, all if it is None.
+
+    Yields:
+        The network, its batches for every use, and warnings about what it computes.
 
     Raises:
         AuditError: as `diagnose`.
     """
+    check_model(model, description)
     if torch.is_inference_mode_enabled():
         raise AuditError("diagnose needs gradients; call it outside torch.inference_mode().")
     device = next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))
-    with torch.random.fork_rng(devices=[]):  # a DataLoader draws from the global stream
-        batches = [[_checked(batch, device, loss_fn) for batch in islice(part, limit)] for part in given]
-    every = list(chain.from_iterable(batches))
-    if not every:
-        raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
-    x = every[0][0]
-    network = describe(model, description, x) if description else wrap_contract_model(model, x)
-    if loss_fn is not F.cross_entropy:
-        return network, batches
-    with untouched(network), torch.no_grad():
-        classes = network(x[:1]).shape[-1]
-    highest = max(int(labels.max()) for _, labels in every)
+    with as_found(model):  # a DataLoader draws from the global stream
+        batches = [
+            [_checked(name, batch, device, loss_fn) for batch in islice(listed_batches(name, part), limit)]
+            for name, part in given.items()
+        ]
+        every = list(chain.from_iterable(batches))
+        if not every:
+            raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
+        x = every[0][0]
+        network = describe(model, description, x) if description else wrap_contract_model(model, x)
+        classes, warnings = look_at(network, x, logits=loss_fn is F.cross_entropy)
+        if loss_fn is F.cross_entropy:
+            _check_labels(every, classes)
+        yield network, batches, warnings
+
+
+def _check_labels(batches: list[Batch], classes: int) -> None:
+    highest = max(int(labels.max()) for _, labels in batches)
     if highest >= classes:
         raise AuditError(f"eval_batches: found label {highest}; the network has {classes} classes, 0..{classes - 1}.")
-    return network, batches
 
 
-def _checked(batch: Any, device: torch.device, loss_fn: LossFunction) -> Batch:
+def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction) -> Batch:
     """Check a pair of inputs and labels ``(B,)`` and move it to the network's device.
 
     Labels for a loss of the caller's may be any tensor with as many rows as inputs.
@@ -211,17 +235,28 @@ def _checked(batch: Any, device: torch.device, loss_fn: LossFunction) -> Batch:
     """
     pair = batch if isinstance(batch, list | tuple) and len(batch) == 2 else ()
     if not pair or not all(isinstance(part, Tensor) for part in pair):
-        raise AuditError(f"eval_batches: found {type(batch).__name__}; expected pairs of tensors (x, labels).")
+        raise AuditError(f"{name}: found {type(batch).__name__}; expected pairs of tensors (x, labels).")
     x, labels = pair
     if loss_fn is not F.cross_entropy and x.dim() and labels.dim() and len(x) == len(labels) > 0:
         return x.to(device), labels.to(device)
     integral = not labels.is_floating_point() and labels.dtype != torch.bool
+    if x.layout != torch.strided:
+        raise AuditError(f"{name}: found inputs of layout {x.layout}; expected dense ones (x.to_dense()).")
     if labels.dim() != 1 or not integral or len(x) != len(labels) or not len(x) or labels.min() < 0:
         raise AuditError(
-            f"eval_batches: found inputs {tuple(x.shape)} and {labels.dtype} labels {tuple(labels.shape)};"
+            f"{name}: found inputs {tuple(x.shape)} and {labels.dtype} labels {tuple(labels.shape)};"
             " expected as many class indices >= 0, shape (B,), as inputs, and at least one."
         )
     return x.to(device), labels.to(device, torch.int64)
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    try:
+        tensor = torch.as_tensor(value)
+        return tensor if tensor.dim() else torch.empty(len(value))  # a single number has no length
+    except (TypeError, ValueError, RuntimeError) as error:
+        found = type(value).__name__
+        raise AuditError(f"{name}: found {found}; expected a tensor with a row for each sample.") from error
 
 
 class FAProtocol:
@@ -269,12 +304,13 @@ class FAProtocol:
         description: Description | None = None,
         loss_fn: LossFunction = F.cross_entropy,
     ) -> None:
+        x_eval, y_eval = _tensor("x_eval", x_eval), _tensor("y_eval", y_eval)
         if len(x_eval) != len(y_eval):
             raise AuditError(f"x_eval and y_eval: found {len(x_eval)} inputs and {len(y_eval)} labels; expected pairs.")
-        if batch_size is not None and batch_size < 1:
-            raise AuditError(f"batch_size: found {batch_size}; expected an integer >= 1.")
+        if batch_size is not None and (not is_count(batch_size) or batch_size < 1):
+            raise AuditError(f"batch_size: found {batch_size!r}; expected an integer >= 1.")
         self.model = model
-        self.samples = torch.as_tensor(x_eval), torch.as_tensor(y_eval)
+        self.samples = x_eval, y_eval
         self.batches = list(zip(*(part.split(batch_size or BATCH_SIZE) for part in self.samples)))
         floor = d2_eps * d2_factor if isinstance(d2_eps, Real) and isinstance(d2_factor, Real) else math.nan
         limits = DiagnosticThresholds(d1_threshold, floor, frozen_acc_margin_pp=d3_margin_pp)
@@ -316,9 +352,9 @@ class FAProtocol:
         """Return the accuracy on the evaluation samples; None if their labels are no class indices."""
         if self.samples[1].dim() != 1 or self.samples[1].is_floating_point():
             return None
-        description, loss_fn = self.options["description"], self.options["loss_fn"]
-        network, [batches] = prepared(self.model, [self.batches], description, loss_fn, limit=None)
-        return accuracy_of(network, batches)
+        given, options = {"x_eval": self.batches}, (self.options["description"], self.options["loss_fn"])
+        with prepared(self.model, given, *options, limit=None) as (network, [batches], _):
+            return accuracy_of(network, batches)
 
     def summary(self, report: Mapping[str, Any]) -> str:
         """Return a readable text: verdict, test accuracy, and a line for each check with value, limit and outcome.

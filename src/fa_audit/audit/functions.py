@@ -26,8 +26,7 @@ def residual_norms(model: nn.Module, x: Tensor, *, description: Description | No
         AuditError: as `fa_audit.diagnose`.
     """
     labels = torch.zeros(len(x), dtype=torch.int64) if isinstance(x, Tensor) and x.dim() else x
-    network, [[(x, _)]] = prepared(model, [[(x, labels)]], description)
-    with untouched(network):
+    with prepared(model, {"x": [(x, labels)]}, description) as (network, [[(x, _)]], _), untouched(network):
         return [median_norm(h) for h in states_of(network, x)]
 
 
@@ -48,8 +47,7 @@ def bp_grad_norms(
     Raises:
         AuditError: as `fa_audit.diagnose`.
     """
-    network, [[batch]] = prepared(model, [[(x, y)]], description, loss_fn)
-    with untouched(network):
+    with prepared(model, {"x, y": [(x, y)]}, description, loss_fn) as (network, [[batch]], _), untouched(network):
         return [median_norm(g) for g in reference(network, *batch, loss_fn).gradients]
 
 
@@ -73,9 +71,9 @@ def cross_batch_direction_stability(
     Raises:
         AuditError: as `fa_audit.diagnose`; or fewer than two batches, or fewer with a finite, non-zero mean gradient.
     """
-    network, [batches] = prepared(model, [eval_batches], description, loss_fn, limit=None)
-    check_layer("layer_index", layer_index, network)
-    with untouched(network):
+    given = {"eval_batches": eval_batches}
+    with prepared(model, given, description, loss_fn, limit=None) as (network, [batches], _), untouched(network):
+        check_layer("layer_index", layer_index, network)
         means = [mean_gradient(reference(network, *batch, loss_fn), layer_index) for batch in batches]
     measured = mean_pairwise_cosine(means)
     if measured.value is None:

@@ -58,8 +58,8 @@ def parts(report: DiagnosticReport) -> Iterator[Part]:
     yield Part(entries=tuple(_facts(report)))
     yield Part("Checks", entries=tuple(_checks(report)), text=_checks_legend(report))
     yield Part("What to do", items=tuple(advice(report.checks)))
-    if warnings := tuple(getattr(report, "warnings", ())):
-        yield Part("Warnings", items=warnings)
+    if report.warnings:
+        yield Part("Warnings", items=report.warnings)
     yield Part("Evidence at every state", table=tuple(_layers(report)), text=LAYERS_LEGEND)
     if report.credit:
         yield Part("Credits at every block", table=tuple(_credits(report)), text=CREDIT_LEGEND)

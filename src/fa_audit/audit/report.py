@@ -45,6 +45,7 @@ class DiagnosticReport(dict[str, Any]):
         first_flags: the first epoch at which the scale and the reference check fired, None where they never did; empty
             where the training was not followed.
         batch_norm_twice: what statistics that are updated twice a step would change (`fa_audit.audit.batch_norm`).
+        warnings: sentences about what may make the numbers mean something else than they say.
     """
 
     method_name: str
@@ -58,6 +59,7 @@ class DiagnosticReport(dict[str, Any]):
     feature_drift: dict[str, Measured] = field(default_factory=dict)
     first_flags: dict[str, int | None] = field(default_factory=dict)
     batch_norm_twice: dict[str, float | None] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.update(as_dictionary(self))
@@ -128,6 +130,7 @@ class DiagnosticReport(dict[str, Any]):
                     "three_check": is_borderline(three_check_verdict, self.checks),
                     "four_check": is_borderline(four_check_verdict, self.checks),
                 },
+                "warnings": self.warnings,
                 "first_flags": self.first_flags,
                 "batch_norm_twice": self.batch_norm_twice,
                 "headline_acc": self.headline_acc,

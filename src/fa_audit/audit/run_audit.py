@@ -19,9 +19,9 @@ from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.checkpoint import load_checkpoint
 from fa_audit.training.learner import Learner, load_method
-from fa_audit.training.loop import read_trajectory
 from fa_audit.training.monitor import Row, first_flags
 from fa_audit.training.sidecar import HINT, check_baseline, check_run, check_spec, read_baseline, read_sidecar
+from fa_audit.training.trajectory import check_history, read_trajectory
 
 # What to do about a sidecar, and about a baseline, of another run than the checkpoint that a person named.
 HINTS = ("Put the checkpoint's own beside it.", "Give its file, or train it.")
@@ -52,9 +52,12 @@ def audit(
             are left out, so that depth utility is not evaluated.
 
     Raises:
-        AuditError: the network was trained on another data set, or on one of other images or classes.
+        AuditError: the network was trained on another data set, or on one of other images or classes, or the trajectory
+            lacks rows or ends with another accuracy.
     """
     _check_data(learner, dataset)
+    if trajectory:
+        check_history(trajectory, learner.spec, accuracy, stopped_after, f"trajectory of {name or learner.spec.method}")
     batches = evaluation_batches(dataset, BATCH_SIZE, limit=1)
     own_name, own_acc = own_frozen or ("own frozen baseline", None)
     if stopped_after is not None:
@@ -128,6 +131,7 @@ def audit_files(
     compared = {role: read_baseline(path) for role, path in baselines.items()}
     for role, path in baselines.items():
         check_baseline(compared[role], names[role], expected, path, own_baseline)
+        _check_beside(compared[role], Path(path).with_suffix(".csv"))
     report = audit(
         learner,
         load_dataset(data or data_file(expected.dataset)).to(device),
@@ -140,6 +144,13 @@ def audit_files(
         stopped_after=facts.get("stopped_after"),
     )
     return report, {"baseline_runs": compared} | _about(expected, facts, device)
+
+
+def _check_beside(baseline: Mapping[str, Any], history: Path) -> None:
+    """Compare a baseline with its trajectory, where that is beside it."""
+    if history.exists():
+        spec, stopped_after = RunSpec.from_dict(baseline["spec"]), baseline.get("stopped_after")
+        check_history(read_trajectory(history), spec, baseline["accuracy"], stopped_after, str(history))
 
 
 def _about(spec: RunSpec, facts: Mapping[str, Any], device: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Turn evidence into verdicts by the paper's three-check and four-check rules."""
+"""Turn evidence into verdicts by the paper's three-check and four-check rules. Imports no torch."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fa_audit.audit.diagnostics import Diagnostics
 from fa_audit.core.intervals import FEWEST, Interval, paired_difference, unpaired_difference
 from fa_audit.core.thresholds import (
     CHECK_LABELS,
@@ -20,6 +19,9 @@ from fa_audit.core.thresholds import (
     fires,
     floor_for,
 )
+
+if TYPE_CHECKING:
+    from fa_audit.audit.diagnostics import Diagnostics
 
 
 @dataclass(frozen=True)

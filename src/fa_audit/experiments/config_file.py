@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,8 @@ import yaml
 
 from fa_audit.core.errors import AuditError, first_line, printable, shortened
 from fa_audit.core.files import FOREIGN
+
+OCTAL = re.compile(r"[-+]?0[0-7]+")
 
 
 @dataclass(frozen=True)
@@ -85,8 +88,11 @@ def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
     """Yield the line of every key and item below a node.
 
     Raises:
-        yaml.MarkedYAMLError: a key is repeated.
+        yaml.MarkedYAMLError: a key is repeated, or a number is octal, which nobody means.
     """
+    if isinstance(node, yaml.ScalarNode) and node.style is None and OCTAL.fullmatch(node.value):
+        read = f"found {node.value}, which YAML reads as the octal number {int(node.value, 8)}; write it without the 0"
+        raise yaml.MarkedYAMLError(problem=read, problem_mark=node.start_mark)
     seen = set()
     for position, child in enumerate(node.value if isinstance(node, yaml.CollectionNode) else ()):
         key, value = child if isinstance(node, yaml.MappingNode) else (child, child)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from operator import add
 from pathlib import Path
 from typing import Any
 
+from fa_audit.core.errors import AuditError, listed
+from fa_audit.core.files import FOREIGN, read_json
 from fa_audit.experiments.costs import DEVICES, Costs
 from fa_audit.experiments.grid import Grid, Setting
 from fa_audit.experiments.paths import RunKey
@@ -29,7 +32,28 @@ def plan_table(grid: Grid, costs: Costs) -> str:
     total = [_text(reduce(add, column)) for column in zip(*work)]
     named = [[name, *row] for name, row in zip(blocks, rows)]
     whole = ["in all", str(len(grid.settings)), "", "", "", *total]
-    return "\n".join(["", *_aligned([HEADER, *named, whole]), NOTE, _machines(costs)])
+    return "\n".join(["", *_aligned([HEADER, *named, whole]), NOTE, _machines(costs), *_replaced(grid)])
+
+
+def _replaced(grid: Grid) -> Iterator[str]:
+    """Yield a line for every setting whose first network is there, but of another specification."""
+    for name, setting in grid.settings.items():
+        keys = [key for role in ("runs", "baselines") for key in setting.run_keys(role)]
+        first = next((key for key in keys if Path(key.path("checkpoints", "json")).exists()), None)
+        if first and (changed := _changes(first, grid)):
+            yield (
+                f"Replaces networks of setting '{name}' that are in results/ with another specification"
+                f" ({listed(changed, 2)}). To keep them, give the setting another name."
+            )
+
+
+def _changes(key: RunKey, grid: Grid) -> list[str]:
+    """List what differs between a trained network's specification and the one that is asked for."""
+    expected = grid.spec(key).to_dict()
+    with contextlib.suppress(AuditError, OSError, *FOREIGN):  # what is damaged is made again in any case
+        found = read_json(key.path("checkpoints", "json"))["spec"]
+        return [f"{name} {found[name]}, now {value}" for name, value in expected.items() if found[name] != value]
+    return []
 
 
 def _counts(members: Sequence[Setting]) -> list[str]:

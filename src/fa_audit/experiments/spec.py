@@ -89,7 +89,7 @@ def parse_run(text: str, *, where: str = "run") -> Run:
     fa_audit.core.errors.AuditError: run 'dfa+shalow': unknown option 'shalow'; ... Did you mean 'shallow'?
 
     Raises:
-        AuditError: an unknown, repeated or contradictory option, or a negative penalty.
+        AuditError: an unknown, repeated or contradictory option, or a penalty that is negative or rounds to zero.
     """
     method, *options = text.split("+")
     chosen: dict[str, Any] = {}
@@ -125,6 +125,8 @@ def _parse_penalty(number: str, text: str, where: str) -> float:
         raise AuditError(
             f"{where}: penalty '{number}' in '{text}' is not a finite number >= 0; write it like penalty1e-2."
         )
+    if not value and set(number.lower().partition("e")[0]) & set("123456789"):
+        raise AuditError(f"{where}: penalty '{number}' in '{text}' is too small for a float; drop it or enlarge it.")
     return value
 
 

@@ -128,8 +128,8 @@ class _Start(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.source == "return_hidden":
-            return self.model(x, return_hidden=True)[1][0]
-        return getattr(self.model, self.source)(x)
+            return self.model(x.clone(), return_hidden=True)[1][0]  # a model may work on its input in place
+        return getattr(self.model, self.source)(x.clone())
 
 
 class _Tail(nn.Module):
@@ -153,7 +153,7 @@ def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
             f"{_name(model)}: expected an nn.ModuleList 'blocks'; found children: {children or 'none'}.{hint}"
         )
     try:
-        logits, hidden = model(x, return_hidden=True)
+        logits, hidden = model(x.clone(), return_hidden=True)
         hidden = list(hidden)
     except Exception as error:  # external code may raise anything
         raise AuditError(

@@ -64,8 +64,6 @@ class DescribedNetwork(Network):
 
     def __init__(self, model: nn.Module, description: Description) -> None:
         super().__init__()
-        if isinstance(model, torch.jit.ScriptModule):
-            raise AuditError("found a model compiled by torch.jit; expected the Python module that it was made from.")
         if description.reads not in READS:
             raise unknown("vector of a state", description.reads, READS, where="reads")
         self.model, self.reads = model, description.reads

@@ -99,7 +99,7 @@ def reference(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction
 def _part(network: Network, x: Tensor, labels: Tensor, batch: int, loss_fn: LossFunction) -> Reference:
     """Return the `reference` of some samples of a batch of size `batch`, with gradients of the whole batch's loss."""
     with torch.enable_grad():
-        points, logits = network.chain(x)
+        points, logits = network.chain(x.clone())  # a network may work on its input in place
         loss = _scalar(loss_fn, logits, labels) * (len(x) / batch)
         gradients = torch.autograd.grad(loss, points)
     states = network.states_at(points)
@@ -135,7 +135,7 @@ def _scalar(loss_fn: LossFunction, logits: Tensor, labels: Tensor) -> Tensor:
 @torch.no_grad()
 def states_of(network: Network, x: Tensor) -> list[Tensor]:
     """Return the vectors of the states ``h_0..h_L``, each ``(B, d)``."""
-    parts = [network(part, return_hidden=True)[1] for part in x.split(network.chunk or CHUNK)]
+    parts = [network(part.clone(), return_hidden=True)[1] for part in x.split(network.chunk or CHUNK)]
     return [torch.cat([network.read(h) for h in states]) for states in zip(*parts)]
 
 
@@ -236,7 +236,7 @@ def observe(model: nn.Module, blocks: nn.ModuleList, x: Tensor) -> Observation:
 def accuracy_of(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
     """Return the fraction of samples that `model`, in eval mode and left as it was, classifies correctly."""
     with untouched(model), torch.no_grad():
-        hits = torch.cat([model(x).argmax(dim=-1) == labels for x, labels in batches])
+        hits = torch.cat([model(x.clone()).argmax(dim=-1) == labels for x, labels in batches])
     return int(hits.sum()) / len(hits)
 
 

@@ -34,7 +34,7 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.randomness import seeded
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Method
-from fa_audit.testing import credits, training
+from fa_audit.testing import credits, steps, training
 from fa_audit.testing.findings import ConformanceError, in_one_line
 from fa_audit.testing.subject import Subject
 from fa_audit.training.learner import load_method
@@ -43,7 +43,8 @@ CHECKS: dict[str, Callable[[Subject], None]] = {
     check.__name__: check
     for check in (
         training.declarations, credits.shapes, credits.detached, credits.finite, credits.determinism, credits.purity,
-        credits.rows, credits.direction, credits.downhill, training.learns, training.moves, training.frozen,
+        credits.rows, credits.direction, credits.downhill, steps.apart, steps.fresh, steps.trains, steps.sizes,
+        steps.means, steps.labels, steps.precision, steps.memory, training.learns, training.moves, training.frozen,
         training.options, training.penalty, training.auxiliary, training.saved, training.resume, training.architectures,
     )
 }  # fmt: skip

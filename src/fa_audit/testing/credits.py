@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator
 
 import torch
@@ -18,20 +19,23 @@ from fa_audit.training.checkpoint import learner_tensors
 from fa_audit.training.learner import Learner, learn
 from fa_audit.training.loop import train
 
-GENTLE = {"epochs": 10, "lr": 2e-3}  # auxiliary nets learn to point, errors stay of order one
+GENTLE = {"epochs": 10, "lr": 3e-3}  # auxiliary nets learn to point, errors stay of order one
 SAME_ROW = 1e-4  # change of a credit, relative to the longest one, below which a sample did not matter
 LEAST_COSINE = 0.1
 SMALL_STEP = 1e-2  # relative to the norm of the weights
 
 
 def shapes(subject: Subject) -> None:
-    """Check for one credit ``(B, d)`` per block and one for the embedding, at any depth, skip and batch size."""
+    """Check for one float32 credit ``(B, d)`` per block and for the embedding, at any depth, skip and batch size."""
     for changes in ({}, {"residual": False}, {"terminal_norm": False}, {"depth": 1}, {"shallow": True}):
         learner = subject.build(**changes)
         for count in (5, 1):
             credits = credits_of(learner, *subject.batch(count))
             found = [tuple(a.shape) for a in (*credits.blocks, credits.embedding)]
             layers = len(learner.network.blocks)
+            kinds = {str(a.dtype) for a in (*credits.blocks, credits.embedding)} - {"torch.float32"}
+            advice = "compute in the type of the states"
+            expect_none(sorted(kinds), "credits of {}", "torch.float32, as the network's", advice)
             expected = f"{layers} x ({count}, {WIDTH}) and ({count}, {WIDTH}) for the embedding"
             advice = "return Credits(blocks, embedding) of rows as long as network.width"
             expect(found == [(count, WIDTH)] * (layers + 1), f"{found} with {changes}", expected, advice)
@@ -49,10 +53,35 @@ def detached(subject: Subject) -> None:
 
 
 def finite(subject: Subject) -> None:
-    """Check for NaN and Inf in an untrained and in a trained network."""
-    for when, learner in (("untrained", subject.build()), ("trained", subject.copy())):
-        tensors = named(credits_of(learner, *subject.batch(20))) | learner_tensors(learner)
-        expect_finite(tensors, f"of the {when} learner")
+    """Check for NaN and Inf, untrained and trained, where errors are exactly 0 or 1, and where states are zero."""
+    for when, made in (("untrained", subject.build), ("trained", subject.copy)):
+        learner = made()
+        expect_finite(_all_of_a_step(learner, *subject.batch(20)), f"of the {when} learner")
+        for where, change in (("with saturated logits", _saturate), ("with states of zeros", _silence)):
+            learner = made()
+            change(learner)
+            expect_finite(_all_of_a_step(learner, *subject.batch(20)), f"of the {when} learner {where}")
+
+
+def _all_of_a_step(learner: Learner, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Return credits, tensors and gradients of one step."""
+    credits = named(credits_of(learner, x, labels))
+    learn(learner, x, labels, generator(0, "method"))
+    gradients = {f"the gradient of {n}": p.grad for n, p in learner.network.named_parameters() if p.grad is not None}
+    return credits | learner_tensors(learner) | gradients
+
+
+@torch.no_grad()
+def _saturate(learner: Learner) -> None:
+    """Make the network certain of class 0: the error of a sample is exactly 0, or 1 and -1."""
+    bias = next(p for p in learner.network.head.parameters() if p.shape == (CLASSES,))
+    bias.copy_(1000.0 * (torch.arange(CLASSES) == 0))
+
+
+@torch.no_grad()
+def _silence(learner: Learner) -> None:
+    for parameter in learner.network.embed.parameters():
+        parameter.zero_()
 
 
 def determinism(subject: Subject) -> None:
@@ -72,12 +101,13 @@ def determinism(subject: Subject) -> None:
 
 def purity(subject: Subject) -> None:
     """Check that `credits` changes no parameter, buffer, gradient, mode, input or global random state."""
-    learner, (x, labels) = subject.copy(frozen_blocks=1), subject.batch(8)
-    learner.train_mode()
-    for parameter in [*learner.network.parameters(), *learner.state.parameters()]:
-        parameter.grad = torch.full_like(parameter, 0.5) if parameter.requires_grad else None
-    changed = changed_by_credits(learner, x, labels)
-    expect_none(changed, "credits changing {}", "nothing changed", "move it to update_state, or copy first")
+    for made in (subject.build, subject.copy):
+        learner = made(frozen_blocks=1)
+        learner.train_mode()
+        for parameter in [*learner.network.parameters(), *learner.state.parameters()]:
+            parameter.grad = torch.full_like(parameter, 0.5) if parameter.requires_grad else None
+        changed = changed_by_credits(learner, *subject.batch(8))
+        expect_none(changed, "credits changing {}", "nothing changed", "move it to update_state, or copy first")
 
 
 def changed_by_credits(learner: Learner, x: Tensor, labels: Tensor) -> list[str]:
@@ -104,6 +134,9 @@ def _snapshot(learner: Learner, run: Trace, labels: Tensor) -> Iterator[tuple[st
         yield from ((f"trace.{name} {index}", tensor.detach().clone()) for index, tensor in enumerate(tensors))
     yield "labels", labels.clone()
     yield "the global random state", torch.get_rng_state()
+    yield "Python's random state", torch.tensor(random.getstate()[1])
+    settings = (torch.get_default_dtype().itemsize, torch.get_num_threads(), torch.is_grad_enabled())
+    yield "torch's default type, threads or gradient mode", torch.tensor(settings)
 
 
 def rows(subject: Subject) -> None:
@@ -130,14 +163,19 @@ def direction(subject: Subject) -> None:
     embedding's in a network without blocks.
     """
     for shallow in (False, True):
-        learner, batch = aligned(subject.copy(**GENTLE, shallow=shallow)), subject.batch(HELD_OUT)
-        name, credit = [*named(credits_of(learner, *batch)).items()][-1]
-        measured = cosine(credit, reference(learner.network, *batch).gradients[-1]).value
-        value = math.nan if measured is None else measured
+        learner = subject.copy(**GENTLE, shallow=shallow)
+        name, value = topmost_cosine(learner, *subject.batch(HELD_OUT))
         expected = f"more than {LEAST_COSINE} with the head's weight as feedback"
         advice = "credits are gradients of the loss, which training descends: check the sign"
         found = f"a mean cosine of {value:.3f} between the credit of {name} and g_L"
         expect(value > LEAST_COSINE, found, expected, advice)
+
+
+def topmost_cosine(learner: Learner, x: Tensor, labels: Tensor) -> tuple[str, float]:
+    """Return name of the topmost credit and, once the feedback is `aligned`, its mean cosine with ``g_L``."""
+    name, credit = [*named(credits_of(aligned(learner), x, labels)).items()][-1]
+    measured = cosine(credit, reference(learner.network, x, labels).gradients[-1]).value
+    return name, math.nan if measured is None else measured
 
 
 def downhill(subject: Subject) -> None:

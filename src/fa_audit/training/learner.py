@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import call, load, naming_errors
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
-from fa_audit.methods.method import Method
+from fa_audit.methods.method import Credits, Method
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace, keeping_statistics, trace, untouched
@@ -118,6 +118,61 @@ def check_network(
         if found[what] != right:
             given = f"for two images of {classes} classes"
             raise AuditError(f"architecture '{name}': found {what} {found[what]} {given}; expected {right}.")
+
+
+def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
+    """Try the method's credits on one minibatch and leave everything as it was: once per training, before it begins.
+
+    Credits of a wrong shape would train by broadcasting, and be audited.
+
+    Raises:
+        AuditError: the credits are not one finite ``(B, d)`` of the network's type per block and one for the embedding.
+    """
+    network = learner.network
+    with untouched(network):
+        run = trace(network, x, local=not learner.method.end_to_end)
+        credits = learner.method.credits(network, run, labels, learner.state)
+    check_shapes(learner, credits, len(x), run.logits.dtype)
+    if problem := _value_problem(credits):
+        raise _credit_error(learner, problem, len(x))
+
+
+def check_shapes(learner: Learner, credits: Credits, rows: int, dtype: torch.dtype | None = None) -> None:
+    """Check number and shapes of credits, and their type where it is given; errors as of `check_credits`."""
+    if problem := _shape_problem(learner.network, credits, rows, dtype):
+        raise _credit_error(learner, problem, rows)
+
+
+def _credit_error(learner: Learner, problem: str, rows: int) -> AuditError:
+    shape = (rows, learner.network.width)
+    return AuditError(
+        f"method '{learner.spec.method}': on a batch of {rows} its credits are {problem}; expected"
+        f" {len(learner.network.blocks)} for the blocks and 1 for the embedding, each {shape}, finite and of the"
+        " network's type. Correct `credits`; fa_audit.testing.check_method says what else is wrong."
+    )
+
+
+def _shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dtype | None) -> str:
+    if not isinstance(credits, Credits):
+        return f"{type(credits).__name__}, not Credits"
+    if len(credits.blocks) != len(network.blocks):
+        return f"{len(credits.blocks)} for {len(network.blocks)} blocks"
+    for name, a in _named(credits).items():
+        if not isinstance(a, Tensor) or a.shape != (rows, network.width) or a.dtype != (dtype or a.dtype):
+            found = f"{tuple(a.shape)} of {a.dtype}" if isinstance(a, Tensor) else type(a).__name__
+            return f"{found} for {name}"
+    return ""
+
+
+def _named(credits: Credits) -> dict[str, Tensor]:
+    return {"the embedding": credits.embedding} | {f"block {layer}": a for layer, a in enumerate(credits.blocks)}
+
+
+def _value_problem(credits: Credits) -> str:
+    broken = [name for name, a in _named(credits).items() if not a.isfinite().all()]
+    if credits.objective is not None and (credits.objective.dim() or not credits.objective.isfinite()):
+        return f"with an objective of shape {tuple(credits.objective.shape)} that is no finite scalar"
+    return f"NaN or infinite for {listed(broken)}" if broken else ""
 
 
 def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generator) -> Tensor:

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fa_audit.core.errors import AuditError
 from fa_audit.core.metrics import cosine, growth, median_norm
 from fa_audit.core.randomness import generator
 from fa_audit.data.dataset import Dataset, evaluation_batches, pad, training_batches
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods.method import Method
 from fa_audit.networks.trace import accuracy_of, reference, trace, untouched
-from fa_audit.training.learner import Learner, build, learn
+from fa_audit.training.learner import Learner, build, check_credits, check_shapes, learn
 from fa_audit.training.monitor import should_stop
 from fa_audit.training.optimiser import AdamW
 from fa_audit.training.resume import Resume
+from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, Row
 
 log = logging.getLogger(__name__)
-TRAJECTORY_COLUMNS = (
-    "epoch", "layer", "hidden_norm", "grad_norm", "growth", "cosine", "train_loss", "test_accuracy"
-)  # fmt: skip
-MAY_BE_ABSENT = ("growth", "cosine")
-Row = dict[str, float | int | None]
 
 
 @dataclass(frozen=True)
@@ -68,6 +60,9 @@ def train(
         device: where to compute.
         resume: where to keep the state after every epoch and to go on from; nothing is kept without it.
         method: constants and functions to use in place of those that `spec.method` names.
+
+    Raises:
+        AuditError: the method's credits on the first minibatch are not what the engine learns from.
     """
     dataset = dataset.to(device)
     learner = build(spec, dataset.image_shape, dataset.classes, method).to(device)
@@ -107,7 +102,9 @@ def _run_epoch(learner: Learner, optimiser: AdamW, dataset: Dataset, padded: Ten
     if spec.random_targets:
         batches = _with_random_targets(batches, dataset.classes, generator(spec.seed, "targets", epoch))
     total = torch.zeros((), device=padded.device)
-    for x, labels in batches:
+    for step, (x, labels) in enumerate(batches):
+        if epoch == step == 0:
+            check_credits(learner, x, labels)
         optimiser.zero_grad()
         total += learn(learner, x, labels, noise) * len(labels)
         optimiser.step()
@@ -143,7 +140,9 @@ def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, 
 def block_credits(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
     """Return the credits ``a_0..a_{L-1}``, each ``(B, d)``, that would train the blocks on this batch."""
     run = trace(learner.network, x, local=not learner.method.end_to_end)
-    return learner.method.credits(learner.network, run, labels, learner.state).blocks
+    credits = learner.method.credits(learner.network, run, labels, learner.state)
+    check_shapes(learner, credits, len(x))
+    return credits.blocks
 
 
 def _progress_line(rows: list[Row], epochs: int, seconds: float) -> str:
@@ -153,31 +152,3 @@ def _progress_line(rows: list[Row], epochs: int, seconds: float) -> str:
         f"  test accuracy {rows[-1]['test_accuracy']:.4f}  max growth {max(growths, default=1):.3g}"
         f"  ||h_L|| {rows[-1]['hidden_norm']:.3g}  ||g_L|| {rows[-1]['grad_norm']:.3g}  {seconds:.2f} s"
     )
-
-
-def trajectory_csv(history: list[Row]) -> str:
-    """Write the history as CSV text; an empty field means that the quantity does not exist there."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, TRAJECTORY_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(history)
-    return text.getvalue()
-
-
-def read_trajectory(path: str | Path) -> list[Row]:
-    """Read the history that `trajectory_csv` wrote.
-
-    Raises:
-        AuditError: a column is missing or a value is no number.
-    """
-    try:
-        with open(path, encoding="utf-8", newline="") as stream:
-            return [{name: _value(name, row[name]) for name in TRAJECTORY_COLUMNS} for row in csv.DictReader(stream)]
-    except (ValueError, KeyError, TypeError, csv.Error) as error:
-        raise AuditError(f"{path}: expected a trajectory with the columns {', '.join(TRAJECTORY_COLUMNS)}.") from error
-
-
-def _value(name: str, text: str) -> int | float | None:
-    if text == "" and name in MAY_BE_ABSENT:
-        return None
-    return int(text) if name in ("epoch", "layer") else float(text)

@@ -1,7 +1,7 @@
 """Evaluate the checks that a run's history can answer epoch by epoch: scale (D1) and reference (D2).
 
-A row is one state at one epoch, columns as in `fa_audit.training.loop.TRAJECTORY_COLUMNS`. Missing values and NaN never
-fire. Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), training monitor.
+A row is one state at one epoch, columns as in `fa_audit.training.trajectory.TRAJECTORY_COLUMNS`. Missing values and NaN
+never fire. Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), training monitor.
 """
 
 from __future__ import annotations

@@ -16,9 +16,10 @@ from fa_audit.core.provenance import cuda_versions, device_name, peak_memory_mb,
 from fa_audit.data.dataset import Dataset
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.checkpoint import save_checkpoint
-from fa_audit.training.loop import Trained, train, trajectory_csv
+from fa_audit.training.loop import Trained, train
 from fa_audit.training.resume import Resume
 from fa_audit.training.sidecar import check_run, read_sidecar
+from fa_audit.training.trajectory import trajectory_csv
 
 log = logging.getLogger(__name__)
 

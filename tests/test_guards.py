@@ -1,0 +1,96 @@
+"""Nothing wrong is believed: what a method, a file or a model says is compared with what it does."""
+
+import random
+from dataclasses import replace
+
+import pytest
+import torch
+from test_conformance import with_credits, with_parts
+from torch import nn
+
+from fa_audit import Description, FAProtocol, diagnose
+from fa_audit.core.errors import AuditError
+from fa_audit.methods.bp import BP
+from fa_audit.methods.dfa import DFA
+from fa_audit.methods.ep import EP
+from fa_audit.training.loop import train
+
+REFUSED = {
+    r"\(16, 1\) of torch.float32 for the embedding": with_credits(DFA, lambda a: a[:, :1]),
+    "2 for 3 blocks": with_parts(DFA, lambda c: replace(c, blocks=c.blocks[1:])),
+    r"\(16, 8\) of torch.float16 for the embedding": with_credits(DFA, torch.Tensor.half),
+    "NaN or infinite for block 0": with_parts(BP, lambda c: replace(c, blocks=(c.blocks[0] / 0, *c.blocks[1:]))),
+    "tuple, not Credits": with_parts(DFA, lambda c: c.blocks),
+    r"with an objective of shape \(16,\)": with_parts(EP, lambda c: replace(c, objective=c.objective.expand(16))),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_the_engine_refuses_credits_that_it_would_misread(make_spec, dataset, words):
+    with pytest.raises(AuditError, match=f"method 'mine': on a batch of 16 its credits are {words}.*expected 3"):
+        train(make_spec("mine"), dataset, method=REFUSED[words]())
+
+
+class Hostile(nn.Module):
+    """A chain of two blocks; `spoil` changes its inputs, `end` its logits."""
+
+    def __init__(self, spoil=None, end=lambda logits: logits, dtype=torch.float32):
+        super().__init__()
+        self.first, self.second, self.head = (nn.Linear(6, width, dtype=dtype) for width in (6, 6, 3))
+        self.spoil, self.end = spoil, end
+
+    def forward(self, x):
+        if self.spoil:
+            self.spoil(self, x)
+        h = self.first(x.flatten(1).to(self.head.weight.dtype))
+        return self.end(self.head(h + self.second(h.tanh()).tanh()))
+
+
+BLOCKS = Description(("first", "second"), "all features")
+X, Y = torch.linspace(-1, 1, 60).view(10, 1, 2, 3), torch.arange(10) % 3
+
+
+def audited(model, batches=((X, Y),), **options):
+    return diagnose(model, batches, 0.9, 0.5, description=BLOCKS, **options)
+
+
+def test_what_may_be_misread_is_a_warning():
+    assert not audited(Hostile()).warnings
+    certain = lambda logits: logits + 16 * (Y[: len(logits), None] == torch.arange(3))  # noqa: E731
+    cases = {"probabilities": Hostile(end=lambda logits: logits.softmax(dim=1)), "float16": Hostile(dtype=torch.half)}
+    cases["away from the one computed in float64"] = Hostile(end=certain)
+    for words, model in cases.items():
+        assert any(words in warning for warning in audited(model).to_dict()["warnings"]), words
+    maps = nn.Sequential(nn.Flatten(), nn.Unflatten(1, (1, 1, 6)), nn.Linear(6, 5), nn.Flatten(), nn.Linear(5, 3))
+    report = diagnose(maps, [(X, Y)], 0.9, description=Description("2", "spatial mean"))
+    assert "looks like maps with channels last" in report.warnings[0]
+
+
+REFUSALS = {
+    "two forward passes": lambda: audited(Hostile(lambda _, x: x.add_(torch.randn(x.shape)))),
+    "changes head.bias": lambda: audited(Hostile(lambda model, _: model.head.bias.data.add_(1e-6))),
+    "on the meta device": lambda: audited(Hostile().to("meta")),
+    "found int; expected a torch.nn.Module": lambda: audited(3),
+    "eval_batches: found 5": lambda: audited(Hostile(), 5),
+    "found '1'; expected an integer 0..2": lambda: audited(Hostile(), layer_for_stability="1"),
+    "batch_size: found 2.5": lambda: FAProtocol(Hostile(), X, Y, batch_size=2.5),
+}
+
+
+@pytest.mark.parametrize("words", REFUSALS)
+def test_a_hostile_call_is_one_line(words):
+    with pytest.raises(AuditError, match=words) as caught:
+        REFUSALS[words]()
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_inputs_streams_and_hooks_stay_as_they_were():
+    def spoil(model, x):
+        x.mul_(2 + 0 * random.random())
+        model.register_forward_hook(lambda *_: None)
+
+    model, x, before = Hostile(spoil), X.clone(), random.getstate()
+    report = audited(model, [(x, Y)])
+    assert torch.equal(x, X) and random.getstate() == before and not model._forward_hooks
+    model.spoil = None
+    assert audited(model, [(2 * X, Y)]).residual_norms == report.residual_norms
