@@ -30,7 +30,7 @@ CHECKS_LEGEND = (
     " borderline where the 95 % interval of its value contains its limit."
 )
 LAYERS_LEGEND = (
-    "Medians over the samples of the first batch, for the input of the first block (layer 0) and the output of every"
+    "Medians over {} samples, for the input of the first block (layer 0) and the output of every"
     " block. ||h||: length of the state. growth: how many times longer the next block makes it. ||g||: length of the"
     " true gradient of the batch's mean loss by the state. B ||h|| ||g||: both times the batch size, which does not"
     " change where states are merely inflated. float32 error: relative error of g, against float64."
@@ -60,7 +60,9 @@ def parts(report: DiagnosticReport) -> Iterator[Part]:
     yield Part("What to do", items=tuple(advice(report.checks)))
     if report.warnings:
         yield Part("Warnings", items=report.warnings)
-    yield Part("Evidence at every state", table=tuple(_layers(report)), text=LAYERS_LEGEND)
+    yield Part(
+        "Evidence at every state", table=tuple(_layers(report)), text=LAYERS_LEGEND.format(report.evidence.samples)
+    )
     if report.credit:
         yield Part("Credits at every block", table=tuple(_credits(report)), text=CREDIT_LEGEND)
     if report.notes:
@@ -137,8 +139,10 @@ def _value(name: str, check: Check) -> str:
     if check.value is None or check.distance is None:
         return _number(check.value)
     interval = ", 95 % interval {} to {}".format(*map(_number, check.interval)) if check.interval else ""
+    if not check.distance:
+        return f"{_number(check.value)}{interval}, at its limit"
     side, far = "above" if check.value > check.threshold else "below", abs(check.distance)
-    gap = f"{_number(10**far)} times" if LIMITS[name] in FACTORS else _number(far)
+    gap = f"a factor of {_number(10**far)}" if LIMITS[name] in FACTORS else _number(far)
     return f"{_number(check.value)}{interval}, {gap} {side} its limit"
 
 
