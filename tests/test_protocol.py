@@ -243,6 +243,7 @@ def test_the_protocol_gives_diagnose_s_report_whose_items_are_the_documented_one
     growths = [after / before for before, after in itertools.pairwise(norms)]
     scale = {"max_growth": max(growths), "per_block_growth": growths, "hidden_norms": norms, "threshold": 50.0}
     reference = {"g_L": gradients[-1], "bp_grad_norms": gradients, "floor": pytest.approx(1e-7 * 128 / 9)}
+    reference["floor_note"] = "1e-07 for batches of 128 samples, scaled to 9"
     depth = {"test_acc": 0.7, "frozen_baseline_acc": 0.69, "margin": pytest.approx(0.01), "margin_threshold": 0.02}
     diagnostics = {
         "D1_scale_growth": scale | {"fires": False},

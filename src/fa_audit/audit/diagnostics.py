@@ -1,6 +1,6 @@
 """Measure a network: norms, gradients and their float32 accuracy. Verdicts are in `fa_audit.audit.verdicts`.
 
-Shapes: B batch, d width, L blocks. Medians are over the samples of the first batch.
+Shapes: B batch, d width, L blocks. Medians are over the samples of one batch, by default the first.
 """
 
 from __future__ import annotations

@@ -60,9 +60,8 @@ def parts(report: DiagnosticReport) -> Iterator[Part]:
     yield Part("What to do", items=tuple(advice(report.checks)))
     if report.warnings:
         yield Part("Warnings", items=report.warnings)
-    yield Part(
-        "Evidence at every state", table=tuple(_layers(report)), text=LAYERS_LEGEND.format(report.evidence.samples)
-    )
+    explained = LAYERS_LEGEND.format(report.evidence.samples)
+    yield Part("Evidence at every state", table=tuple(_layers(report)), text=explained)
     if report.credit:
         yield Part("Credits at every block", table=tuple(_credits(report)), text=CREDIT_LEGEND)
     if report.notes:

@@ -37,6 +37,7 @@ def as_dictionary(report: DiagnosticReport) -> dict[str, Any]:
                 "g_L": report.bp_grad_norms[-1],
                 "bp_grad_norms": report.bp_grad_norms,
                 "floor": checks.reference.threshold,
+                "floor_note": checks.reference.threshold_note,
                 "fires": checks.reference.fires,
             },
             "D3_depth_utility": {
@@ -63,5 +64,7 @@ def as_text(report: Mapping[str, Any], notes: str = "") -> str:
         entry = report["diagnostics"][key]
         outcome = {True: "FIRE", False: "pass", None: "not evaluated"}[entry["fires"]]
         number = "-" if entry[value] is None else f"{entry[value]:.3g}"
-        lines.append(f"{title}: {value} {number} (fires {sign_of(check)} {limit} {entry[limit]:g}): {outcome}")
+        fires = f"fires {sign_of(check)} {limit} {entry[limit]:g}"
+        meant = f"; {entry['floor_note']}" if "floor_note" in entry else ""
+        lines.append(f"{title}: {value} {number} ({fires}{meant}): {outcome}")
     return "\n".join(lines + [notes] * bool(notes))
