@@ -82,11 +82,11 @@ def test_a_wrong_file_is_answered_with_one_line(raw, words):
 def test_every_quantity_is_where_an_audit_has_it_and_none_where_it_has_none(make_spec, dataset):
     trained = train(make_spec("dfa"), dataset)
     baselines = {"own_frozen": ("dfa+frozen", 0.45), "bp_frozen_acc": 0.4}
-    report = audit(trained.learner, dataset, 0.5, **baselines, trajectory=trained.history)
+    report = audit(trained.learner, dataset, trained.accuracy, **baselines, trajectory=trained.history)
     found = json.loads(json.dumps(report.to_dict() | {"baseline_runs": {"own": {"accuracy": 0.45}}}))
     layer, checks = report.evidence.layers[1], report.checks
     expected = {
-        "accuracy": 0.5,
+        "accuracy": trained.accuracy,
         "own_frozen_accuracy": 0.45,
         "hidden_norm_last": report.residual_norms[-1],
         "grad_norm_last": report.bp_grad_norms[-1],
