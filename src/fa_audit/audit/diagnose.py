@@ -103,7 +103,7 @@ def diagnose(
     with prepared(model, given, description, loss_fn) as (network, (first, batches, others), warnings):
         if layer_for_stability is not None:
             check_layer("layer_for_stability", layer_for_stability, network)
-        where = (first or batches)[0]
+        where = (first or batches or others)[0]
         measured = measure_given_credits(credits, model, network, *where) if credits else CreditReport((), {}, {})
         evidence = measure(network, batches, layer_for_stability, loss_fn, where, others)
     return DiagnosticReport(
@@ -117,11 +117,6 @@ def diagnose(
         deep=measured.deep,
         warnings=(*warnings, *precision_warnings(evidence)),
     )
-
-
-def _check_layer(layer: Any, depth: int) -> None:
-    if layer is not None and not (is_count(layer) and 0 <= layer <= depth):
-        raise AuditError(f"layer_for_stability: found {layer!r}; expected an integer 0..{depth}.")
 
 
 def _fraction(name: str, value: Any) -> float | None:
