@@ -185,6 +185,7 @@ PRECISION = {"layers.1.float32_error.value": 0.125, "layers.0.float32_cosine.val
         ({"first_flags": {}}, "Over training", "no trajectory"),
         ({"first_flags.first_scale_flag": 5}, "Over training", "D1 fired first at epoch 5"),
         ({"batches": 2}, "Cross-batch stability", "over 2 batches (the paper takes 10)"),
+        ({"warnings": ["A first.", "A second."]}, "Warnings", "A first. A second."),
         ({"notes": "50% | x"}, "Remarks", r"50% \| x."),
     ],
 )

@@ -26,6 +26,7 @@ def disclosures(group: SeedGroup) -> tuple[tuple[str, str], ...]:
         ("Spread", _spread(group)),
         ("Verdicts", _verdicts(group)),
         ("Borderline", by_seed(group, _borderline)),
+        ("Warnings", by_seed(group, lambda audit: " ".join(audit.get("warnings", [])))),
         ("Baseline of D3", by_seed(group, _baseline)),
         ("Baseline of D3-strict", by_seed(group, _strict_baseline)),
         ("Budget", by_seed(group, _budget)),
