@@ -6,37 +6,38 @@ from pathlib import Path
 from forks import snakemake_calls
 from projects import EVERYTHING, command, plan_of, snakemake, write_config
 
-FIGURE = "results/figures/audit_overview.pdf"
+FIGURES = ("results/figures/audit_overview.pdf", "results/figures/depth_sweep.pdf")
 STAGES = {  # what is edited -> the rule that fails; the failures follow one another
     "src/fa_audit/training/run_files.py": "train_network",  # which no later job imports
     "src/fa_audit/audit/verdicts.py": "audit_network",
-    "src/fa_audit/results/figures/audit_overview.py": "draw_figure",
+    "src/fa_audit/results/figures/style.py": "draw_figure",
 }
-SMALL = {
-    "settings": {"student_mlp": EVERYTHING["settings"]["student_mlp"]},
-    "figures": {"audit_overview": EVERYTHING["figures"]["audit_overview"]},
+SETTINGS = EVERYTHING["settings"]
+SMALL = {  # an audit with baselines, and one without any, which no baseline's job makes stale
+    "settings": {"student_mlp": SETTINGS["student_mlp"], "depths": SETTINGS["depths"] | {"vary": {"depth": [1]}}},
+    "figures": {name: EVERYTHING["figures"][name] for name in ("audit_overview", "depth_sweep")},
 }
 
 
 def plans(folder):
-    """What a single figure and everything would do next."""
-    calls = [(command("-n", *targets, config="small.yaml")[3:], {}) for targets in ((FIGURE,), ())]
+    """What the figures alone and everything would do next."""
+    calls = [(command("-n", *targets, config="small.yaml")[3:], {}) for targets in (FIGURES, ())]
     return [plan_of(outcome.said) for outcome in snakemake_calls(folder, calls)]
 
 
 def test_a_job_that_failed_with_older_figures_in_place_is_done_again_whatever_is_asked_for(everything, tmp_path):
     project = Path(shutil.copytree(everything, tmp_path / "project"))
     write_config(project, SMALL, "small.yaml")
-    assert "draw_figure" not in plans(project)[0]
+    assert snakemake(project, *FIGURES, "--cores", "2", config="small.yaml").returncode == 0
     for path, rule in STAGES.items():
         sound = (project / path).read_text()
         (project / path).write_text("raise ValueError('a bug')\n" + sound.replace("from __future__", "#"))
         before = plans(project)
-        failed = snakemake(project, FIGURE, "--cores", "2", config="small.yaml")
+        failed = snakemake(project, *FIGURES, "--cores", "2", config="small.yaml")
         assert failed.returncode == 1 and f"rule {rule}" in failed.stdout, failed.stdout
         for wanted, jobs in zip(before, plans(project), strict=True):
             assert jobs[rule] == wanted[rule] and "draw_figure" in jobs
         (project / path).write_text(sound + "# corrected\n")
-    done = snakemake(project, FIGURE, "--cores", "2", config="small.yaml")
+    done = snakemake(project, *FIGURES, "--cores", "2", config="small.yaml")
     assert done.returncode == 0, done.stdout
-    assert "Nothing to be done" in snakemake(project, FIGURE, config="small.yaml").stdout
+    assert "Nothing to be done" in snakemake(project, *FIGURES, config="small.yaml").stdout

@@ -78,6 +78,7 @@ class CreditBridge(Method):
         state.warm.fill_(progress >= self.warm_up)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+        """Return ``dV(h_l, t_l, e) / dh_l``, ``(B, d)`` each; DFA's credits until the warm-up is over."""
         if not state.warm:
             return DFA().credits(network, trace, labels, state.feedback)
         h, t = stacked_states(network, trace)
@@ -89,6 +90,7 @@ class CreditBridge(Method):
     def auxiliary_loss(
         self, network: Network, trace: Trace, labels: Tensor, state: nn.Module, randomness: torch.Generator
     ) -> Tensor:
+        """Return the squared misses of ``V``: of its soft minima, of the loss at the top, of the gradient there."""
         h, t = stacked_states(network, trace)
         top = h[-1].clone().requires_grad_()
         value = state.value(torch.cat([h[:-1], top[None]]), t, error := output_error(trace, labels)).squeeze(-1)
@@ -106,6 +108,7 @@ class CreditBridge(Method):
     def bridge_residual(
         self, network: Network, trace: Trace, labels: Tensor, state: nn.Module, randomness: torch.Generator
     ) -> tuple[Tensor, ...]:
+        """Return ``|V(h_l) - soft minimum of V(h_{l+1})|`` of every block: ``(B,)`` each."""
         h, t = stacked_states(network, trace)
         error = output_error(trace, labels)
         with torch.no_grad():

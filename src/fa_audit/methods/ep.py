@@ -55,6 +55,7 @@ class EP(Method):
     symmetric: bool = False
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+        """Return ``(h^free - h^nudged) / beta`` of every state, ``(B, d)``, and the contrast of energies to descend."""
         free = tuple(h.detach() for h in trace.states)
         betas = (self.beta, -self.beta) if self.symmetric else (self.beta,)
         phases = [(beta, self._relax(network, free, labels, beta)) for beta in betas]

@@ -35,6 +35,7 @@ class FA(Method):
         return Feedback(len(network.blocks), (width, width), width**-0.5, generator)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+        """Return the true gradient at ``h_L``, carried down through the fixed matrices: ``(B, d)`` each."""
         credit = network.read_gradient(top_gradient(trace, labels))
         descending = [credit]
         for layer in reversed(range(len(network.blocks))):

@@ -51,10 +51,11 @@ def load_learner_tensors(learner: Learner, tensors: dict[str, Tensor]) -> None:
         if name in tensors and tensors[name].dtype != own.dtype:  # torch would convert it
             raise RuntimeError(f"{name} is of {tensors[name].dtype}, expected {own.dtype}")
     for part, module in {"network": learner.network, "state": learner.state}.items():
-        module.load_state_dict(_under(part, tensors))
+        module.load_state_dict(under(part, tensors))
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with ``prefix.``, by the rest of their names."""
     return {name.removeprefix(f"{prefix}."): value for name, value in tensors.items() if name.startswith(f"{prefix}.")}
 
 
@@ -96,7 +97,7 @@ def load_checkpoint(
     """
     tensors, about = read_tensor_file(path, FORMAT)
     try:
-        learner = _untrained(about, method, architecture, str(path), _under("network", tensors))
+        learner = _untrained(about, method, architecture, str(path), under("network", tensors))
         load_learner_tensors(learner, tensors)
     except AuditError as error:
         raise AuditError(f"{path}: {str(error).rstrip(' .')}; {HINT}.") from error

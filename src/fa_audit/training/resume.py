@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 
 from fa_audit.core.errors import AuditError
-from fa_audit.training.checkpoint import learner_tensors, load_learner_tensors, read_tensor_file, write_tensor_file
+from fa_audit.training.checkpoint import (
+    learner_tensors,
+    load_learner_tensors,
+    read_tensor_file,
+    under,
+    write_tensor_file,
+)
 from fa_audit.training.learner import Learner
 from fa_audit.training.optimiser import AdamW
 
@@ -61,9 +67,9 @@ class Resume:
             return None
         load_learner_tensors(learner, tensors)
         moments: dict[int, dict[str, Tensor]] = {}
-        for name in (name for name in tensors if name.startswith("optimiser.")):
-            _, index, key = name.split(".")
-            moments.setdefault(int(index), {})[key] = tensors[name]
+        for name, value in under("optimiser", tensors).items():
+            index, key = name.split(".")
+            moments.setdefault(int(index), {})[key] = value
         optimiser.restore(moments)
         return json.loads(tensors["progress"].numpy().tobytes())
 
