@@ -51,13 +51,15 @@ def entry(section, entry):
 
 @readable
 def caption(section, entry):
-    """The caption in the report: a file of its kind, or else the docstring of what makes it."""
-    path = Path(workflow.basedir) / f"report/captions/{entry['kind']}.rst"
+    """The caption in the report: a file of its kind; of one's own kind without a file, its docstring."""
+    kind, path = entry["kind"], Path(workflow.basedir) / f"report/captions/{entry['kind']}.rst"
     if path.exists():
         return path.read_text()
-    if found := docstring(maker(section, entry)):
+    if kind not in STAGES[section][1] and (found := docstring(kind)):
         return found
-    raise AuditError(f"no caption of '{entry['kind']}': write a docstring, or {path}.")
+    raise AuditError(
+        f"no caption of '{kind}' for the report: write {path} (of your own kinds, a docstring)."
+    )
 
 
 def subcategory(section, entry):
