@@ -249,6 +249,22 @@ def number(value: float | str | None) -> float | None:
     return None if value is None else float(value)
 
 
+def outcome_columns(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the tidy table of runs has of the checks in an audit's JSON beside their values.
+
+    ``<check>_fires``, ``_distance``, ``_interval_low``, ``_interval_high`` and ``_borderline``; None where a check was
+    not evaluated, or has no interval.
+    """
+    columns: dict[str, Any] = {}
+    for check, limit in LIMITS.items():
+        found = checks[check]
+        value, low, high = map(number, (found["value"], *(found.get("interval") or (None, None))))
+        far = None if value is None else distance(limit, value, found["threshold"])
+        columns |= {f"{check}_fires": found["fires"], f"{check}_distance": far, f"{check}_interval_low": low}
+        columns |= {f"{check}_interval_high": high, f"{check}_borderline": found.get("borderline", False)}
+    return columns
+
+
 def read_audit(path: str | Path) -> dict[str, Any]:
     """Read one audit; every entry that a report uses is checked.
 

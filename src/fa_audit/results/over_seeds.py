@@ -1,6 +1,6 @@
 """One verdict of a run for all of its seeds, with its count, its interval, and how many seeds would settle it.
 
-Imports no pandas: the workflow, which prints verdicts, starts fast.
+Imports no pandas and nothing of the audit: the workflow, which prints verdicts, starts fast.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fa_audit.audit.audit_file import number
 from fa_audit.core.intervals import MOST_SEEDS, Interval, seeds_to_settle, t_interval
-from fa_audit.core.thresholds import LIMITS, NON_FINITE, distance
+from fa_audit.core.thresholds import NON_FINITE
 
 CHECKS = {"a": "scale", "b": "reference", "c": "stability", "d": "depth"}  # letter of the four-check protocol -> check
 
@@ -74,22 +73,6 @@ class VerdictOverSeeds:
 
 def _ends(interval: Interval | None) -> str:
     return " ({:+.2g} to {:+.2g} from its limit)".format(*interval) if interval else ""
-
-
-def outcome_columns(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the tidy table of runs has of the checks in an audit's JSON beside their values.
-
-    ``<check>_fires``, ``_distance``, ``_interval_low``, ``_interval_high`` and ``_borderline``; None where a check was
-    not evaluated, or has no interval.
-    """
-    columns: dict[str, Any] = {}
-    for check, limit in LIMITS.items():
-        found = checks[check]
-        value, low, high = map(number, (found["value"], *(found.get("interval") or (None, None))))
-        far = None if value is None else distance(limit, value, found["threshold"])
-        columns |= {f"{check}_fires": found["fires"], f"{check}_distance": far, f"{check}_interval_low": low}
-        columns |= {f"{check}_interval_high": high, f"{check}_borderline": found.get("borderline", False)}
-    return columns
 
 
 def verdict_over_seeds(rows: Iterable[Mapping[str, Any]]) -> VerdictOverSeeds:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.audit.audit_file import SeedGroup, number
+from fa_audit.audit.audit_file import SeedGroup, number, outcome_columns
 from fa_audit.core.thresholds import CHECK_LABELS, sign_of
 from fa_audit.results.disclosures import by_seed, disclosures
-from fa_audit.results.over_seeds import CHECKS, outcome_columns, verdict_over_seeds
+from fa_audit.results.over_seeds import CHECKS, verdict_over_seeds
 from fa_audit.results.statistics import summarise
 from fa_audit.results.tables import formats
 from fa_audit.results.tables.formats import Number, Table

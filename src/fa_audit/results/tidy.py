@@ -13,11 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.audit.audit_file import read_audit
+from fa_audit.audit.audit_file import outcome_columns, read_audit
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_text
 from fa_audit.experiments.paths import TIDY, RunKey
-from fa_audit.results.over_seeds import outcome_columns
 
 KEY = RunKey._fields
 OF_A_RUN = (*KEY, "spec", "digest", "baseline_runs", "stopped_after", "seconds", "device", "commit")
