@@ -1,5 +1,5 @@
 rule train_network:
-    """Train one network; go on from its last epoch if it was interrupted."""
+    """Train one network; go on from the state that an interrupted training kept."""
     input:
         data=data_of,
     output:

@@ -205,6 +205,7 @@ class Interrupted(Exception):
 class Interrupting(Resume):
     """A resume file whose training is interrupted once an epoch has been kept."""
 
+    every: float = 0.0
     after: int = 0
 
     def save(self, learner, optimiser, progress):
@@ -279,3 +280,10 @@ def test_a_resume_file_of_another_run_or_a_damaged_one_starts_over(make_spec, da
     assert_same_run(train(spec, dataset, resume=Resume(path, "same")), whole, tmp_path)
     path.write_bytes(path.read_bytes()[:-1])
     assert_same_run(train(spec, dataset, resume=Resume(path, "same")), whole, tmp_path)
+
+
+def test_states_are_kept_seconds_apart_and_at_the_end(make_spec, dataset, tmp_path, monkeypatch):
+    kept, save = [], Resume.save
+    monkeypatch.setattr(Resume, "save", lambda self, *given: kept.append(given[-1]["epoch"]) or save(self, *given))
+    train(make_spec("bp", epochs=4), dataset, resume=Resume(tmp_path / "resume", "same", every=1000.0))
+    assert kept == [1, 4]

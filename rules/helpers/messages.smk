@@ -55,7 +55,7 @@ def say_how_to_go_on(log_files):
         "stopped",
         "fa-audit: a job failed or the work was interrupted.",
         f"  messages   {log_files[0]}",
-        "  to go on   run the same command again: results are kept, training resumes at its last epoch",
+        "  to go on   run the same command again: results are kept, training resumes where its state was kept",
     )
 
 

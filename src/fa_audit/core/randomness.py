@@ -15,9 +15,13 @@ def stream_seed(seed: int, *purpose: str | int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def generator(seed: int, *purpose: str | int) -> torch.Generator:
-    """Return a CPU generator for one purpose: the same draws on every device and after every resume."""
-    return torch.Generator().manual_seed(stream_seed(seed, *purpose))
+def generator(seed: int, *purpose: str | int, device: torch.device | str = "cpu") -> torch.Generator:
+    """Return a generator for one purpose: on the CPU the same draws for every device, and after every resume.
+
+    Args:
+        device: where it draws; another kind of device gives other draws.
+    """
+    return torch.Generator(device).manual_seed(stream_seed(seed, *purpose))
 
 
 @contextlib.contextmanager

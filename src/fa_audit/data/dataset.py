@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -61,8 +62,14 @@ class Dataset:
 
     def normalise(self, images: Tensor) -> Tensor:
         """Return images ``(B, C, H, W)`` as new ones in float32: ``(pixel / scale - mean) / std``."""
-        mean, std = (self.scale * torch.tensor(values).view(1, -1, 1, 1) for values in (self.mean, self.std))
-        return images.to(torch.float32, copy=True).sub_(mean.to(images.device)).div_(std.to(images.device))
+        mean, std = self._moments
+        return images.to(torch.float32, copy=True).sub_(mean).div_(std)
+
+    @cached_property
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        """Return mean and std of stored pixels, ``(1, C, 1, 1)``, moved to the images' device once."""
+        moments = self.scale * torch.tensor((self.mean, self.std)).view(2, 1, -1, 1, 1).to(self.train_images.device)
+        return moments[0], moments[1]
 
 
 def save_dataset(dataset: Dataset, path: str | Path) -> None:
@@ -134,14 +141,12 @@ def crop_and_flip(
         padded: ``(N, C, H + 2p, W + 2p)``.
         index: ``(B,)`` images to take.
         rows, columns: ``(B,)`` top left corners of the crops, 0..2p.
-        flips: ``(B,)`` bool on the CPU, mirror after the crop.
+        flips: ``(B,)`` bool, mirror after the crop.
         size: ``(H, W)``.
     """
     windows = padded.unfold(2, size[0], 1).unfold(3, size[1], 1)  # a view: (N, C, 2p + 1, 2p + 1, H, W)
     cropped = windows[index, :, rows, columns]
-    mirrored = flips.nonzero().squeeze(1).to(padded.device)
-    cropped[mirrored] = cropped[mirrored].flip(-1)
-    return cropped
+    return torch.where(flips[:, None, None, None], cropped.flip(-1), cropped)
 
 
 def training_batches(
@@ -149,7 +154,8 @@ def training_batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Iterate once over the training set, shuffled and augmented; the last batch may be smaller.
 
-    Everything random is drawn at once from the CPU `generator`, so that the device does not matter.
+    Everything random is drawn at once from the CPU `generator`, so that the device does not matter, and moved at once,
+    so that no step waits for a copy.
 
     Args:
         padded: ``pad(dataset.train_images, dataset.padding)``, made once per run.
@@ -158,9 +164,9 @@ def training_batches(
     order = torch.randperm(count, generator=generator)
     corners = torch.randint(0, 2 * dataset.padding + 1, (2, count), generator=generator)
     flips = torch.rand(count, generator=generator) < (0.5 if dataset.flip else 0.0)
-    draws = [draw.to(padded.device).split(batch_size) for draw in (order, *corners)]
-    for index, rows, columns, flip in zip(*draws, flips.split(batch_size)):
-        images = crop_and_flip(padded, index, rows, columns, flip, size)
+    draws = torch.stack([order, *corners, flips]).to(padded.device)
+    for index, rows, columns, flip in (part.unbind() for part in draws.split(batch_size, dim=1)):
+        images = crop_and_flip(padded, index, rows, columns, flip.bool(), size)
         yield dataset.normalise(images), dataset.train_labels[index]
 
 

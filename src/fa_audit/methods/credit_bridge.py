@@ -33,7 +33,10 @@ from fa_audit.networks.trace import Trace
 
 
 class CreditBridgeState(nn.Module):
-    """The value net, its moving average, the warm-up's feedback matrices, and whether the warm-up is over."""
+    """The value net, its moving average, the warm-up's feedback matrices, and whether the warm-up is over.
+
+    The checkpoint has that as the buffer ``warm``; steps read a copy on the host, for which they need not wait.
+    """
 
     def __init__(self, value: BridgeNet, feedback: nn.Module) -> None:
         super().__init__()
@@ -41,6 +44,13 @@ class CreditBridgeState(nn.Module):
         self.average = deepcopy(value).requires_grad_(False)
         self.feedback = feedback
         self.register_buffer("warm", torch.zeros((), dtype=torch.bool))
+        self.is_warm = False
+        self.register_load_state_dict_post_hook(lambda state, _: state.set_warm(bool(state.warm)))
+
+    def set_warm(self, warm: bool) -> None:
+        """Say whether the warm-up is over."""
+        self.warm.fill_(warm)
+        self.is_warm = warm
 
 
 @dataclass(frozen=True)
@@ -75,11 +85,11 @@ class CreditBridge(Method):
         return CreditBridgeState(BridgeNet(network.width, network.classes, 1, self.hidden, generator), feedback)
 
     def begin_epoch(self, state: nn.Module, progress: float) -> None:
-        state.warm.fill_(progress >= self.warm_up)
+        state.set_warm(progress >= self.warm_up)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
         """Return ``dV(h_l, t_l, e) / dh_l``, ``(B, d)`` each; DFA's credits until the warm-up is over."""
-        if not state.warm:
+        if not state.is_warm:
             return DFA().credits(network, trace, labels, state.feedback)
         h, t = stacked_states(network, trace)
         with torch.enable_grad():
@@ -120,7 +130,8 @@ class CreditBridge(Method):
         self, following: Tensor, t: Tensor, error: Tensor, state: nn.Module, randomness: torch.Generator
     ) -> Tensor:
         """Compute the targets of ``V(h_l)`` from the states ``h_{l+1}``, ``(L, B, d) -> (L, B)``."""
-        noise = torch.randn(self.draws, *following.shape, generator=randomness).to(following)
+        drawn = torch.randn(self.draws, *following.shape, generator=randomness, device=randomness.device)
+        noise = drawn.to(following)
         values = state.average(following + self.sigma * rms(following) * noise, t, error).squeeze(-1)
         return soft_minimum(values, self.tau)
 

@@ -15,11 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fa_audit.methods.dfa import DFA
-from fa_audit.methods.method import Credits
+from fa_audit.methods.method import Credits, one_hot
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace
 
@@ -32,7 +31,6 @@ class DRTP(DFA):
     source: ClassVar[str] = "Frenkel, Lefebvre, Bol 2021"
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
-        one_hot = F.one_hot(labels, network.classes).to(trace.logits.dtype)
-        target = 1 / network.classes - one_hot
+        target = 1 / network.classes - one_hot(labels, trace.logits)
         blocks = tuple(target @ state[layer].T for layer in range(len(network.blocks)))
         return Credits(blocks, target @ state[0].T)

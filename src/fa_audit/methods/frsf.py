@@ -33,7 +33,8 @@ class Magnitudes(nn.Module):
     def redraw(self, generator: torch.Generator) -> None:
         """Draw every magnitude anew."""
         for buffer in self.buffers():
-            drawn = torch.randn(buffer.shape, generator=generator).abs() * fan_in(buffer) ** -0.5
+            drawn = torch.randn(buffer.shape, generator=generator, device=generator.device)
+            drawn = drawn.abs() * fan_in(buffer) ** -0.5
             buffer.copy_(drawn)
 
 

@@ -91,7 +91,8 @@ class Method:
         """Return the scalar loss that the parameters of `state`, and no others, descend; None without such parameters.
 
         Args:
-            randomness: a CPU generator for noise: the same draws on every device and after every resume.
+            randomness: a generator on the network's device for noise, the same draws after every resume; draw with its
+                ``device``.
         """
         return None
 
@@ -126,7 +127,12 @@ class Feedback(nn.Module):
 def output_error(trace: Trace, labels: Tensor) -> Tensor:
     """Return ``e = softmax(logits) - y``, ``(B, C)``, detached: the per-sample loss gradient by the logits."""
     logits = trace.logits.detach()
-    return logits.softmax(dim=-1) - F.one_hot(labels, logits.shape[-1]).to(logits.dtype)
+    return logits.softmax(dim=-1) - one_hot(labels, logits)
+
+
+def one_hot(labels: Tensor, logits: Tensor) -> Tensor:
+    """Return ``y``, ``(B, C)``, of the type of `logits`; torch's function reads the labels on the host."""
+    return (labels[:, None] == torch.arange(logits.shape[-1], device=labels.device)).to(logits.dtype)
 
 
 def top_gradient(trace: Trace, labels: Tensor) -> Tensor:

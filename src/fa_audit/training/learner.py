@@ -184,7 +184,7 @@ def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generat
     and ``h_0`` are the credits themselves, so the backward pass starts from those.
 
     Args:
-        randomness: a CPU generator for the method's noise.
+        randomness: a generator for the method's noise, on the network's device.
     """
     method, state = learner.method, learner.state
     run = trace(learner.network, x, local=not method.end_to_end)

@@ -1,4 +1,4 @@
-"""Train: batch -> trace -> credits -> one backward -> one optimiser step; after each epoch, history and resume."""
+"""Train: batch -> trace -> credits -> one backward -> one optimiser step; after an epoch, history and resume."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def train(
 
     Args:
         device: where to compute.
-        resume: where to keep the state after every epoch and to go on from; nothing is kept without it.
+        resume: where to keep the state and to go on from; nothing is kept without it.
         method: constants and functions to use in place of those that `spec.method` names.
 
     Raises:
@@ -72,6 +72,7 @@ def train(
     if past:
         log.info("resuming after epoch %d of %d", progress["epoch"], spec.epochs)
     padded, test = pad(dataset.train_images, dataset.padding), evaluation_batches(dataset)
+    due = 0.0
     for epoch in range(progress["epoch"], spec.epochs):
         if should_stop(spec.monitor, progress["history"]):
             break
@@ -81,9 +82,12 @@ def train(
         progress["epoch"] = epoch + 1
         progress["history"] += rows
         progress["seconds"] += time.perf_counter() - start
-        if resume:
+        if resume and time.monotonic() >= due:
             resume.save(learner, optimiser, progress)
+            due = time.monotonic() + resume.every
         log.info(_progress_line(rows, spec.epochs, time.perf_counter() - start))
+    if resume:
+        resume.save(learner, optimiser, progress)
     history, last = progress["history"], progress["epoch"]
     stopped_after = last if last < spec.epochs else None
     if stopped_after:
@@ -94,13 +98,14 @@ def train(
 def _run_epoch(learner: Learner, optimiser: AdamW, dataset: Dataset, padded: Tensor, epoch: int) -> float:
     """Train for one epoch at the cosine schedule's learning rate; return the mean cross-entropy."""
     spec = learner.spec
-    optimiser.lr = spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs))
+    optimiser.set_lr(spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs)))
     learner.train_mode()
     learner.method.begin_epoch(learner.state, epoch / spec.epochs)
-    randomness, noise = (generator(spec.seed, purpose, epoch) for purpose in ("epoch", "method"))
+    randomness = generator(spec.seed, "epoch", epoch)
+    noise = generator(spec.seed, "method", epoch, device=padded.device)
     batches = training_batches(dataset, padded, spec.batch_size, randomness)
     if spec.random_targets:
-        batches = _with_random_targets(batches, dataset.classes, generator(spec.seed, "targets", epoch))
+        batches = _with_random_targets(batches, dataset, generator(spec.seed, "targets", epoch), spec.batch_size)
     total = torch.zeros((), device=padded.device)
     for step, (x, labels) in enumerate(batches):
         if epoch == step == 0:
@@ -112,10 +117,13 @@ def _run_epoch(learner: Learner, optimiser: AdamW, dataset: Dataset, padded: Ten
 
 
 def _with_random_targets(
-    batches: Iterator[tuple[Tensor, Tensor]], classes: int, randomness: torch.Generator
+    batches: Iterator[tuple[Tensor, Tensor]], dataset: Dataset, randomness: torch.Generator, batch_size: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    for x, labels in batches:
-        yield x, torch.randint(classes, labels.shape, generator=randomness).to(labels.device)
+    """Replace the labels of an epoch by draws, moved to the labels' device at once."""
+    labels = dataset.train_labels
+    drawn = torch.randint(dataset.classes, labels.shape, generator=randomness).to(labels.device)
+    for (x, _), targets in zip(batches, drawn.split(batch_size), strict=True):
+        yield x, targets
 
 
 def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, train_loss: float) -> list[Row]:

@@ -15,15 +15,21 @@ class AdamW:
     """Minimise with AdamW (Loshchilov and Hutter 2019); the same bits as ``torch.optim.AdamW(fused=True)``.
 
     Attributes:
-        lr: learning rate of the next step.
+        lr: learning rate of the next step: a scalar on the parameters' device, so that no step moves a number there.
         groups: parameters and their decoupled weight decay.
         moments: for every parameter that has had a gradient, by its position, ``step``, ``exp_avg``, ``exp_avg_sq``.
     """
 
     def __init__(self, groups: Iterable[tuple[Iterable[Tensor], float]], lr: float) -> None:
-        self.lr = lr
         self.groups = [(list(parameters), decay) for parameters, decay in groups]
+        device = self.parameters[0].device
+        # What torch's fused kernels read: a double on a CPU, float32 elsewhere.
+        self.lr = torch.tensor(lr, dtype=torch.float64 if device.type == "cpu" else torch.float32, device=device)
         self.moments: dict[int, dict[str, Tensor]] = {}
+
+    def set_lr(self, lr: float) -> None:
+        """Set the learning rate of the next steps."""
+        self.lr.fill_(lr)
 
     @property
     def parameters(self) -> list[Tensor]:

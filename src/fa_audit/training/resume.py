@@ -33,10 +33,13 @@ class Resume:
     Attributes:
         path: of the file.
         fingerprint: names everything that decides the bits of the run; a file with another fingerprint is not used.
+        every: seconds from one state that is kept to the next, but for the last one: writing it can take longer than an
+            epoch.
     """
 
     path: Path
     fingerprint: str
+    every: float = 10.0
 
     def save(self, learner: Learner, optimiser: AdamW, progress: dict[str, Any]) -> None:
         """Replace the file by the present state; `progress` must be JSON types."""

@@ -1,0 +1,127 @@
+"""Training steps never wait for the host: nothing is read, moved or drawn there, and a step can be replayed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from networks import spec_of
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from fa_audit.data.dataset import pad, training_batches
+from fa_audit.methods import METHODS
+from fa_audit.networks import ARCHITECTURES
+from fa_audit.training.learner import build, learn
+
+OPTIONS = [  # (architecture, method, more of the specification)
+    *(("resmlp", method, {}) for method in METHODS),
+    *((architecture, "dfa", {}) for architecture in ARCHITECTURES if architecture != "resmlp"),
+    ("bn_cnn", "ep", {}),
+    ("small_resnet", "kolen_pollack", {}),
+    ("vit_mini", "credit_bridge", {}),
+    ("resmlp", "bp", {"penalty": 0.01, "frozen_blocks": 1}),
+]
+every_step = pytest.mark.parametrize(("architecture", "method", "more"), OPTIONS)
+FUSED = torch.ops.aten._fused_adamw_.tensor_lr  # has no kernel on the meta device
+
+
+def step(learner, optimiser, batch, noise):
+    optimiser.zero_grad()
+    loss = learn(learner, *batch, noise)
+    optimiser.step()
+    return loss
+
+
+def started(architecture, method, more, dataset):
+    """A learner with its optimiser in the second half of its training, and its batches."""
+    spec = replace(spec_of(architecture, method), **more)
+    learner = build(spec, dataset.image_shape, dataset.classes).to(dataset.train_images.device)
+    learner.train_mode()
+    learner.method.begin_epoch(learner.state, 0.5)
+    batches = training_batches(
+        dataset, pad(dataset.train_images, dataset.padding), 10, torch.Generator().manual_seed(2)
+    )
+    return learner, learner.optimiser(), batches
+
+
+class DrawnOnMeta(TorchFunctionMode):
+    """Let a generator of the host stand for one on the device, for code that draws where its generator is."""
+
+    def __init__(self, noise):
+        super().__init__()
+        self.noise = noise
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if kwargs.get("generator") is self.noise and kwargs.get("device") == self.noise.device:
+            kwargs = kwargs | {"device": "meta"}
+        return function(*args, **kwargs)
+
+
+class OnMeta(TorchDispatchMode):
+    """Fail at a tensor of the host."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        returned = None if function is FUSED else function(*args, **(kwargs or {}))
+        host = [t for t in tree_leaves((args, kwargs, returned)) if isinstance(t, Tensor) and not t.is_meta]
+        assert not host, f"{function} on the host: {host}"
+        return returned
+
+
+@every_step
+def test_a_step_reads_moves_and_draws_nothing_on_the_host(dataset, architecture, method, more):
+    learner, optimiser, batches = started(architecture, method, more, dataset.to("meta"))
+    noise = torch.Generator()
+    next(batches)  # moves the epoch's draws, once
+    with OnMeta(), DrawnOnMeta(noise):
+        step(learner, optimiser, next(batches), noise)
+
+
+class Recorder(TorchDispatchMode):
+    """Record every operation; `replay` runs them again on the same memory, as a captured CUDA graph does."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        returned = function(*args, **(kwargs or {}))
+        assert not isinstance(returned, int | float | bool), f"{function} reads from the device"
+        if not function.is_view:
+            self.calls.append((function, args, kwargs or {}, returned))
+        return returned
+
+    @torch.no_grad()
+    def replay(self):
+        for function, args, kwargs, returned in self.calls:
+            for place, value in zip(tree_leaves(returned), tree_leaves(function(*args, **kwargs)), strict=True):
+                if isinstance(place, Tensor) and place is not value:
+                    place.copy_(value)
+
+
+@every_step
+def test_a_step_that_is_replayed_on_the_same_memory_has_the_bits_of_one_that_is_computed(
+    dataset, architecture, method, more
+):
+    rates = [1e-2, 1e-2, 1e-2, 3e-3, 1e-3]
+    states = []
+    for replayed in (False, True):
+        learner, optimiser, batches = started(architecture, method, more, dataset)
+        noise, recorder, losses = torch.Generator().manual_seed(4), Recorder(), []
+        held = [part.clone() for part in next(batches)]
+        for index, (batch, rate) in enumerate(zip([held, *batches], rates, strict=True)):
+            optimiser.set_lr(rate)
+            for place, part in zip(held, batch, strict=True):
+                place.copy_(part)
+            if index < 2 or not replayed:
+                loss = step(learner, optimiser, held, noise)
+            elif index == 2:
+                with recorder:
+                    loss = step(learner, optimiser, held, noise)
+            else:
+                recorder.replay()
+            losses.append(loss.clone())
+        states.append((losses, learner.network.state_dict(), learner.state.state_dict()))
+    torch.testing.assert_close(states[0], states[1], rtol=0, atol=0)
