@@ -14,7 +14,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from fa_audit.networks.network import Network, Vector
+from fa_audit.networks.network import Conv3x3, Network, Vector
 
 SMALLEST_SIDE = 2  # a map of one pixel would leave BatchNorm nothing to average over but the minibatch
 
@@ -25,12 +25,14 @@ def halved(sides: tuple[int, int]) -> tuple[int, int]:
 
 
 class Stage(nn.Sequential):
-    """Convolution, BatchNorm, ReLU and pooling, ``(B, c, H, W) -> (B, d, *halved((H, W)))``."""
+    """Convolution, BatchNorm, pooling and ReLU, ``(B, c, H, W) -> (B, d, *halved((H, W)))``.
+
+    Pooling before ReLU has the same bits as after it, and leaves it a quarter of the work.
+    """
 
     def __init__(self, channels: int, width: int, sides: tuple[int, int]) -> None:
-        conv = nn.Conv2d(channels, width, 3, padding=1, bias=False)  # BatchNorm would remove a bias
         pooling = [nn.MaxPool2d(2)] if halved(sides) != sides else []
-        super().__init__(conv, nn.BatchNorm2d(width), nn.ReLU(), *pooling)
+        super().__init__(Conv3x3(channels, width), nn.BatchNorm2d(width), *pooling, nn.ReLU())
 
 
 class BatchNormCNN(Network):

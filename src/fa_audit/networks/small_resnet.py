@@ -12,12 +12,12 @@ from collections import OrderedDict
 
 from torch import Tensor, nn
 
-from fa_audit.networks.network import Network, Vector
+from fa_audit.networks.network import Conv3x3, Network, Vector
 
 
 def normalised_conv(channels: int, width: int) -> list[nn.Module]:
     """Return a 3 x 3 convolution that keeps the resolution, and BatchNorm."""
-    return [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)]
+    return [Conv3x3(channels, width), nn.BatchNorm2d(width)]
 
 
 class Block(nn.Module):
