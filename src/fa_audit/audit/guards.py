@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from fa_audit.audit.diagnostics import Diagnostics
-from fa_audit.core.errors import AuditError, listed, shortened
+from fa_audit.core.errors import AuditError, first_line, listed, printable, shortened
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import untouched
 
@@ -35,33 +35,43 @@ def check_model(model: Any, description: Any = None) -> None:
         raise AuditError(f"model: found {type(model).__name__}; expected a torch.nn.Module.")
     if isinstance(model, torch.jit.ScriptModule):
         raise AuditError("found a model compiled by torch.jit; expected the Python module that it was made from.")
-    if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
+    tensors = [*model.parameters(), *model.buffers()]
+    if any(map(is_lazy, tensors)):
         raise AuditError(
             f"{type(model).__name__}: found lazy parameters without a shape; run the model once on a batch before."
         )
-    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
+    if any(tensor.is_meta for tensor in tensors):
         raise AuditError(
             f"{type(model).__name__}: found parameters on the meta device, which have no values; expected a model with"
             " its weights loaded (model.to_empty(device=...), then load_state_dict)."
         )
-    blocks = getattr(description, "blocks", None)
-    names = [blocks] if isinstance(blocks, str) else blocks
-    if description is not None and not (isinstance(names, list | tuple) and all(isinstance(n, str) for n in names)):
+    if any(tensor.is_inference() for tensor in tensors):
+        raise AuditError(
+            f"{type(model).__name__}: found parameters made in torch.inference_mode(), which have no gradients;"
+            " expected a model made outside of it, or a copy.deepcopy of this one made outside."
+        )
+    blocks, reads = getattr(description, "blocks", None), getattr(description, "reads", None)
+    names = [reads, blocks] if isinstance(blocks, str) else [reads, *blocks] if isinstance(blocks, list | tuple) else []
+    if description is not None and not (names and all(isinstance(name, str) for name in names)):
         raise AuditError(
             f"description: found {shortened(description)}; expected Description(blocks, reads), the blocks as names of"
             " modules, for example Description('layers.*', 'cls token')."
         )
 
 
-def listed_batches(name: str, batches: Any) -> Iterable[Any]:
-    """Return the evaluation batches if they can be gone through.
+def listed_batches(name: str, batches: Any) -> Iterator[Any]:
+    """Yield the evaluation batches.
 
     Raises:
-        AuditError: they cannot.
+        AuditError: they cannot be gone through.
     """
-    if isinstance(batches, Iterable):
-        return batches
-    raise AuditError(f"{name}: found {batches!r}; expected a list or a DataLoader of pairs (x, labels).")
+    if not isinstance(batches, Iterable):
+        found = printable(shortened(batches))
+        raise AuditError(f"{name}: found {found}; expected a list or a DataLoader of pairs (x, labels).")
+    try:
+        yield from batches
+    except Exception as error:  # external code may raise anything
+        raise AuditError(f"{name}: going through it fails: {first_line(error)}.") from error
 
 
 def is_count(value: Any) -> bool:
@@ -71,35 +81,27 @@ def is_count(value: Any) -> bool:
 
 @contextmanager
 def as_found(model: nn.Module) -> Iterator[None]:
-    """Leave the model's parameters and hooks and the global random streams as they were, whatever a forward pass does.
+    """Leave the model's parameters, their ``.grad`` and the global random streams as they were, whatever it does.
 
-    Modes and buffers are the care of `untouched`.
+    Inside, no parameter has a ``.grad``. Everything else about a model is the care of `untouched`.
 
     Raises:
         AuditError: the forward pass changed parameters: no two passes are of the same network.
     """
     streams = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    hooks = [
-        (d, dict(d))
-        for m in model.modules()
-        for name, d in vars(m).items()
-        if name.endswith("_hooks") and d is not None
-    ]
-    parameters = [(name, p, p.detach().clone(), p.requires_grad) for name, p in model.named_parameters()]
+    parameters = [(name, p, p.data, p.data.clone(), p.requires_grad, p.grad) for name, p in model.named_parameters()]
+    for _, p, *_ in parameters:
+        p.grad = None
     try:
         yield
     finally:
         random.setstate(streams[0])
         np.random.set_state(streams[1])
         torch.set_rng_state(streams[2])
-        for present, found in hooks:
-            present.clear()
-            present.update(found)
-        changed = [name for name, p, found, _ in parameters if not _same(p, found)]
-        for name, p, found, learns in parameters:
+        changed = [name for name, p, _, found, *_ in parameters if not _same(p.data, found)]
+        for name, p, data, found, learns, grad in parameters:
             p.requires_grad_(learns)
-            if name in changed:
-                p.data.copy_(found)
+            p.data, p.grad = data.copy_(found) if name in changed else data, grad
     if changed:
         raise AuditError(
             f"{type(model).__name__}: its forward pass changes {listed(changed, 3)} in evaluation mode; expected one"
@@ -108,7 +110,9 @@ def as_found(model: nn.Module) -> Iterator[None]:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
+    return (one.shape, one.dtype) == (other.shape, other.dtype) and torch.allclose(
+        one, other, rtol=0, atol=0, equal_nan=True
+    )
 
 
 def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, list[str]]:

@@ -14,7 +14,8 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, first_line
+from fa_audit.networks.description import are_logits, shown
 from fa_audit.networks.network import Network, Skip
 from fa_audit.networks.proposals import propose
 from fa_audit.networks.trace import untouched
@@ -152,14 +153,16 @@ def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         raise AuditError(
             f"{_name(model)}: expected an nn.ModuleList 'blocks'; found children: {children or 'none'}.{hint}"
         )
+    must_return = f"{_name(model)}: model(x, return_hidden=True) must return (logits, [h_0..h_L])"
     try:
         logits, hidden = model(x.clone(), return_hidden=True)
         hidden = list(hidden)
     except Exception as error:  # external code may raise anything
         raise AuditError(
-            f"{_name(model)}: model(x, return_hidden=True) must return (logits, [h_0..h_L]); on inputs"
-            f" {tuple(x.shape)} of {x.dtype} it failed: {type(error).__name__} {error}"
+            f"{must_return}; on inputs {tuple(x.shape)} of {x.dtype} it failed: {first_line(error)}."
         ) from error
+    if not are_logits(logits, x) or not all(isinstance(state, Tensor) for state in hidden):
+        raise AuditError(f"{must_return}, logits (B, C) and tensors; found {shown(logits)} and {shown(hidden)}.")
     if len(hidden) != len(model.blocks) + 1:
         raise AuditError(
             f"{_name(model)}: found {len(hidden)} hidden states for {len(model.blocks)} blocks;"
