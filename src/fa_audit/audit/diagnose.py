@@ -132,7 +132,9 @@ def _fraction(name: str, value: Any) -> float | None:
     except (TypeError, ValueError):
         number = math.nan
     if number is not None and not 0 <= number <= 1:
-        raise AuditError(f"{name}: found {value!r}; expected a fraction between 0 and 1 (divide percentages by 100).")
+        raise AuditError(
+            f"{name}: found {shortened(value)}; expected a fraction between 0 and 1 (divide percentages by 100)."
+        )
     return number
 
 
@@ -147,7 +149,7 @@ def _named(loss_fn: LossFunction) -> str:
 def check_layer(name: str, layer: Any, network: Network) -> None:
     """Raise an `AuditError` that begins with `name` if the network has no such state."""
     if not is_count(layer) or not 0 <= layer <= len(network.blocks):
-        raise AuditError(f"{name}: found {layer!r}; expected an integer 0..{len(network.blocks)}.")
+        raise AuditError(f"{name}: found {shortened(layer)}; expected an integer 0..{len(network.blocks)}.")
 
 
 def _paired(
@@ -159,7 +161,7 @@ def _paired(
         AuditError: the number is no integer >= 1, or the hits are not those of the accuracies.
     """
     if samples is not None and (not is_count(samples) or samples < 1):
-        raise AuditError(f"test_samples: found {samples!r}; expected an integer >= 1.")
+        raise AuditError(f"test_samples: found {shortened(samples)}; expected an integer >= 1.")
     if hits is None:
         return samples, None
     try:
@@ -319,7 +321,7 @@ class FAProtocol:
         if len(x_eval) != len(y_eval):
             raise AuditError(f"x_eval and y_eval: found {len(x_eval)} inputs and {len(y_eval)} labels; expected pairs.")
         if batch_size is not None and (not is_count(batch_size) or batch_size < 1):
-            raise AuditError(f"batch_size: found {batch_size!r}; expected an integer >= 1.")
+            raise AuditError(f"batch_size: found {shortened(batch_size)}; expected an integer >= 1.")
         self.model = model
         self.samples = x_eval, y_eval
         self.batches = list(zip(*(part.split(int(batch_size or BATCH_SIZE)) for part in self.samples)))
@@ -371,7 +373,7 @@ class FAProtocol:
             return accuracy_of(network, batches)
 
     def summary(self, report: Mapping[str, Any]) -> str:
-        """Return a readable text: verdict, test accuracy, and a line for each check with value, limit and outcome.
+        """Return a readable text: verdict, accuracy, a line for each check with value, limit and outcome, warnings.
 
         Args:
             report: what `run` returned, or its items read back from a file.
@@ -380,7 +382,7 @@ class FAProtocol:
             AuditError: it is something else.
         """
         try:
-            return as_text(report, getattr(report, "notes", ""))
+            return as_text(report, [*getattr(report, "warnings", ()), getattr(report, "notes", "")])
         except (KeyError, TypeError, ValueError) as error:
             found = shortened(report)
             raise AuditError(f"report: found {found} ({first_line(error)}); expected what run() returned.") from error

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from fa_audit.audit.diagnostics import Diagnostics
-from fa_audit.core.errors import AuditError, first_line, listed, printable, shortened
+from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import untouched
 
@@ -66,8 +66,7 @@ def listed_batches(name: str, batches: Any) -> Iterator[Any]:
         AuditError: they cannot be gone through.
     """
     if not isinstance(batches, Iterable):
-        found = printable(shortened(batches))
-        raise AuditError(f"{name}: found {found}; expected a list or a DataLoader of pairs (x, labels).")
+        raise AuditError(f"{name}: found {shortened(batches)}; expected a list or a DataLoader of pairs (x, labels).")
     try:
         yield from batches
     except Exception as error:  # external code may raise anything
@@ -137,7 +136,11 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
             " whatever counts passes."
         )
     shapes = [tuple(point.shape) for point in points]
-    found = [_probabilities(second) if logits else "", _narrow(network, second), _transposed(network, shapes)]
+    found = [
+        _probabilities(second) if logits else "",
+        _narrow(network, [*points, second]),
+        _transposed(network, shapes),
+    ]
     return second.shape[-1], [warning for warning in found if warning]
 
 
@@ -164,8 +167,8 @@ def _probabilities(logits: Tensor) -> str:
     )
 
 
-def _narrow(network: Network, logits: Tensor) -> str:
-    kinds = {tensor.dtype for tensor in (*network.parameters(), *network.buffers(), logits)}
+def _narrow(network: Network, computed: list[Tensor]) -> str:
+    kinds = {tensor.dtype for tensor in (*network.parameters(), *network.buffers(), *computed)}
     if not (narrow := sorted(str(kind).removeprefix("torch.") for kind in kinds if kind in NARROW)):
         return ""
     return (

@@ -57,7 +57,22 @@ def wrap_contract_model(model: nn.Module, x: Tensor) -> Network:
     try:
         return _best_view(model, x)
     except AuditError as error:
+        if _is_random(model, x):
+            raise AuditError(
+                f"{_name(model)}: two forward passes of the same inputs in evaluation mode differ; expected the same"
+                " logits. Turn off dropout (training=self.training) and noise."
+            ) from error
         raise AuditError(f"{error} {_instead(model, x)}") from error
+
+
+def _is_random(model: nn.Module, x: Tensor) -> bool:
+    """Return whether two forward passes give different logits; False where the model fails or returns no tensor."""
+    with untouched(model), torch.no_grad():
+        try:
+            one, other = (model(x.clone()) for _ in range(2))
+            return _deviation(one, other) > TOLERANCE
+        except Exception:  # external code may raise anything
+            return False
 
 
 def _instead(model: nn.Module, x: Tensor) -> str:

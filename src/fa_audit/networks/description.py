@@ -17,7 +17,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError, first_line, unknown
+from fa_audit.core.errors import AuditError, first_line, printable, unknown
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, Observation, observe, overwritten, storages, untouched
 
@@ -196,13 +196,20 @@ class DescribedNetwork(Network):
         """Check that every block influences the next one, and the last one the logits."""
         ends = [*(f"block '{name}'" for name in self.names), "the logits"]
         for index, (point, after) in enumerate(pairwise(points)):
-            options = {"retain_graph": True, "allow_unused": True}
-            if not after.requires_grad or torch.autograd.grad(after.sum(), point, **options)[0] is None:
+            if not after.requires_grad or not self._depends(after, point):
                 start = f"the output of block '{self.names[index - 1]}'" if index else "the input of the first block"
                 raise self._error(
                     f"{start} does not influence {ends[index]}; expected a chain of blocks that ends in the logits."
                     " Leave blocks of side branches out."
                 )
+
+    def _depends(self, after: Tensor, point: Tensor) -> bool:
+        try:
+            return torch.autograd.grad(after.sum(), point, retain_graph=True, allow_unused=True)[0] is not None
+        except Exception as error:  # external code may raise anything
+            raise self._error(
+                f"its backward pass fails: {first_line(error)}. Expected gradients of its logits."
+            ) from error
 
     def _check_head(self, x: Tensor, seen: Observation) -> None:
         """Check that the head reads those tokens of the last state that `reads` names."""
@@ -332,7 +339,8 @@ def _matches(model: nn.Module, entry: str) -> tuple[str, ...]:
     near = difflib.get_close_matches(entry, [name for name, _ in _named(model)], n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     raise AuditError(
-        f"{type(model).__name__}: blocks: '{entry}' is no module; {place} has: {', '.join(children) or 'none'}.{hint}"
+        f"{type(model).__name__}: blocks: '{printable(entry)}' is no module; {place} has:"
+        f" {', '.join(children) or 'none'}.{hint}"
     )
 
 
