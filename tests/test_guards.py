@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from networks import snapshot
 from test_conformance import with_credits, with_parts
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from fa_audit import Description, FAProtocol, bp_grad_norms, diagnose, residual_norms
 from fa_audit.core.errors import AuditError
@@ -110,7 +111,8 @@ def test_inputs_labels_streams_and_everything_about_a_model_stay_as_they_were():
     def spoil(model, x):
         x.mul_(2 + 0 * random.random())
         model.register_forward_hook(lambda *_, **__: None, with_kwargs=True)
-        model.calls, model.head.weight.grad, model.extra = 1, torch.ones(3, 6), nn.Linear(1, 1)
+        model.calls, model.extra, grad = 1, nn.Linear(1, 1), model.head.weight.grad
+        model.head.weight.grad = torch.ones(3, 6) if grad is None else grad.add_(1)
         model.log.append(x)
         model.head.weight = nn.Parameter(model.head.weight.detach())
 
@@ -123,5 +125,6 @@ def test_inputs_labels_streams_and_everything_about_a_model_stay_as_they_were():
     )
     assert torch.equal(x, X) and torch.equal(labels, Y) and random.getstate() == before and snapshot(model) == found
     assert model.head.weight is weight and weight.grad is grad and not model.log
-    model.spoil = None
+    model.spoil, loader = None, DataLoader(TensorDataset(X, Y), 2, shuffle=True, generator=torch.Generator())
+    assert len({tuple(audited(model, loader).residual_norms) for _ in range(3)}) == 1
     assert audited(model, [(2 * X, Y)]).residual_norms == report.residual_norms

@@ -60,17 +60,22 @@ def check_model(model: Any, description: Any = None) -> None:
 
 
 def listed_batches(name: str, batches: Any) -> Iterator[Any]:
-    """Yield the evaluation batches.
+    """Yield the evaluation batches; generators of a DataLoader and its sampler are left as they were.
 
     Raises:
         AuditError: they cannot be gone through.
     """
     if not isinstance(batches, Iterable):
         raise AuditError(f"{name}: found {shortened(batches)}; expected a list or a DataLoader of pairs (x, labels).")
+    given = [getattr(part, "generator", None) for part in (batches, getattr(batches, "sampler", None))]
+    states = [(stream, stream.get_state()) for stream in given if isinstance(stream, torch.Generator)]
     try:
         yield from batches
     except Exception as error:  # external code may raise anything
         raise AuditError(f"{name}: going through it fails: {first_line(error)}.") from error
+    finally:
+        for stream, state in states:
+            stream.set_state(state)
 
 
 def is_count(value: Any) -> bool:
