@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
@@ -24,6 +24,21 @@ SUM_TO_ONE = 1e-3
 FLOAT32_ERROR = 1e-2  # median relative error of the gradients above which float32 is named as a cause
 NARROW = (torch.float16, torch.bfloat16)
 
+UNUSABLE: tuple[tuple[Callable[[Tensor], bool], str], ...] = (  # parameters and buffers, and what is wrong with them
+    (is_lazy, "lazy parameters without a shape; run the model once on a batch before."),
+    (
+        lambda tensor: tensor.is_meta,
+        "parameters on the meta device, which have no values; expected a model with its weights loaded"
+        " (model.to_empty(device=...), then load_state_dict).",
+    ),
+    (
+        Tensor.is_inference,
+        "parameters made in torch.inference_mode(), which have no gradients; expected a model made outside of it, or a"
+        " copy.deepcopy of this one made outside.",
+    ),
+    (lambda tensor: tensor.layout != torch.strided, "sparse parameters or buffers; expected dense ones (to_dense())."),
+)
+
 
 def check_model(model: Any, description: Any = None) -> None:
     """Check that a model can be run at all, and that its description is one.
@@ -36,20 +51,9 @@ def check_model(model: Any, description: Any = None) -> None:
     if isinstance(model, torch.jit.ScriptModule):
         raise AuditError("found a model compiled by torch.jit; expected the Python module that it was made from.")
     tensors = [*model.parameters(), *model.buffers()]
-    if any(map(is_lazy, tensors)):
-        raise AuditError(
-            f"{type(model).__name__}: found lazy parameters without a shape; run the model once on a batch before."
-        )
-    if any(tensor.is_meta for tensor in tensors):
-        raise AuditError(
-            f"{type(model).__name__}: found parameters on the meta device, which have no values; expected a model with"
-            " its weights loaded (model.to_empty(device=...), then load_state_dict)."
-        )
-    if any(tensor.is_inference() for tensor in tensors):
-        raise AuditError(
-            f"{type(model).__name__}: found parameters made in torch.inference_mode(), which have no gradients;"
-            " expected a model made outside of it, or a copy.deepcopy of this one made outside."
-        )
+    for unusable, problem in UNUSABLE:
+        if any(map(unusable, tensors)):
+            raise AuditError(f"{type(model).__name__}: found {problem}")
     blocks, reads = getattr(description, "blocks", None), getattr(description, "reads", None)
     names = [reads, blocks] if isinstance(blocks, str) else [reads, *blocks] if isinstance(blocks, list | tuple) else []
     if description is not None and not (names and all(isinstance(name, str) for name in names)):
