@@ -115,9 +115,13 @@ def test_the_command_line_takes_own_networks_but_no_file_decides_what_is_importe
         ),
         ({"vary": {"dept": [1]}}, "vary: unknown option of my_net:GatedMLP 'dept'; .*Did you mean 'depth'"),
         ({"kind": "my_figures:grwth_accuracy"}, "figures.growth_accuracy: .*Did you mean 'growth_accuracy'"),
+        ({"kind": "my_tables:gradients"}, r"keyword argument 'thresholds'; it is called as gradients\(tidy, title="),
+        ({"kind": "my_wrong:nothing"}, "'my_wrong:nothing': found no return with a value"),
+        ({"dataset": "my_wrong:no_folder"}, "too many positional arguments; it is called as no_folder.data_root"),
     ],
 )
 def test_a_wrong_name_or_option_is_named_before_anything_runs(folder, change, words):
+    (folder / "my_wrong.py").write_text("def nothing(tidy, **words): tidy.runs\ndef no_folder(): return 1\n")
     config, _ = load_config("mine.yaml")
     (config["figures"]["growth_accuracy"] if "kind" in change else config["settings"]["mine"]).update(change)
     with pytest.raises(AuditError, match=rf"^config: .*{words}"):

@@ -12,8 +12,11 @@ from typing import Any, TypeVar
 
 from fa_audit.core.errors import AuditError, first_line, unknown
 from fa_audit.core.extras import naming_extras
-from fa_audit.core.source import WHERE, find_module, has_name, source_of, undefined
+from fa_audit.core.source import WHERE, check_call, find_module, has_name, source_of, undefined
 
+# What functions of one's own are called with: one positional argument, and keywords.
+CALLS = {"dataset": ("data_root",), "figure": ("tidy", "title", "labels", "thresholds"),
+         "table": ("tidy", "title", "labels")}  # fmt: skip
 ELSEWHERE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")  # package.module:Name
 T = TypeVar("T")
 
@@ -93,9 +96,16 @@ def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
 def check_name(kind: str, registry: Mapping[str, str], name: str) -> None:
     """Check that a name is registered, or that the file that it names has it; nothing is imported.
 
+    Args:
+        kind: a function of a file is checked as far as its source shows whether it takes the call of this kind.
+
     Raises:
-        AuditError: it is neither; names the nearest.
+        AuditError: it is neither, which names the nearest, or takes other arguments, or returns nothing.
     """
     entry = entry_of(kind, registry, name)
-    if name not in registry and not has_name(entry):
+    if name in registry:
+        return
+    if not has_name(entry):
         raise undefined(kind, entry, source_of(entry))
+    if kind in CALLS:
+        check_call(entry, *CALLS[kind])
