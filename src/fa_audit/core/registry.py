@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 import traceback
@@ -57,8 +58,11 @@ def call(kind: str, registry: Mapping[str, str], name: str, returns: type[T], *a
 
 
 @contextlib.contextmanager
-def naming_errors(kind: str, registry: Mapping[str, str], name: str) -> Iterator[None]:
+def naming_errors(kind: str, registry: Mapping[str, str], name: str, *, inside: bool = False) -> Iterator[None]:
     """Turn an exception of code that is not registered into one error that names its line.
+
+    Args:
+        inside: of exceptions whose traceback has a line of that file, alone.
 
     Raises:
         AuditError: the code inside this context failed.
@@ -68,17 +72,21 @@ def naming_errors(kind: str, registry: Mapping[str, str], name: str) -> Iterator
     except AuditError:
         raise
     except Exception as error:
-        if name in registry:
+        if name in registry or (inside and not _place(name, error)):
             raise
         raise _own_error(kind, name, error, ".") from error
 
 
 def _own_error(kind: str, name: str, error: BaseException, without: str) -> AuditError:
     """Return the error for a name whose code failed, ending with its line, or with `without` if it has none there."""
-    file = str(find_module(name.partition(":")[0], sys.path))
+    return AuditError(f"{kind} '{name}': {first_line(error)}{_place(name, error) or without}")
+
+
+def _place(name: str, error: BaseException) -> str:
+    """Return the last line of a name's file that an exception came through; empty if there is none."""
+    file = os.path.abspath(str(find_module(name.partition(":")[0], sys.path)))
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    place = f" in {file}, line {lines[-1]}." if lines else without
-    return AuditError(f"{kind} '{name}': {first_line(error)}{place}")
+    return f" in {file}, line {lines[-1]}." if lines else ""
 
 
 def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
