@@ -127,5 +127,7 @@ def test_one_verdict_stands_for_all_seeds_and_says_how_many_would_settle_it(tmp_
     assert square.get_text() == "(c)\npass 3/3\nborderline c"
     stability = drawn("audit_overview", seeds_of_bp(*far)).axes[2]
     assert len(np.concatenate(lines_of(stability, "borderline"))) == len(stability.collections[0].get_paths()) == 3
+    panels = drawn("threshold_sensitivity", seeds_of_bp(*far)).axes
+    assert [len(lines_of(ax, "bp: borderline")) for ax in panels] == [0, 0, 1, 0]
     clear = verdict_over_seeds(seeds_of_bp(-0.05, -0.06, -0.04).runs.to_dict("records"))
     assert str(clear) == "needs walk-back (c) 3/3" and clear.checks["c"].interval[1] < 0
