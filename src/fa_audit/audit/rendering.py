@@ -90,7 +90,7 @@ def worth(report: DiagnosticReport) -> str:
     if not report.checks.finite:
         end = " is worth nothing yet: a state, gradient or logit is NaN or infinite"
     elif depth.fires:
-        end = f" is no evidence that training the blocks helped: it is {margin}"
+        end = f" is no evidence that training the blocks helped: it is {'only ' * ((depth.value or 0) > 0)}{margin}"
     elif fired:
         end = f"{aside} does not show what the blocks learned: {_and(fired)}"
     elif open_:
