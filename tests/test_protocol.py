@@ -274,8 +274,8 @@ def test_texts_and_the_dictionary_hold_verdicts_and_numbers():
     assert entry["headline_acc"] == 0.5 and entry["flags"] == report.flags
     for text in (str(report), report.to_markdown()):
         for part in (
-            "mine", "FAIL(D1+D2+D3)", "needs walk-back (a, b, d)", "1.23e+03", "5.67e-08", "0.005",
-            "own frozen baseline", "collapsed reference", "FIRES", "a remark", "< 0.02", "> 50", "< 1e-07",
+            "mine", "FAIL(D1+D2+D3)", "needs walk-back (a, b, d)", "1.23e+03", "5.67e-08", "0.5 points",
+            "own frozen baseline", "collapsed reference", "FIRES", "a remark", "< 2 points", "> 50", "< 1e-07",
         ):  # fmt: skip
             assert part in text, part
     lines = [line for line in report.to_markdown().splitlines() if line.startswith("|")]

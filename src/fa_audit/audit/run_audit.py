@@ -18,7 +18,7 @@ from fa_audit.data.dataset import Dataset, evaluation_batches, load_dataset, sta
 from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.checkpoint import load_checkpoint
-from fa_audit.training.learner import Learner, load_method
+from fa_audit.training.learner import Learner, load_method, naming_own_code
 from fa_audit.training.monitor import Row, first_flags
 from fa_audit.training.sidecar import HINT, check_baseline, check_run, check_spec, read_baseline, read_sidecar
 from fa_audit.training.trajectory import check_history, read_trajectory
@@ -132,17 +132,18 @@ def audit_files(
     for role, path in baselines.items():
         check_baseline(compared[role], names[role], expected, path, own_baseline)
         _check_beside(compared[role], Path(path).with_suffix(".csv"))
-    report = audit(
-        learner,
-        load_dataset(data or data_file(expected.dataset)).to(device),
-        facts.get("accuracy"),
-        own_frozen=(names["own"], own["accuracy"]) if (own := compared.get("own")) else None,
-        bp_frozen_acc=bp["accuracy"] if (bp := compared.get("bp")) else None,
-        thresholds=thresholds,
-        name=name,
-        trajectory=read_trajectory(trajectory) if trajectory else (),
-        stopped_after=facts.get("stopped_after"),
-    )
+    with naming_own_code(learner.spec):
+        report = audit(
+            learner,
+            load_dataset(data or data_file(expected.dataset)).to(device),
+            facts.get("accuracy"),
+            own_frozen=(names["own"], own["accuracy"]) if (own := compared.get("own")) else None,
+            bp_frozen_acc=bp["accuracy"] if (bp := compared.get("bp")) else None,
+            thresholds=thresholds,
+            name=name,
+            trajectory=read_trajectory(trajectory) if trajectory else (),
+            stopped_after=facts.get("stopped_after"),
+        )
     return report, {"baseline_runs": compared} | _about(expected, facts, device)
 
 

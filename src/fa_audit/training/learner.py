@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -64,12 +66,25 @@ def load_method(name: str) -> Method:
     """Load a method, with its default constants, by its registered name or as ``package.module:ClassName``.
 
     Raises:
-        AuditError: there is no such method, or the class is not a `Method`.
+        AuditError: there is no such method, or the class is not a `Method`, or needs arguments.
     """
     found = load("method", METHODS, name)
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise AuditError(f"method '{name}': found {found!r}; expected a subclass of fa_audit.methods.method.Method.")
-    return found()
+    with naming_errors("method", METHODS, name):
+        return found()
+
+
+@contextmanager
+def naming_own_code(spec: RunSpec) -> Iterator[None]:
+    """Turn an exception in a method or a network of the user's own, wherever it is used, into one error with its line.
+
+    Raises:
+        AuditError: such code failed inside this context.
+    """
+    network = naming_errors("architecture", ARCHITECTURES, spec.architecture, inside=True)
+    with network, naming_errors("method", METHODS, spec.method, inside=True):
+        yield
 
 
 def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Method | None = None) -> Learner:
