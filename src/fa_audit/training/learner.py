@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError, listed
+from fa_audit.core.errors import AuditError, listed, shortened
 from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import call, load, naming_errors
 from fa_audit.experiments.spec import RunSpec
@@ -90,6 +90,11 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Met
         if spec.architecture not in ARCHITECTURES:
             check_network(spec.architecture, network, image_shape, classes, options.get("depth"))
         state = method.init_state(network, torch.default_generator)
+    if not isinstance(state, nn.Module):
+        raise AuditError(
+            f"method '{spec.method}': init_state returned {shortened(state)}; expected a torch.nn.Module that"
+            " holds what the method keeps."
+        )
     if spec.frozen_blocks > len(network.blocks):
         raise AuditError(f"frozen_blocks: found {spec.frozen_blocks}; the network has {len(network.blocks)} blocks.")
     network.blocks[: spec.frozen_blocks].requires_grad_(False)
@@ -139,7 +144,7 @@ def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
 
 def check_shapes(learner: Learner, credits: Credits, rows: int, dtype: torch.dtype | None = None) -> None:
     """Check number and shapes of credits, and their type where it is given; errors as of `check_credits`."""
-    if problem := _shape_problem(learner.network, credits, rows, dtype):
+    if problem := shape_problem(learner.network, credits, rows, dtype):
         raise _credit_error(learner, problem, rows)
 
 
@@ -152,7 +157,8 @@ def _credit_error(learner: Learner, problem: str, rows: int) -> AuditError:
     )
 
 
-def _shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dtype | None) -> str:
+def shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dtype | None) -> str:
+    """Say which of number, shapes and type of credits is wrong; an empty text if none is."""
     if not isinstance(credits, Credits):
         return f"{type(credits).__name__}, not Credits"
     if len(credits.blocks) != len(network.blocks):
@@ -171,7 +177,7 @@ def _named(credits: Credits) -> dict[str, Tensor]:
 def _value_problem(credits: Credits) -> str:
     broken = [name for name, a in _named(credits).items() if not a.isfinite().all()]
     if credits.objective is not None and (credits.objective.dim() or not credits.objective.isfinite()):
-        return f"with an objective of shape {tuple(credits.objective.shape)} that is no finite scalar"
+        return f"given an objective of shape {tuple(credits.objective.shape)} that is no finite scalar"
     return f"NaN or infinite for {listed(broken)}" if broken else ""
 
 
