@@ -21,7 +21,7 @@ REFUSED = {
     r"\(16, 8\) of torch.float16 for the embedding": with_credits(DFA, torch.Tensor.half),
     "NaN or infinite for block 0": with_parts(BP, lambda c: replace(c, blocks=(c.blocks[0] / 0, *c.blocks[1:]))),
     "tuple, not Credits": with_parts(DFA, lambda c: c.blocks),
-    r"an objective of shape \(16,\)": with_parts(EP, lambda c: replace(c, objective=c.objective.expand(16))),
+    r"with an objective of shape \(16,\)": with_parts(EP, lambda c: replace(c, objective=c.objective.expand(16))),
 }
 
 

@@ -131,7 +131,7 @@ def audit_files(
     compared = {role: read_baseline(path) for role, path in baselines.items()}
     for role, path in baselines.items():
         check_baseline(compared[role], names[role], expected, path, own_baseline)
-        _check_beside(compared[role], Path(path).with_suffix(".csv"))
+        _check_baseline_history(compared[role], Path(path).with_suffix(".csv"))
     report = audit(
         learner,
         load_dataset(data or data_file(expected.dataset)).to(device),
@@ -146,9 +146,10 @@ def audit_files(
     return report, {"baseline_runs": compared} | _about(expected, facts, device)
 
 
-def _check_beside(baseline: Mapping[str, Any], history: Path) -> None:
-    """Compare a baseline with its trajectory, where that is beside it."""
-    if history.exists():
+def _check_baseline_history(baseline: Mapping[str, Any], beside: Path) -> None:
+    """Compare a baseline with its trajectory, where that is beside it or where the workflow keeps it."""
+    kept = [*beside.parts[:-4], "trajectories", *beside.parts[-3:]]
+    for history in filter(Path.exists, (beside, Path(*kept))):
         spec, stopped_after = RunSpec.from_dict(baseline["spec"]), baseline.get("stopped_after")
         check_history(read_trajectory(history), spec, baseline["accuracy"], stopped_after, str(history))
 

@@ -177,7 +177,7 @@ def _named(credits: Credits) -> dict[str, Tensor]:
 def _value_problem(credits: Credits) -> str:
     broken = [name for name, a in _named(credits).items() if not a.isfinite().all()]
     if credits.objective is not None and (credits.objective.dim() or not credits.objective.isfinite()):
-        return f"given an objective of shape {tuple(credits.objective.shape)} that is no finite scalar"
+        return f"with an objective of shape {tuple(credits.objective.shape)} that is no finite scalar"
     return f"NaN or infinite for {listed(broken)}" if broken else ""
 
 
