@@ -156,7 +156,7 @@ def audit_files(
 
 
 def _check_accuracy(learner: Learner, dataset: Dataset, told: float, sidecar: str | Path) -> None:
-    """Compare the accuracy that a sidecar tells with the network's, which another device may change by a few samples."""
+    """Compare the accuracy that a sidecar tells with the network's; another device may round a few samples apart."""
     found = accuracy_of(learner.network, evaluation_batches(dataset))
     if abs(found - told) > max(ROUNDING, 2 / len(dataset.test_labels)):
         raise AuditError(
