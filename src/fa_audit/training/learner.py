@@ -89,7 +89,8 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Met
         network = call("architecture", ARCHITECTURES, spec.architecture, Network, **size, **options)
         if spec.architecture not in ARCHITECTURES:
             check_network(spec.architecture, network, image_shape, classes, options.get("depth"))
-        state = method.init_state(network, torch.default_generator)
+        with naming_errors("method", METHODS, spec.method):
+            state = method.init_state(network, torch.default_generator)
     if not isinstance(state, nn.Module):
         raise AuditError(
             f"method '{spec.method}': init_state returned {shortened(state)}; expected a torch.nn.Module that"
@@ -136,7 +137,8 @@ def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
     network = learner.network
     with untouched(network):
         run = trace(network, x, local=not learner.method.end_to_end)
-        credits = learner.method.credits(network, run, labels, learner.state)
+        with naming_errors("method", METHODS, learner.spec.method):
+            credits = learner.method.credits(network, run, labels, learner.state)
     check_shapes(learner, credits, len(x), run.logits.dtype)
     if problem := _value_problem(credits):
         raise _credit_error(learner, problem, len(x))
