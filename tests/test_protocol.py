@@ -28,7 +28,7 @@ def evidence(growth=2.0, gradient=1e-3, stability=0.1, scale_free=1.0, finite=Tr
     gradient = math.nan if gradient is None else gradient
     layers = (
         Layer(0, 1.0, 1.0, 8.0, growth, 1.0, ABSENT, ABSENT),
-        Layer(1, 1.0, gradient, 8 * gradient, None, scale_free, ABSENT, ABSENT),
+        Layer(1, growth or 1.0, gradient, 8 * gradient, None, scale_free, ABSENT, ABSENT),
     )
     return Diagnostics(layers, ABSENT if stability is None else Measured(stability, 10, 10), 1, 128, 10, finite)
 
