@@ -124,16 +124,9 @@ def audit_files(
     own_method = load_method(method) if method else None
     learner = load_checkpoint(checkpoint, device, method=own_method, architecture=architecture)
     expected, own_files, own_baseline = (spec, HINT, HINT) if spec else (learner.spec, *HINTS)
-    facts = read_sidecar(sidecar) if sidecar else {}
-    if sidecar:
-        check_spec(RunSpec.from_dict(facts["spec"]), expected, sidecar, own_files)
-        check_run(facts, sidecar, checkpoint=checkpoint, **({"trajectory": trajectory} if trajectory else {}))
+    facts = _facts(sidecar, trajectory, checkpoint, expected, own_files)
     check_spec(learner.spec, expected, checkpoint)
-    names = {"own": f"{expected.method}+frozen", "bp": "bp+frozen", "shallow": "bp+shallow"}
-    compared = {role: read_baseline(path) for role, path in baselines.items()}
-    for role, path in baselines.items():
-        check_baseline(compared[role], names[role], expected, path, own_baseline)
-        _check_baseline_history(compared[role], Path(path).with_suffix(".csv"))
+    compared = _compared(baselines, expected, own_baseline)
     history = read_trajectory(trajectory) if trajectory else ()
     if history:
         check_history(history, expected, facts.get("accuracy"), facts.get("stopped_after"), str(trajectory))
@@ -146,7 +139,7 @@ def audit_files(
             learner,
             dataset,
             facts.get("accuracy"),
-            own_frozen=(names["own"], own["accuracy"]) if (own := compared.get("own")) else None,
+            own_frozen=(f"{expected.method}+frozen", own["accuracy"]) if (own := compared.get("own")) else None,
             bp_frozen_acc=bp["accuracy"] if (bp := compared.get("bp")) else None,
             thresholds=thresholds,
             name=name,
@@ -154,6 +147,28 @@ def audit_files(
             stopped_after=facts.get("stopped_after"),
         )
     return report, {"baseline_runs": compared} | _about(expected, facts, device)
+
+
+def _facts(
+    sidecar: str | Path | None, trajectory: str | Path | None, checkpoint: str | Path, expected: RunSpec, hint: str
+) -> dict[str, Any]:
+    """Read a sidecar once it is known to be that of the files beside it; without one, nothing is known."""
+    if not sidecar:
+        return {}
+    facts = read_sidecar(sidecar)
+    check_spec(RunSpec.from_dict(facts["spec"]), expected, sidecar, hint)
+    check_run(facts, sidecar, checkpoint=checkpoint, **({"trajectory": trajectory} if trajectory else {}))
+    return facts
+
+
+def _compared(baselines: Mapping[str, str | Path], expected: RunSpec, hint: str) -> dict[str, dict[str, Any]]:
+    """Read baselines once they are known to be those of a run."""
+    names = {"own": f"{expected.method}+frozen", "bp": "bp+frozen", "shallow": "bp+shallow"}
+    compared = {role: read_baseline(path) for role, path in baselines.items()}
+    for role, path in baselines.items():
+        check_baseline(compared[role], names[role], expected, path, hint)
+        _check_baseline_history(compared[role], Path(path).with_suffix(".csv"))
+    return compared
 
 
 def _check_accuracy(learner: Learner, dataset: Dataset, told: float, sidecar: str | Path) -> None:
