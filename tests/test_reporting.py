@@ -182,7 +182,7 @@ PRECISION = {"layers.1.float32_error.value": 0.125, "layers.0.float32_cosine.val
         ({"stopped_after": 4}, "Budget", "stopped early, by the monitor after epoch 4"),
         ({"finite": False}, "Non-finite values", "is NaN or infinite"),
         ({"commit": "unknown"}, "Code", "commit is not known"),
-        ({"provenance.commit": "v2-dirty"}, "Code", "uncommitted changes"),
+        ({"commit": "v2", "provenance.commit": "v2-dirty"}, "Code", "uncommitted changes"),
         ({"thresholds.growth": 9.0}, "Limits", "growth 9 (default 50)"),
         ({"first_flags": {}}, "Over training", "no trajectory"),
         ({"first_flags.first_scale_flag": 5}, "Over training", "D1 fired first at epoch 5"),
