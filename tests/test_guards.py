@@ -5,10 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
+from networks import snapshot
 from test_conformance import with_credits, with_parts
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
-from fa_audit import Description, FAProtocol, diagnose
+from fa_audit import Description, FAProtocol, bp_grad_norms, diagnose, residual_norms
 from fa_audit.core.errors import AuditError
 from fa_audit.methods.bp import BP
 from fa_audit.methods.dfa import DFA
@@ -46,6 +49,12 @@ class Hostile(nn.Module):
         return self.end(self.head(h + self.second(h.tanh()).tanh()))
 
 
+def with_buffer(tensor):
+    model = Hostile()
+    model.register_buffer("given", tensor)
+    return model
+
+
 BLOCKS = Description(("first", "second"), "all features")
 X, Y = torch.linspace(-1, 1, 60).view(10, 1, 2, 3), torch.arange(10) % 3
 
@@ -61,6 +70,8 @@ def test_what_may_be_misread_is_a_warning():
     cases["away from the one computed in float64"] = Hostile(end=certain)
     for words, model in cases.items():
         assert any(words in warning for warning in audited(model).to_dict()["warnings"]), words
+        protocol = FAProtocol(model, X, Y, description=BLOCKS)
+        assert words in protocol.summary(protocol.run()), words
     maps = nn.Sequential(nn.Flatten(), nn.Unflatten(1, (1, 1, 6)), nn.Linear(6, 5), nn.Flatten(), nn.Linear(5, 3))
     report = diagnose(maps, [(X, Y)], 0.9, description=Description("2", "spatial mean"))
     assert "looks like maps with channels last" in report.warnings[0]
@@ -70,10 +81,30 @@ REFUSALS = {
     "two forward passes": lambda: audited(Hostile(lambda _, x: x.add_(torch.randn(x.shape)))),
     "changes head.bias": lambda: audited(Hostile(lambda model, _: model.head.bias.data.add_(1e-6))),
     "on the meta device": lambda: audited(Hostile().to("meta")),
+    "made in torch.inference_mode": lambda: audited(torch.inference_mode()(lambda: Hostile())()),
+    "sparse parameters or buffers": lambda: audited(with_buffer(torch.eye(2).to_sparse())),
     "found int; expected a torch.nn.Module": lambda: audited(3),
     "eval_batches: found 5": lambda: audited(Hostile(), 5),
     "found '1'; expected an integer 0..2": lambda: audited(Hostile(), layer_for_stability="1"),
     "batch_size: found 2.5": lambda: FAProtocol(Hostile(), X, Y, batch_size=2.5),
+    "eval_batches: going through it fails: ZeroDivisionError": lambda: audited(Hostile(), (1 / 0 for _ in X)),
+    "eval_batches: found a tensor that is meta": lambda: audited(Hostile(), [(X.to("meta"), Y)]),
+    r"eval_batches: found inputs \(\)": lambda: audited(Hostile(), [(torch.tensor(1.0), Y)]),
+    r"eval_batches: found inputs \(10, 0\)": lambda: audited(Hostile(), [(X.flatten(1)[:, :0], Y)]),
+    "stability_batches: found label 7": lambda: audited(Hostile(), stability_batches=[(X, Y + 5)]),
+    "x_eval and y_eval: found label 7": lambda: FAProtocol(Hostile(), X, Y + 5, description=BLOCKS).run(0.3, 0.4),
+    "test_acc: found 61.0": lambda: FAProtocol(Hostile(), X, Y, description=BLOCKS).run(0.3, 61.0),
+    r"d2_eps \* d2_factor: found \('1e-8', 10.0\)": lambda: FAProtocol(Hostile(), X, Y, d2_eps="1e-8"),
+    "d3_margin_pp: found nan": lambda: FAProtocol(Hostile(), X, Y, d3_margin_pp=float("nan")),
+    "thresholds: found {'growth': 5}": lambda: audited(Hostile(), thresholds={"growth": 5}),
+    "report: found {}": lambda: FAProtocol(Hostile(), X, Y).summary({}),
+    "^x: found 5": lambda: residual_norms(Hostile(), 5, description=BLOCKS),
+    "^x and y: found label 7": lambda: bp_grad_norms(Hostile(), X, Y + 5, description=BLOCKS),
+    "outside torch.inference_mode": lambda: torch.autocast("cpu")(audited)(Hostile()),
+    "returns a tensor .3, 0. of": lambda: audited(Hostile(end=lambda logits: logits[:, :0])),
+    "two forward passes of the same": lambda: diagnose(Hostile(lambda _, x: x.add_(torch.randn(x.shape))), [(X, Y)], 1),
+    "loss has no gradient at every": lambda: audited(Hostile(), loss_fn=lambda *_: torch.ones((), requires_grad=True)),
+    r"layer_for_stability: found tensor\(": lambda: audited(Hostile(), layer_for_stability=torch.rand(99, 99)),
 }
 
 
@@ -84,13 +115,24 @@ def test_a_hostile_call_is_one_line(words):
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_inputs_streams_and_hooks_stay_as_they_were():
+def test_inputs_labels_streams_and_everything_about_a_model_stay_as_they_were():
     def spoil(model, x):
         x.mul_(2 + 0 * random.random())
-        model.register_forward_hook(lambda *_: None)
+        model.register_forward_hook(lambda *_, **__: None, with_kwargs=True)
+        model.calls, model.extra, grad = 1, nn.Linear(1, 1), model.head.weight.grad
+        model.head.weight.grad = torch.ones(3, 6) if grad is None else grad.add_(1)
+        model.log.append(x)
+        model.head.weight = nn.Parameter(model.head.weight.detach())
 
-    model, x, before = Hostile(spoil), X.clone(), random.getstate()
-    report = audited(model, [(x, Y)])
-    assert torch.equal(x, X) and random.getstate() == before and not model._forward_hooks
-    model.spoil = None
+    model, x, labels, before = Hostile(spoil), X.clone(), Y.clone(), random.getstate()
+    model.log, weight = [], model.head.weight
+    weight.grad = torch.zeros(3, 6)
+    found, grad = snapshot(model), weight.grad
+    report = audited(
+        model, [(x, labels)], loss_fn=lambda logits, y: F.cross_entropy(logits, y.clone()) + 0 * y.zero_()[0]
+    )
+    assert torch.equal(x, X) and torch.equal(labels, Y) and random.getstate() == before and snapshot(model) == found
+    assert model.head.weight is weight and weight.grad is grad and not model.log
+    model.spoil, loader = None, DataLoader(TensorDataset(X, Y), 2, shuffle=True, generator=torch.Generator())
+    assert len({tuple(audited(model, loader).residual_norms) for _ in range(3)}) == 1
     assert audited(model, [(2 * X, Y)]).residual_norms == report.residual_norms

@@ -49,7 +49,7 @@ HOSTILE = [
     (with_credits(DFA, lambda a: a / a.norm(dim=1, keepdim=True)), "finite", "block 0.* with saturated logits"),
     (told(DFA, lambda c, n, t, y: scaled(c, t.logits.detach().softmax(1).log()[:, 1:2])), "finite", "saturated logits"),
     (told(FA, lambda c, n, t, y: scaled(c, 1 / t.states[0].detach().norm(dim=1)[:, None])), "finite", "of zeros"),
-    (with_credits(DFA, torch.Tensor.half), "shapes", "credits of torch.float16"),
+    (with_credits(DFA, torch.Tensor.half), "shapes", "of torch.float16 for the embedding"),
     (with_credits(DFA, lambda a: a.half().float()), "precision", "torch.float16 in the computation"),
     (with_credits(FA, torch.Tensor.float), "precision", "float32.* in a float64 network"),
     (told(DFA, lambda c, n, t, y: [KEPT.append(t.logits), c][1]), "memory", "with a graph kept"),

@@ -28,7 +28,7 @@ def evidence(growth=2.0, gradient=1e-3, stability=0.1, scale_free=1.0, finite=Tr
     gradient = math.nan if gradient is None else gradient
     layers = (
         Layer(0, 1.0, 1.0, 8.0, growth, 1.0, ABSENT, ABSENT),
-        Layer(1, 1.0, gradient, 8 * gradient, None, scale_free, ABSENT, ABSENT),
+        Layer(1, growth or 1.0, gradient, 8 * gradient, None, scale_free, ABSENT, ABSENT),
     )
     return Diagnostics(layers, ABSENT if stability is None else Measured(stability, 10, 10), 1, 128, 10, finite)
 
@@ -274,8 +274,8 @@ def test_texts_and_the_dictionary_hold_verdicts_and_numbers():
     assert entry["headline_acc"] == 0.5 and entry["flags"] == report.flags
     for text in (str(report), report.to_markdown()):
         for part in (
-            "mine", "FAIL(D1+D2+D3)", "needs walk-back (a, b, d)", "1.23e+03", "5.67e-08", "0.005",
-            "own frozen baseline", "collapsed reference", "FIRES", "a remark", "< 0.02", "> 50", "< 1e-07",
+            "mine", "FAIL(D1+D2+D3)", "needs walk-back (a, b, d)", "1.23e+03", "5.67e-08", "0.5 points",
+            "own frozen baseline", "collapsed reference", "FIRES", "a remark", "< 2 points", "> 50", "< 1e-07",
         ):  # fmt: skip
             assert part in text, part
     lines = [line for line in report.to_markdown().splitlines() if line.startswith("|")]

@@ -43,7 +43,7 @@ def logged(snakemake: Snakemake, *, leftovers: bool = True) -> Iterator[None]:
             remove_leftovers(*snakemake.output)
         yield
     except (AuditError, OSError) as error:
-        log.error("%s", error)
+        log.error("%s", error, exc_info=error.__cause__)
         if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
             os.write(TERMINAL, f"{snakemake.rule}: {error}\n".encode())  # a full disk takes no log
         sys.exit(f"{snakemake.rule}: {error}")

@@ -48,8 +48,8 @@ def first_line(error: BaseException) -> str:
 
 
 def shortened(value: object) -> str:
-    """Return the `repr` of a value, abbreviated where it is long."""
-    return _short.repr(value)
+    """Return the `repr` of a value on one line, abbreviated where it is long."""
+    return printable(_short.repr(value))
 
 
 def printable(text: str) -> str:

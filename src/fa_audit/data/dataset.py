@@ -99,19 +99,24 @@ def prepare_data_file(name: str, data_root: str | Path, path: str | Path) -> Non
 
 
 def _array_problems(dataset: Dataset) -> Iterator[str]:
-    """Yield what is wrong with the arrays: shapes, types, labels without a class, channels without a mean."""
+    """Yield what is wrong with arrays and normalisation: shapes, types, NaN, labels without a class."""
     shape = dataset.image_shape
     for part in ("train", "test"):
         images, labels = getattr(dataset, f"{part}_images"), getattr(dataset, f"{part}_labels")
         if len(shape) != 3 or images.shape[1:] != shape or images.dtype not in (torch.uint8, torch.float32):
             found = f"{tuple(images.shape)} of {images.dtype}"
             yield f"found {part}_images {found}; expected (N, C, H, W) of torch.uint8 or torch.float32"
-        fitting = labels.dtype == torch.int64 and labels.shape == images.shape[:1] and len(labels)
+        if not len(images):
+            yield f"found no {part}_images; expected one or more"
+        if not images.isfinite().all():
+            yield f"found {part}_images that are NaN or infinite; expected finite ones"
+        fitting = labels.dtype == torch.int64 and labels.shape == images.shape[:1]
         if not fitting or not ((labels >= 0) & (labels < dataset.classes)).all():
             found = f"{tuple(labels.shape)} of {labels.dtype}"
             yield f"found {part}_labels {found}; expected ({len(images)},) of torch.int64, below {dataset.classes}"
-    if not len(dataset.mean) == len(dataset.std) == shape[0]:
-        yield f"found mean {dataset.mean} and std {dataset.std}; expected a number for each of {shape[0]} channels"
+    if not len(dataset.mean) == len(dataset.std) == shape[0] or not min(dataset.scale, *dataset.std) > 0:
+        found = f"scale {dataset.scale}, mean {dataset.mean} and std {dataset.std}"
+        yield f"found {found}; expected a mean and a std for each of {shape[0]} channels, scale and std above 0"
 
 
 def load_dataset(path: str | Path) -> Dataset:
