@@ -14,6 +14,10 @@ class AuditError(ValueError):
     """Bad input. The message says what, where, what was found, what was expected and what to do."""
 
 
+class OwnCodeError(AuditError):
+    """A failure of the user's own code; its exception is the cause."""
+
+
 def unknown(kind: str, found: object, known: Iterable[str], *, where: str = "") -> AuditError:
     """Return an `AuditError` for a name that is not in a list, with the nearest known name.
 

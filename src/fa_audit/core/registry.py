@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
-from fa_audit.core.errors import AuditError, first_line, unknown
+from fa_audit.core.errors import AuditError, OwnCodeError, first_line, unknown
 from fa_audit.core.extras import naming_extras
 from fa_audit.core.source import WHERE, check_call, find_module, has_name, source_of, undefined
 
@@ -77,9 +77,9 @@ def naming_errors(kind: str, registry: Mapping[str, str], name: str, *, inside: 
         raise _own_error(kind, name, error, ".") from error
 
 
-def _own_error(kind: str, name: str, error: BaseException, without: str) -> AuditError:
+def _own_error(kind: str, name: str, error: BaseException, without: str) -> OwnCodeError:
     """Return the error for a name whose code failed, ending with its line, or with `without` if it has none there."""
-    return AuditError(f"{kind} '{name}': {first_line(error)}{_place(name, error) or without}")
+    return OwnCodeError(f"{kind} '{name}': {first_line(error)}{_place(name, error) or without}")
 
 
 def _place(name: str, error: BaseException) -> str:
