@@ -14,6 +14,8 @@ from projects import ROOT, copy_sources, write_config
 
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
+from fa_audit.experiments.costs import network_of, read_costs
+from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.run_files import fingerprint
 
 # A torch with GPUs that need no driver: NVIDIA's names of those that CARDS lists.
@@ -139,7 +141,9 @@ def test_why_a_job_computes_on_the_cpu_stands_in_the_log(start, cards, gpu, why)
 # --- what Snakemake is allowed to start ----------------------------------------------------------------------------
 
 
-TINY = {"settings": {"tiny": {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1], "runs": ["bp"]}}}
+RESMLP = {"depth": 4, "residual": True, "terminal_norm": True, "width": 16}
+RUNS = {"dataset": "digits", "architecture": {"name": "resmlp"} | RESMLP, "seeds": [1, 2, 3], "runs": ["bp"]}
+TINY = {"settings": {"tiny": RUNS}}
 NO_PROFILE = ["--workflow-profile", "none", "--cores", "1", "--nolock"]
 DATA = "results/data/digits.safetensors"
 CALL = [DATA, "--touch", "--force", "--configfile", "tiny.yaml"]
@@ -154,6 +158,18 @@ STARTS = [  # what CUDA shows of two GPUs, options, and words of the refusal, or
     ("0,1", ["--resources", "gpu=2"], "", "GPU, 2 at a time"),
 ]
 NUMBERS = ("0", "two")
+# Runs of 4000 MB on GPUs of 16000 and of 10000 MB: which are visible, how many runs at a time, and words.
+SMI = """#!/bin/sh
+case "$*" in *--id=0,1) echo 16000; echo 10000;; *--id=0) echo 16000;; *) echo 'No devices were found'; exit 6;; esac
+"""
+FITTING = [
+    ("0", "3", "GPU, 3 at a time"),
+    ("0,1", "4", "GPU, 4 at a time"),
+    ("0,1", "5", "found 3 jobs on a GPU of 10000 MB; the largest of this configuration need 12000 MB (benchmarks/costs."),
+    ("MIG-1", "3", "GPU, 3 at a time"),
+]
+BP = RunSpec(dataset="digits", architecture="resmlp", architecture_options=tuple(RESMLP.items()), method="bp")
+MEASURED = {"seconds_per_epoch": 1.0, "seconds_per_audit": 1.0, "machine": "mine", "frozen_blocks": 0, "shallow": False}
 
 
 @pytest.fixture(scope="module")
@@ -167,9 +183,15 @@ def outcomes(tmp_path_factory):
         (folder / "devices" / name).touch()
     gpu = folder / "src/fa_audit/core/gpu.py"
     gpu.write_text(gpu.read_text().replace('Path("/dev")', 'Path("devices")'))
+    (folder / "nvidia-smi").write_text(SMI)
+    (folder / "nvidia-smi").chmod(0o755)
+    entry = network_of(BP) | MEASURED | {"method": "bp", "gpu_memory_mb": 4000}
+    (folder / "benchmarks/costs.json").write_text(json.dumps({"gpu": [entry]}))
     starts = [([*CALL, *options], {"CUDA_VISIBLE_DEVICES": visible}) for visible, options, *_ in STARTS]
     numbers = [([*CALL, "--resources", "gpu=1"], {"CUDA_VISIBLE_DEVICES": "0", OWN: number}) for number in NUMBERS]
-    return snakemake_calls(folder, [*starts, *numbers])
+    smi = {"PATH": f"{folder}:{os.environ['PATH']}", OWN: "3"}
+    many = [([*CALL, "--resources", f"gpu={n}"], smi | {"CUDA_VISIBLE_DEVICES": gpus}) for gpus, n, _ in FITTING]
+    return snakemake_calls(folder, [*starts, *numbers, *many])
 
 
 @pytest.mark.parametrize("number", range(len(STARTS)))
@@ -180,8 +202,23 @@ def test_a_limit_that_the_gpus_do_not_bear_is_refused_with_the_option_to_add(out
 
 
 def test_a_wrong_number_of_jobs_on_a_gpu_is_refused(outcomes):
-    for number, outcome in zip(NUMBERS, outcomes[len(STARTS) :], strict=True):
+    for number, outcome in zip(NUMBERS, outcomes[len(STARTS) :]):
         assert outcome.status == 1 and f"fa-audit: {OWN}: found '{number}'; expected an integer 1..99" in outcome.said
+
+
+def test_more_runs_than_the_memory_of_a_gpu_holds_are_refused_with_the_number_that_it_holds(outcomes):
+    for (_, _, words), outcome in zip(FITTING, outcomes[-len(FITTING) :], strict=True):
+        assert words in outcome.said and outcome.status == ("at a time" not in words), outcome.said
+        assert not outcome.status or "Use --resources gpu=4." in outcome.said
+
+
+def test_the_memory_of_a_gpu_is_estimated_from_a_cpu_s_until_it_is_measured(tmp_path):
+    stored = tmp_path / "costs.json"
+    entry = network_of(BP) | MEASURED | {"method": "bp", "memory_mb": 700}
+    for gpu, expected in [([], 700 + 500), ([entry | {"gpu_memory_mb": 900}], 900)]:
+        stored.write_text(json.dumps({"cpu": [entry], "gpu": gpu}))
+        assert read_costs(stored).gpu_memory_mb(BP) == expected
+    assert read_costs(tmp_path / "none.json").gpu_memory_mb(BP) == 0
 
 
 # --- provenance ----------------------------------------------------------------------------------------------------

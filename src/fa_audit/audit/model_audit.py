@@ -40,6 +40,10 @@ def audit_model(
         return _audit(name, entry, dataset, device, thresholds)
     except AuditError as error:
         raise AuditError(f"models.{name}: {error}") from error
+    except RuntimeError as error:
+        if "deterministic" not in str(error):
+            raise
+        raise AuditError(f"models.{name}: {first_line(error)} Audit it on a CPU.") from error
 
 
 def _audit(

@@ -18,6 +18,7 @@ from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
 
 DEVICES = ("cpu", "gpu")
+CONTEXT_MB = 500  # of a GPU, for CUDA itself in every process
 MARGIN = 2  # another machine may be slower than the one that was measured
 NETWORK = ("dataset", "architecture", "architecture_options", "batch_size")  # fields of a `RunSpec`
 
@@ -51,6 +52,16 @@ class Costs:
     def memory_mb(self, spec: RunSpec, device: str) -> int | None:
         """Return the peak memory of a training or an audit by backpropagation; None where it was not measured."""
         return self._entry(spec, device).get("memory_mb")
+
+    def gpu_memory_mb(self, spec: RunSpec) -> int:
+        """Return the memory of a GPU that a training or an audit takes; 0 where its network was not measured.
+
+        Where none was measured on a GPU (``gpu_memory_mb``), that of a process on a CPU, which holds the same tensors,
+        and CUDA's own.
+        """
+        main = self.memory_mb(spec, "cpu") or 0
+        estimated = main + declared(spec.method, "memory_mb") + CONTEXT_MB if main else 0
+        return self._entry(spec, "gpu").get("gpu_memory_mb", estimated)
 
     def training_minutes(self, spec: RunSpec, device: str) -> int:
         """Return the minutes to ask for a training."""
