@@ -165,7 +165,11 @@ case "$*" in *--id=0,1) echo 16000; echo 10000;; *--id=0) echo 16000;; *) echo '
 FITTING = [
     ("0", "3", "GPU, 3 at a time"),
     ("0,1", "4", "GPU, 4 at a time"),
-    ("0,1", "5", "found 3 jobs on a GPU of 10000 MB; the largest of this configuration need 12000 MB (benchmarks/costs."),
+    (
+        "0,1",
+        "5",
+        "found 3 jobs on a GPU of 10000 MB; the largest of this configuration need 12000 MB (benchmarks/costs.",
+    ),
     ("MIG-1", "3", "GPU, 3 at a time"),
 ]
 BP = RunSpec(dataset="digits", architecture="resmlp", architecture_options=tuple(RESMLP.items()), method="bp")
