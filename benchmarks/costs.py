@@ -17,8 +17,10 @@ import json
 import multiprocessing
 import platform
 import resource
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -29,14 +31,14 @@ import torch
 
 from fa_audit.audit.credit_metrics import measure_credits
 from fa_audit.audit.diagnose import BATCH_SIZE, BATCHES, diagnose
-from fa_audit.core.files import write_json
+from fa_audit.core.files import read_json, write_json
 from fa_audit.core.numerics import set_numerics
 from fa_audit.core.randomness import generator
 from fa_audit.core.registry import call
 from fa_audit.data import DATASETS
 from fa_audit.data.dataset import Dataset, evaluation_batches, pad, training_batches
 from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.costs import NETWORK, network_of
+from fa_audit.experiments.costs import NETWORK, cost_key, network_of
 from fa_audit.experiments.grid import Grid, read_grid
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.learner import Learner, build, learn
@@ -80,6 +82,26 @@ def networks(configfile: Path) -> dict[str, RunSpec]:
         spec = grid.spec(key)
         specs.setdefault(json.dumps(network_of(spec)), replace(spec, method="bp", penalty=0.0, frozen_blocks=0))
     return {name: replace(spec, shallow=False, random_targets=False) for name, spec in specs.items()}
+
+
+def store(kind: str, row: Mapping[str, Any]) -> None:
+    """Write a row into benchmarks/costs.json in place of the one for the same job.
+
+    Args:
+        kind: of the device, one of `DEVICES`.
+        row: with the fields `DECIDING`, and what `Costs` reads.
+    """
+    stored = read_json(STORED) if STORED.exists() else {}
+    rows = {cost_key(old): old for old in stored.get(kind, [])} | {cost_key(row): dict(row)}
+    write_json(STORED, stored | {kind: list(rows.values())})
+
+
+def start_seconds() -> float:
+    """Return the CPU time that a process needs before it trains: imports, nearly all of it torch's."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", "import fa_audit.training.run_files"], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2)
 
 
 def machine(device: str) -> str:
@@ -136,6 +158,10 @@ def whole_audit(learner: Learner, data: Dataset) -> None:
     batches = evaluation_batches(data, BATCH_SIZE, BATCHES)
     diagnose(learner.network, batches, None)
     measure_credits(learner, *batches[0])
+
+
+def audit_seconds(learner: Learner, data: Dataset, device: str, share: int) -> float:
+    return share * seconds(lambda: whole_audit(learner, data), device)
 
 
 def seconds(work: Callable[[], object], device: str) -> float:

@@ -1,7 +1,9 @@
 """GPUs: one job on each, limited before any work begins, and recorded in the provenance."""
 
+import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
 from fa_audit.experiments.costs import network_of, read_costs
 from fa_audit.experiments.spec import RunSpec
+from fa_audit.methods import METHODS
 from fa_audit.training.run_files import fingerprint
 
 # A torch with GPUs that need no driver: NVIDIA's names of those that CARDS lists.
@@ -246,3 +249,52 @@ def test_sidecars_and_audits_say_where_and_how_they_were_computed(tmp_path):
     assert sidecar["tf32"] == {"matmul": False, "convolution": False, "recurrence": False}
     assert sidecar["cudnn"] == {"deterministic": False, "benchmark": False}
     assert sidecar["cublas_workspace"] == ":4096:8"
+
+
+# --- benchmarks/gpu.py ---------------------------------------------------------------------------------------------
+
+CONTROL = """#!/bin/sh
+{ echo "$CUDA_MPS_PIPE_DIRECTORY $*"; [ "$1" ] || cat; } >> "$(dirname "$0")/said"
+"""
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    with importlib.import_module("throughput").engine_numerics():
+        yield importlib.import_module("gpu")
+
+
+def test_the_benchmark_of_a_gpu_goes_through_every_part_on_a_cpu_and_stores_every_method(benchmark, tmp_path, capsys):
+    benchmark.main(["--device", "cpu", "--tiny", "--write", str(tmp_path / "costs.json")])
+    said, rows = capsys.readouterr().out, json.loads((tmp_path / "costs.json").read_text())["cpu"]
+    assert re.findall(r"^bar (.+?)[:,].* (met|missed)$", said, flags=re.MULTILINE) == [
+        ("the same bits in two processes", "met"),
+        ("the same bits beside 1 others", "met"),
+        ("dfa on resmlp audited on both devices", "met"),
+        ("credit_bridge on resmlp audited on both devices", "met"),
+        ("the grid <= 10 h", "met"),
+        ("the grid <= 3 h", "met"),
+        ("at most 10 minutes", "met"),
+    ]
+    assert {row["method"] for row in rows if row.get("seconds_per_audit", 0) > 0} == set(METHODS)
+    assert "need a GPU" in said and "2 runs without MPS: " in said and "23 of 23 trainings, 11 of 11 audits" in said
+
+
+def test_the_benchmark_of_a_gpu_skips_what_there_is_no_time_for(benchmark, capsys):
+    benchmark.main(["--device", "cpu", "--tiny", "--minutes", "0"])
+    assert capsys.readouterr().out.count("skipped: time is up") == len(benchmark.PARTS)
+
+
+def test_the_benchmark_of_a_gpu_starts_and_stops_an_mps_of_its_own(benchmark, tmp_path, monkeypatch, capsys):
+    (tmp_path / "nvidia-cuda-mps-control").write_text(CONTROL)
+    (tmp_path / "nvidia-cuda-mps-control").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/theirs")
+    with benchmark.pipe(False):
+        assert not os.listdir(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
+    with benchmark.pipe(True):
+        own = os.environ["CUDA_MPS_PIPE_DIRECTORY"]
+    said = (tmp_path / "said").read_text().split("\n")
+    assert said == [f"{own} -d", f"{own} ", "get_server_list", f"{own} ", "quit", ""]
+    assert os.environ["CUDA_MPS_PIPE_DIRECTORY"] == "/theirs" and "no process came to MPS" in capsys.readouterr().out

@@ -21,6 +21,7 @@ DEVICES = ("cpu", "gpu")
 CONTEXT_MB = 500  # of a GPU, for CUDA itself in every process
 MARGIN = 2  # another machine may be slower than the one that was measured
 NETWORK = ("dataset", "architecture", "architecture_options", "batch_size")  # fields of a `RunSpec`
+DECIDING = (*NETWORK, "method", "frozen_blocks", "shallow")
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,13 @@ def network_of(spec: RunSpec) -> dict[str, Any]:
     """Return the fields of a specification that decide the cost of a step."""
     values = spec.to_dict()
     return {name: values[name] for name in NETWORK}
+
+
+def cost_key(values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what decides the cost of a step, of a specification's dictionary or of a row."""
+    return tuple(
+        tuple(sorted(values[name].items())) if name == "architecture_options" else values.get(name) for name in DECIDING
+    )
 
 
 def declared(method: str, name: str) -> Any:
