@@ -98,6 +98,10 @@ class Bench:
     def on_gpu(self) -> bool:
         return torch.device(self.device).type == "cuda"
 
+    @property
+    def has_mps(self) -> bool:
+        return self.on_gpu and shutil.which(CONTROL) is not None
+
     def passed(self) -> float:
         return time.monotonic() - self.start
 
@@ -190,16 +194,19 @@ def kernels(steps: Iterator[Learner], on_gpu: bool) -> str:
 _barrier: Any = None
 
 
-def _share(barrier: Any) -> None:
+def _share(barrier: Any, environment: dict[str, str]) -> None:
     global _barrier
     _barrier = barrier
+    os.environ.update(environment)
     set_numerics(threads=1)
 
 
 def together(count: int, task: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Run a task in `count` processes at once; return the result of each, or raise the first failure."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, context, _share, (context.Barrier(count),)) as pool:
+    context = multiprocessing.get_context("forkserver")  # which has imported torch, and knows of no GPU yet
+    context.set_forkserver_preload(["throughput"])
+    mps = {PIPE: os.environ[PIPE]} if PIPE in os.environ else {}  # the server's environment is older
+    with ProcessPoolExecutor(count, context, _share, (context.Barrier(count), mps)) as pool:
         futures = [pool.submit(task, *arguments) for _ in range(count)]
         return [future.result() for future in futures]
 
@@ -218,9 +225,11 @@ def report_repeats(bench: Bench) -> None:
     specs = [bench.spec(*pair) for pair in (REPEATED[:2] if bench.tiny else REPEATED)]
     count = 2 if bench.tiny else 8
     arguments = digests, specs, bench.sizes(2 if bench.tiny else 20), bench.device
-    (one,), beside = together(1, *arguments), together(count, *arguments)
+    (one,) = together(1, *arguments)
+    with pipe(with_mps := bench.has_mps):
+        beside = together(count, *arguments)
     again = beside[:1] if bench.tiny else together(1, *arguments)
-    for name, found in (("in two processes", again), (f"beside {count - 1} others", beside)):
+    for name, found in (("in two processes", again), (f"beside {count - 1} others{' with MPS' * with_mps}", beside)):
         same = sum(all(other[i] == digest for other in found) for i, digest in enumerate(one))
         bar(f"the same bits {name}", f"{same} of {len(specs)} runs", same == len(specs))
 
@@ -399,8 +408,8 @@ def pipe(with_mps: bool) -> Iterator[None]:
 
 def report_throughput(bench: Bench) -> None:
     """Compare numbers of runs side by side, with and without MPS."""
-    modes = [False, True] if bench.on_gpu and shutil.which(CONTROL) else [False]
-    if modes == [False]:
+    modes = [False, True] if bench.has_mps else [False]
+    if not bench.has_mps:
         print(f"runs side by side with MPS: need a GPU and {CONTROL}")
     took = 0.0
     for count in (1, 2) if bench.tiny else (1, 8, 12, 4, 16):

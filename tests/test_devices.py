@@ -166,14 +166,14 @@ SMI = """#!/bin/sh
 case "$*" in *--id=0,1) echo 16000; echo 10000;; *--id=0) echo 16000;; *) echo 'No devices were found'; exit 6;; esac
 """
 FITTING = [
-    ("0", "3", "GPU, 3 at a time"),
-    ("0,1", "4", "GPU, 4 at a time"),
+    ("0", ["--resources", "gpu=3"], "GPU, 3 at a time"),
+    ("0,1", ["--resources", "gpu=4"], "GPU, 4 at a time"),
     (
         "0,1",
-        "5",
-        "found 3 jobs on a GPU of 10000 MB; the largest of this configuration need 12000 MB (benchmarks/costs.",
+        ["--resources", "gpu=5"],
+        "found 3 jobs on a GPU of 10000 MB; the largest of this configuration need 12000",
     ),
-    ("MIG-1", "3", "GPU, 3 at a time"),
+    ("MIG-1", ["--workflow-profile", "profiles/gpu"], "GPU, 8 at a time"),
 ]
 BP = RunSpec(dataset="digits", architecture="resmlp", architecture_options=tuple(RESMLP.items()), method="bp")
 MEASURED = {"seconds_per_epoch": 1.0, "seconds_per_audit": 1.0, "machine": "mine", "frozen_blocks": 0, "shallow": False}
@@ -196,8 +196,8 @@ def outcomes(tmp_path_factory):
     (folder / "benchmarks/costs.json").write_text(json.dumps({"gpu": [entry]}))
     starts = [([*CALL, *options], {"CUDA_VISIBLE_DEVICES": visible}) for visible, options, *_ in STARTS]
     numbers = [([*CALL, "--resources", "gpu=1"], {"CUDA_VISIBLE_DEVICES": "0", OWN: number}) for number in NUMBERS]
-    smi = {"PATH": f"{folder}:{os.environ['PATH']}", OWN: "3"}
-    many = [([*CALL, "--resources", f"gpu={n}"], smi | {"CUDA_VISIBLE_DEVICES": gpus}) for gpus, n, _ in FITTING]
+    smi = {"PATH": f"{folder}:{os.environ['PATH']}", OWN: "8"}
+    many = [([*CALL, *options], smi | {"CUDA_VISIBLE_DEVICES": gpus}) for gpus, options, _ in FITTING]
     return snakemake_calls(folder, [*starts, *numbers, *many])
 
 

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 
+import pytest
 import yaml
 from forks import snakemake_calls
 from projects import ROOT, command, copy_sources, write_config
@@ -15,11 +16,11 @@ def profile(name):
     return yaml.safe_load((ROOT / f"profiles/{name}/config.yaml").read_text())
 
 
-def test_slurm_repeats_what_default_says_of_staleness_and_failures():
-    """A workflow profile replaces profiles/default: nothing is merged. Its executor needs Snakemake's logger."""
-    other = ("cores", "resources", "logger")
+@pytest.mark.parametrize(("name", "other"), [("slurm", ("cores", "resources", "logger")), ("gpu", ("resources",))])
+def test_other_profiles_repeat_what_default_says_of_staleness_and_failures(name, other):
+    """A workflow profile replaces profiles/default: nothing is merged. Slurm's executor needs Snakemake's logger."""
     here = {key: value for key, value in profile("default").items() if key not in other}
-    assert {key: profile("slurm").get(key) for key in here} == here
+    assert {key: profile(name).get(key) for key in here} == here
 
 
 def test_what_the_slurm_profile_offers_in_comments_is_yaml_and_about_its_rules():
