@@ -223,15 +223,15 @@ def digests(specs: list[RunSpec], sizes: tuple[int, int], device: str) -> list[s
 def report_repeats(bench: Bench) -> None:
     """Train the same runs in two processes, one after the other, and in eight at once."""
     specs = [bench.spec(*pair) for pair in (REPEATED[:2] if bench.tiny else REPEATED)]
-    count = 2 if bench.tiny else 8
-    arguments = digests, specs, bench.sizes(2 if bench.tiny else 20), bench.device
+    arguments, count = (digests, specs, bench.sizes(2 if bench.tiny else 20), bench.device), 2 if bench.tiny else 8
     (one,) = together(1, *arguments)
-    with pipe(with_mps := bench.has_mps):
-        beside = together(count, *arguments)
-    again = beside[:1] if bench.tiny else together(1, *arguments)
-    for name, found in (("in two processes", again), (f"beside {count - 1} others{' with MPS' * with_mps}", beside)):
-        same = sum(all(other[i] == digest for other in found) for i, digest in enumerate(one))
-        bar(f"the same bits {name}", f"{same} of {len(specs)} runs", same == len(specs))
+    ways = {"in two processes": (1, False), f"beside {count - 1} others": (count, False)}
+    ways |= {f"beside {count - 1} others with MPS": (count, True)} if bench.has_mps else {}
+    for way, (processes, with_mps) in ways.items():
+        with failing(f"the same bits {way}"), pipe(with_mps):
+            found = together(processes, *arguments)
+            same = sum(all(other[i] == digest for other in found) for i, digest in enumerate(one))
+            bar(f"the same bits {way}", f"{same} of {len(specs)} runs", same == len(specs))
 
 
 # --- audits --------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from projects import ROOT, copy_sources, write_config
 
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
-from fa_audit.experiments.costs import network_of, read_costs
+from fa_audit.experiments.costs import DECIDING, read_costs
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
 from fa_audit.training.run_files import fingerprint
@@ -176,7 +176,7 @@ FITTING = [
     ("MIG-1", ["--workflow-profile", "profiles/gpu"], "GPU, 8 at a time"),
 ]
 BP = RunSpec(dataset="digits", architecture="resmlp", architecture_options=tuple(RESMLP.items()), method="bp")
-MEASURED = {"seconds_per_epoch": 1.0, "seconds_per_audit": 1.0, "machine": "mine", "frozen_blocks": 0, "shallow": False}
+MEASURED = {name: BP.to_dict()[name] for name in DECIDING} | {"seconds_per_epoch": 1.0, "machine": "mine"}
 
 
 @pytest.fixture(scope="module")
@@ -192,8 +192,7 @@ def outcomes(tmp_path_factory):
     gpu.write_text(gpu.read_text().replace('Path("/dev")', 'Path("devices")'))
     (folder / "nvidia-smi").write_text(SMI)
     (folder / "nvidia-smi").chmod(0o755)
-    entry = network_of(BP) | MEASURED | {"method": "bp", "gpu_memory_mb": 4000}
-    (folder / "benchmarks/costs.json").write_text(json.dumps({"gpu": [entry]}))
+    (folder / "benchmarks/costs.json").write_text(json.dumps({"gpu": [MEASURED | {"gpu_memory_mb": 4000}]}))
     starts = [([*CALL, *options], {"CUDA_VISIBLE_DEVICES": visible}) for visible, options, *_ in STARTS]
     numbers = [([*CALL, "--resources", "gpu=1"], {"CUDA_VISIBLE_DEVICES": "0", OWN: number}) for number in NUMBERS]
     smi = {"PATH": f"{folder}:{os.environ['PATH']}", OWN: "8"}
@@ -221,9 +220,8 @@ def test_more_runs_than_the_memory_of_a_gpu_holds_are_refused_with_the_number_th
 
 def test_the_memory_of_a_gpu_is_estimated_from_a_cpu_s_until_it_is_measured(tmp_path):
     stored = tmp_path / "costs.json"
-    entry = network_of(BP) | MEASURED | {"method": "bp", "memory_mb": 700}
-    for gpu, expected in [([], 700 + 500), ([entry | {"gpu_memory_mb": 900}], 900)]:
-        stored.write_text(json.dumps({"cpu": [entry], "gpu": gpu}))
+    for gpu, expected in [([], 700 + 500), ([MEASURED | {"gpu_memory_mb": 900}], 900)]:
+        stored.write_text(json.dumps({"cpu": [MEASURED | {"memory_mb": 700}], "gpu": gpu}))
         assert read_costs(stored).gpu_memory_mb(BP) == expected
     assert read_costs(tmp_path / "none.json").gpu_memory_mb(BP) == 0
 

@@ -4,9 +4,12 @@ from _limits import asks_for_gpu, check_cluster_limits, check_limit, check_memor
 from fa_audit.core.folder import check_room, check_writable, claim
 from fa_audit.core.gpu import visible_gpu_count
 from fa_audit.data.data_file import check_data_files
-from fa_audit.experiments.costs import read_costs
+from fa_audit.experiments.costs import own_benchmarks, read_costs
 
-COSTS = read_costs(Path(workflow.basedir) / "benchmarks/costs.json")
+COSTS = read_costs(
+    Path(workflow.basedir) / "benchmarks/costs.json",
+    own_benchmarks() if workflow.is_main_process else (),
+)
 COMPUTING = ("train_network", "audit_network", "audit_model")
 WRITTEN = ("results", ".snakemake")
 # Per run: the count decides the bits, and one-thread runs side by side are fastest on a CPU.
