@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -179,11 +179,12 @@ class Operations(TorchDispatchMode):
 def kernels(steps: Iterator[Learner], on_gpu: bool) -> str:
     """Count the kernels of a step with torch's profiler; where it sees none, the operations."""
     if on_gpu:
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-            next(steps)
-            torch.cuda.synchronize()
-        if found := sum(event.device_type.name == "CUDA" for event in profile.events()):
-            return f"{found} kernels"
+        with suppress(RuntimeError, AssertionError):  # where the profiler may not look
+            with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+                next(steps)
+                torch.cuda.synchronize()
+            if found := sum(event.device_type.name == "CUDA" for event in profile.events()):
+                return f"{found} kernels"
     with Operations() as operations:
         next(steps)
     return f"{operations.count} operations"
@@ -275,16 +276,18 @@ def trainings(grid: Grid) -> list[RunSpec]:
     return [grid.spec(key) for key in grid.all_run_keys() if key not in grid.duplicate_runs]
 
 
+def audits(grid: Grid) -> list[RunSpec]:
+    """Return the specification of every run of a grid that is audited."""
+    return [grid.spec(key) for setting in grid.settings.values() for key in setting.run_keys("runs")]
+
+
 @cache
 def data_on(device: str, dataset: str) -> Dataset:
     return dataset_of(RunSpec(dataset=dataset, architecture="resmlp", method="bp")).to(device)
 
 
-def measured(bench: Bench, spec: RunSpec) -> tuple[dict[str, float], str]:
-    """Measure the seconds of an epoch and of an audit and the GPU's memory in MB (2**20 bytes), and count kernels.
-
-    Frozen and shallow networks are baselines, of which there are no audits.
-    """
+def measured(bench: Bench, spec: RunSpec, is_audited: bool) -> tuple[dict[str, float], str]:
+    """Measure the seconds of an epoch and of an audit and the GPU's memory in MB (2**20 bytes), and count kernels."""
     data, count = data_on(bench.device, spec.dataset), 2 if bench.tiny else 20
     if bench.on_gpu:
         torch.cuda.empty_cache()
@@ -295,7 +298,7 @@ def measured(bench: Bench, spec: RunSpec) -> tuple[dict[str, float], str]:
     counted, learner, test = kernels(steps, bench.on_gpu), next(steps), evaluation_batches(data)
     row = min(seconds(lambda: observe(learner, test, epoch=1, train_loss=0.0), bench.device) for _ in range(2))
     found = {"seconds_per_epoch": round(step * -(-len(data.train_labels) // spec.batch_size) + row, 4)}
-    if not (spec.frozen_blocks or spec.shallow):
+    if is_audited:
         found["seconds_per_audit"] = round(audit_seconds(learner, data, bench.device, 1), 3)
     if bench.on_gpu:
         found["gpu_memory_mb"] = torch.cuda.max_memory_reserved() // 2**20 + CONTEXT_MB
@@ -304,13 +307,13 @@ def measured(bench: Bench, spec: RunSpec) -> tuple[dict[str, float], str]:
 
 def report_rows(bench: Bench) -> None:
     """Measure every network and method of the grid, those of most runs first."""
-    specs, starting = trainings(bench.grid), costs.start_seconds()
+    specs, audited, starting = trainings(bench.grid), set(map(name_of, audits(bench.grid))), costs.start_seconds()
     runs, by_name = Counter(map(name_of, specs)), {name_of(spec): spec for spec in reversed(specs)}
     for name, _ in runs.most_common():
         if bench.passed() > ROWS_SHARE * bench.limit:
             print(f"no time for {len(runs) - len(bench.rows)} of {len(runs)} networks and methods")
             return
-        found, counted = measured(bench, spec := by_name[name])
+        found, counted = measured(bench, spec := by_name[name], name in audited)
         bench.rows[name] = found
         say_row(spec, found, counted)
         if bench.write:
@@ -440,16 +443,14 @@ def say_speed(bench: Bench, count: int, with_mps: bool, name: str) -> None:
 
 def report_hours(bench: Bench) -> None:
     """Extrapolate to the whole grid: what was not measured counts as the mean of what was."""
-    specs = trainings(bench.grid)
-    audits = [bench.grid.spec(key) for setting in bench.grid.settings.values() for key in setting.run_keys("runs")]
-    rows = bench.rows
+    specs, reports, rows = trainings(bench.grid), audits(bench.grid), bench.rows
     trained = [spec.epochs * rows[name_of(spec)]["seconds_per_epoch"] for spec in specs if name_of(spec) in rows]
-    audited = [rows[name_of(spec)]["seconds_per_audit"] for spec in audits if name_of(spec) in rows]
+    audited = [rows[name_of(spec)]["seconds_per_audit"] for spec in reports if name_of(spec) in rows]
     if not (trained and audited):
         print("hours of the grid: too little was measured")
         return
-    hours = (len(specs) * mean(trained) + len(audits) * mean(audited)) / 3600
-    print(f"measured: {len(trained)} of {len(specs)} trainings, {len(audited)} of {len(audits)} audits")
+    hours = (len(specs) * mean(trained) + len(reports) * mean(audited)) / 3600
+    print(f"measured: {len(trained)} of {len(specs)} trainings, {len(audited)} of {len(reports)} audits")
     bar(f"the grid <= {ALONE_HOURS} h, one run at a time", f"{hours:.1f} h", hours <= ALONE_HOURS)
     if alone := bench.speeds.get((1, False)):
         (count, with_mps), best = max(bench.speeds.items(), key=lambda item: item[1])
