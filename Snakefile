@@ -52,7 +52,7 @@ rule all:
         figures=files_of("figures"),
         tables=files_of("tables"),
         tidy=expand("results/tidy/{name}.csv", name=TIDY if GRID.settings else []),
-        results=rest_of(GRID.settings),
+        results=lambda wildcards: rest_of(GRID.settings),
         models=model_files(),
         manifest=paths.MANIFEST if origin_files() else [],
     localrule: True
@@ -61,24 +61,26 @@ rule all:
 rule train:
     """Every network's checkpoint and trajectory, baselines included."""
     input:
-        checkpoints=checkpoint_files(),
+        checkpoints=checkpoint_files,
     localrule: True
 
 
 rule baselines:
     """Every frozen and shallow baseline."""
     input:
-        baselines=baseline_files(),
-        checkpoints=run_files("checkpoints", "safetensors", GRID.run_keys("baselines")),
+        baselines=baseline_files,
+        checkpoints=lambda wildcards: run_files(
+            "checkpoints", "safetensors", GRID.run_keys("baselines")
+        ),
     localrule: True
 
 
 rule audit:
     """Every audit, one JSON file per run and seed."""
     input:
-        audits=run_files("audits", "json", GRID.run_keys("runs")),
-        baselines=baseline_files(),
-        checkpoints=checkpoint_files(),
+        audits=lambda wildcards: run_files("audits", "json", GRID.run_keys("runs")),
+        baselines=baseline_files,
+        checkpoints=checkpoint_files,
     localrule: True
 
 
@@ -86,7 +88,7 @@ rule figures:
     """Every figure, PDF and PNG."""
     input:
         figures=files_of("figures"),
-        results=rest_of(settings_of("figures")),
+        results=lambda wildcards: rest_of(settings_of("figures")),
     localrule: True
 
 
@@ -94,7 +96,7 @@ rule tables:
     """Every table, csv, markdown, LaTeX and HTML."""
     input:
         tables=files_of("tables"),
-        results=rest_of(settings_of("tables")),
+        results=lambda wildcards: rest_of(settings_of("tables")),
     localrule: True
 
 

@@ -1,13 +1,14 @@
-"""Measure the time per epoch and per audit, and the peak memory, of every network: what the workflow plans with.
+"""Measure the time per epoch and per audit, and the peak memory, of every job: what the workflow plans with.
 
-    python benchmarks/costs.py                          # every network of config.yaml, on the CPU
+    python benchmarks/costs.py                          # what the configurations ask for, on the CPU
     python benchmarks/costs.py --device cuda            # on a GPU
-    python benchmarks/costs.py --configfile my.yaml
+    python benchmarks/costs.py --configfile my.yaml     # what another one asks for
+    python benchmarks/costs.py --only ep digits         # of that, rows that contain these words
 
-Only backpropagation is timed: the time of another method is a multiple of it (`relative_time`). The time of an epoch is
-the median time of a training step times the number of steps, plus one evaluation of the whole test set. Memory is the
-peak of a process that trains and audits. Results go into benchmarks/costs.json, each with its machine; a network that
-is already there is measured again only with --again.
+A row of benchmarks/costs.json is a network with its data and batch size, a method, and whether its blocks are frozen or
+left out; what is there is measured again only with --again. The time of an epoch is the median time of a training step
+times the number of steps, plus one evaluation of the whole test set, of which a batch is timed. An audit is timed with
+backpropagation, a long one on an eighth of its images. Memory is the peak of a process that does this.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import json
 import multiprocessing
 import platform
 import resource
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -27,18 +30,20 @@ from typing import Any
 
 import torch
 
+from fa_audit.audit.batch_norm import batch_norm_twice
 from fa_audit.audit.credit_metrics import measure_credits
 from fa_audit.audit.diagnose import BATCH_SIZE, BATCHES, diagnose
-from fa_audit.core.files import write_json
+from fa_audit.core.files import read_json, write_json
 from fa_audit.core.numerics import set_numerics
 from fa_audit.core.randomness import generator
 from fa_audit.core.registry import call
 from fa_audit.data import DATASETS
 from fa_audit.data.dataset import Dataset, evaluation_batches, pad, training_batches
 from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.costs import NETWORK, network_of
-from fa_audit.experiments.grid import Grid, read_grid
+from fa_audit.experiments.costs import DECIDING, cost_key
+from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.spec import RunSpec
+from fa_audit.networks.trace import accuracy_of, untouched
 from fa_audit.training.learner import Learner, build, learn
 from fa_audit.training.loop import observe
 
@@ -50,36 +55,63 @@ SIZES = {  # image shape, classes, training and test images
     "cifar100": ((3, 32, 32), 100, 50000, 10000),
     "synthetic_teacher": ((1, 4, 4), 10, 2000, 2000),
 }
-STEPS = 5
+CONFIGURATIONS = [ROOT / name for name in ("config.yaml", "configs/demo.yaml", "configs/gallery.yaml")]
+STEPS, ENOUGH = 20, 1.5  # steps to time, unless fewer take this many seconds
+LONG, SHARE = 0.2, 8  # seconds of a step above which a share of an audit's images is timed
 
 
 def main() -> None:
+    """Measure what is missing, row by row; what is measured is kept when this is interrupted."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--configfile", type=Path, default=ROOT / "config.yaml")
+    parser.add_argument("--configfile", type=Path, nargs="+", default=CONFIGURATIONS)
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD")
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args()
     kind = "cpu" if torch.device(options.device).type == "cpu" else "gpu"
-    stored = json.loads(STORED.read_text()) if STORED.exists() else {}
-    for network, spec in networks(options.configfile).items():
-        others = [e for e in stored.get(kind, []) if {name: e[name] for name in NETWORK} != network_of(spec)]
-        if len(others) < len(stored.get(kind, [])) and not options.again:
+    stored = read_json(STORED).get(kind, []) if STORED.exists() else []
+    there = set() if options.again else {cost_key(row) for row in stored}
+    started = start_seconds()
+    for row, spec in asked_rows(options.configfile):
+        text = json.dumps(row)
+        if cost_key(row) in there or not all(word in text for word in options.only):
             continue
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:  # a peak of its own for each
+        with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as pool:  # a peak of its own for each
             costs = pool.submit(measured, spec, options.device).result()
-        stored[kind] = [*others, network_of(spec) | costs | {"machine": machine(options.device)}]
-        print(network, costs, flush=True)
-        write_json(STORED, stored)
+        store(kind, row | costs | {"start_seconds": started})
+        print(text, costs, flush=True)
 
 
-def networks(configfile: Path) -> dict[str, RunSpec]:
-    """Return the specification of every distinct network of a configuration, to be trained by backpropagation."""
-    grid: Grid = read_grid(load_config(configfile)[0])
-    specs = {}
-    for key in grid.all_run_keys():
-        spec = grid.spec(key)
-        specs.setdefault(json.dumps(network_of(spec)), replace(spec, method="bp", penalty=0.0, frozen_blocks=0))
-    return {name: replace(spec, shallow=False, random_targets=False) for name, spec in specs.items()}
+def asked_rows(configurations: Iterable[Path]) -> list[tuple[dict[str, Any], RunSpec]]:
+    """Return every row that configurations ask for, each with a specification that is timed for it."""
+    rows = {}
+    for path in configurations:
+        grid = read_grid(load_config(path)[0])
+        specs = (replace(grid.spec(key), penalty=0.0, random_targets=False, seed=0) for key in grid.all_run_keys())
+        for spec in dict.fromkeys(specs):
+            values = spec.to_dict()
+            rows.setdefault(cost_key(values), ({name: values[name] for name in DECIDING}, spec))
+    return list(rows.values())
+
+
+def store(kind: str, row: Mapping[str, Any]) -> None:
+    """Write a row into benchmarks/costs.json in place of the one for the same job.
+
+    Args:
+        kind: of the device, one of `DEVICES`.
+        row: with the fields `DECIDING`, and what `Costs` reads.
+    """
+    stored = read_json(STORED) if STORED.exists() else {}
+    rows = {cost_key(old): old for old in stored.get(kind, [])} | {cost_key(row): dict(row)}
+    write_json(STORED, stored | {kind: list(rows.values())})
+
+
+def start_seconds() -> float:
+    """Return the CPU time that a process needs before it trains: imports, nearly all of it torch's."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", "import fa_audit.training.run_files"], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 2)
 
 
 def machine(device: str) -> str:
@@ -87,17 +119,18 @@ def machine(device: str) -> str:
     return f"{platform.machine()}, {threads}" if device == "cpu" else f"{torch.cuda.get_device_name(device)}, {threads}"
 
 
-def measured(spec: RunSpec, device: str) -> dict[str, float]:
-    """Measure seconds per epoch and per audit, and the peak memory in MB (2**20 bytes)."""
+def measured(spec: RunSpec, device: str) -> dict[str, Any]:
+    """Return the measured entries of a row: seconds, and memory in MB (2**20 bytes)."""
     set_numerics(threads=1)
     data = dataset_of(spec).to(device)
     learner = build(spec, data.image_shape, data.classes).to(device)
+    step = step_seconds(learner, data, device)
     steps = -(-len(data.train_labels) // spec.batch_size)
-    evaluation = seconds(lambda: observe(learner, evaluation_batches(data), epoch=1, train_loss=0.0), device)
-    per_epoch = step_seconds(learner, data, device) * steps + evaluation
-    per_audit = seconds(lambda: whole_audit(learner, data), device)
+    found: dict[str, Any] = {"seconds_per_epoch": round(step * steps + observe_seconds(learner, data, device), 3)}
+    if (spec.method, spec.frozen_blocks, spec.shallow) == ("bp", 0, False):
+        found["seconds_per_audit"] = round(audit_seconds(learner, data, device, SHARE if step > LONG else 1), 2)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # kilobytes on Linux
-    return {"seconds_per_epoch": round(per_epoch, 3), "seconds_per_audit": round(per_audit, 2), "memory_mb": peak}
+    return found | {"memory_mb": peak, "machine": machine(device)}
 
 
 def dataset_of(spec: RunSpec) -> Dataset:
@@ -121,21 +154,43 @@ def step_seconds(learner: Learner, data: Dataset, device: str) -> float:
     """Return the median time of a training step, data loading included, after one step to warm up."""
     optimiser, randomness = learner.optimiser(), generator(0, "benchmark")
     batches = training_batches(data, pad(data.train_images, data.padding), learner.spec.batch_size, randomness)
+    noise = generator(0, "noise", device=device)
     learner.train_mode()
 
     def step() -> None:
         x, labels = next(batches)
         optimiser.zero_grad()
-        learn(learner, x, labels, randomness)
+        learn(learner, x, labels, noise)
         optimiser.step()
 
-    return median([seconds(step, device) for _ in range(STEPS + 1)][1:])
+    seconds(step, device)
+    timed = [seconds(step, device)]
+    while len(timed) < min(STEPS, -(-len(data.train_labels) // learner.spec.batch_size) - 1) and sum(timed) < ENOUGH:
+        timed.append(seconds(step, device))
+    return median(timed)
 
 
-def whole_audit(learner: Learner, data: Dataset) -> None:
-    batches = evaluation_batches(data, BATCH_SIZE, BATCHES)
-    diagnose(learner.network, batches, None)
-    measure_credits(learner, *batches[0])
+def observe_seconds(learner: Learner, data: Dataset, device: str) -> float:
+    """Return the time of a trajectory's row: the first test batch in full, the accuracy alone of the others."""
+    test = evaluation_batches(data)
+    batch = test[:1]
+    first = seconds(lambda: observe(learner, batch, epoch=1, train_loss=0.0), device)
+    with untouched(learner.network):
+        return first + (len(test) - 1) * median(
+            seconds(lambda: accuracy_of(learner.network, batch), device) for _ in range(3)
+        )
+
+
+def audit_seconds(learner: Learner, data: Dataset, device: str, share: int) -> float:
+    """Return the time of an audit, from a share of its images: 8 for an eighth."""
+    batches = evaluation_batches(data, BATCH_SIZE // share, BATCHES)
+
+    def protocol() -> None:
+        diagnose(learner.network, batches[:1], None, stability_batches=batches)
+        measure_credits(learner, *batches[0])
+
+    twice = seconds(lambda: batch_norm_twice(learner, data, epochs=1), device)
+    return share * seconds(protocol, device) + twice
 
 
 def seconds(work: Callable[[], object], device: str) -> float:

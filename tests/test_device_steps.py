@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from fa_audit.data.dataset import pad, training_batches
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES
+from fa_audit.networks.network import Conv3x3
 from fa_audit.training.learner import build, learn
 
 OPTIONS = [  # (architecture, method, more of the specification)
@@ -77,6 +78,12 @@ def test_a_step_reads_moves_and_draws_nothing_on_the_host(dataset, architecture,
     next(batches)  # moves the epoch's draws, once
     with OnMeta(), DrawnOnMeta(noise):
         step(learner, optimiser, next(batches), noise)
+
+
+def test_maps_lie_channels_last_on_a_cpu_alone():
+    for device in ("cpu", "meta"):
+        maps = Conv3x3(2, 4).to(device)(torch.zeros(3, 2, 5, 5, device=device))
+        assert maps.is_contiguous(memory_format=torch.channels_last) == (device == "cpu")
 
 
 class Recorder(TorchDispatchMode):

@@ -1,7 +1,9 @@
 """GPUs: one job on each, limited before any work begins, and recorded in the provenance."""
 
+import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +16,9 @@ from projects import ROOT, copy_sources, write_config
 
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
+from fa_audit.experiments.costs import DECIDING, read_costs
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.methods import METHODS
 from fa_audit.training.run_files import fingerprint
 
 # A torch with GPUs that need no driver: NVIDIA's names of those that CARDS lists.
@@ -139,7 +144,9 @@ def test_why_a_job_computes_on_the_cpu_stands_in_the_log(start, cards, gpu, why)
 # --- what Snakemake is allowed to start ----------------------------------------------------------------------------
 
 
-TINY = {"settings": {"tiny": {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1], "runs": ["bp"]}}}
+RESMLP = {"depth": 4, "residual": True, "terminal_norm": True, "width": 16}
+RUNS = {"dataset": "digits", "architecture": {"name": "resmlp"} | RESMLP, "seeds": [1, 2, 3], "runs": ["bp"]}
+TINY = {"settings": {"tiny": RUNS}}
 NO_PROFILE = ["--workflow-profile", "none", "--cores", "1", "--nolock"]
 DATA = "results/data/digits.safetensors"
 CALL = [DATA, "--touch", "--force", "--configfile", "tiny.yaml"]
@@ -154,6 +161,22 @@ STARTS = [  # what CUDA shows of two GPUs, options, and words of the refusal, or
     ("0,1", ["--resources", "gpu=2"], "", "GPU, 2 at a time"),
 ]
 NUMBERS = ("0", "two")
+# Runs of 4000 MB on GPUs of 16000 and of 10000 MB: which are visible, how many runs at a time, and words.
+SMI = """#!/bin/sh
+case "$*" in *--id=0,1) echo 16000; echo 10000;; *--id=0) echo 16000;; *) echo 'No devices were found'; exit 6;; esac
+"""
+FITTING = [
+    ("0", ["--resources", "gpu=3"], "GPU, 3 at a time"),
+    ("0,1", ["--resources", "gpu=4"], "GPU, 4 at a time"),
+    (
+        "0,1",
+        ["--resources", "gpu=5"],
+        "found 3 jobs on a GPU of 10000 MB; the largest of this configuration need 12000",
+    ),
+    ("MIG-1", ["--workflow-profile", "profiles/gpu"], "GPU, 8 at a time"),
+]
+BP = RunSpec(dataset="digits", architecture="resmlp", architecture_options=tuple(RESMLP.items()), method="bp")
+MEASURED = {name: BP.to_dict()[name] for name in DECIDING} | {"seconds_per_epoch": 1.0, "machine": "mine"}
 
 
 @pytest.fixture(scope="module")
@@ -167,9 +190,14 @@ def outcomes(tmp_path_factory):
         (folder / "devices" / name).touch()
     gpu = folder / "src/fa_audit/core/gpu.py"
     gpu.write_text(gpu.read_text().replace('Path("/dev")', 'Path("devices")'))
+    (folder / "nvidia-smi").write_text(SMI)
+    (folder / "nvidia-smi").chmod(0o755)
+    (folder / "benchmarks/costs.json").write_text(json.dumps({"gpu": [MEASURED | {"gpu_memory_mb": 4000}]}))
     starts = [([*CALL, *options], {"CUDA_VISIBLE_DEVICES": visible}) for visible, options, *_ in STARTS]
     numbers = [([*CALL, "--resources", "gpu=1"], {"CUDA_VISIBLE_DEVICES": "0", OWN: number}) for number in NUMBERS]
-    return snakemake_calls(folder, [*starts, *numbers])
+    smi = {"PATH": f"{folder}:{os.environ['PATH']}", OWN: "8"}
+    many = [([*CALL, *options], smi | {"CUDA_VISIBLE_DEVICES": gpus}) for gpus, options, _ in FITTING]
+    return snakemake_calls(folder, [*starts, *numbers, *many])
 
 
 @pytest.mark.parametrize("number", range(len(STARTS)))
@@ -180,8 +208,22 @@ def test_a_limit_that_the_gpus_do_not_bear_is_refused_with_the_option_to_add(out
 
 
 def test_a_wrong_number_of_jobs_on_a_gpu_is_refused(outcomes):
-    for number, outcome in zip(NUMBERS, outcomes[len(STARTS) :], strict=True):
+    for number, outcome in zip(NUMBERS, outcomes[len(STARTS) :]):
         assert outcome.status == 1 and f"fa-audit: {OWN}: found '{number}'; expected an integer 1..99" in outcome.said
+
+
+def test_more_runs_than_the_memory_of_a_gpu_holds_are_refused_with_the_number_that_it_holds(outcomes):
+    for (_, _, words), outcome in zip(FITTING, outcomes[-len(FITTING) :], strict=True):
+        assert words in outcome.said and outcome.status == ("at a time" not in words), outcome.said
+        assert not outcome.status or "Use --resources gpu=4." in outcome.said
+
+
+def test_the_memory_of_a_gpu_is_estimated_from_a_cpu_s_until_it_is_measured(tmp_path):
+    stored = tmp_path / "costs.json"
+    for gpu, expected in [([], 700 + 500), ([MEASURED | {"gpu_memory_mb": 900}], 900)]:
+        stored.write_text(json.dumps({"cpu": [MEASURED | {"memory_mb": 700}], "gpu": gpu}))
+        assert read_costs(stored).gpu_memory_mb(BP) == expected
+    assert read_costs(tmp_path / "none.json").gpu_memory_mb(BP) == 0
 
 
 # --- provenance ----------------------------------------------------------------------------------------------------
@@ -205,3 +247,52 @@ def test_sidecars_and_audits_say_where_and_how_they_were_computed(tmp_path):
     assert sidecar["tf32"] == {"matmul": False, "convolution": False, "recurrence": False}
     assert sidecar["cudnn"] == {"deterministic": False, "benchmark": False}
     assert sidecar["cublas_workspace"] == ":4096:8"
+
+
+# --- benchmarks/gpu.py ---------------------------------------------------------------------------------------------
+
+CONTROL = """#!/bin/sh
+{ echo "$CUDA_MPS_PIPE_DIRECTORY $*"; [ "$1" ] || cat; } >> "$(dirname "$0")/said"
+"""
+
+
+@pytest.fixture
+def benchmark(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    with importlib.import_module("throughput").engine_numerics():
+        yield importlib.import_module("gpu")
+
+
+def test_the_benchmark_of_a_gpu_goes_through_every_part_on_a_cpu_and_stores_every_method(benchmark, tmp_path, capsys):
+    benchmark.main(["--device", "cpu", "--tiny", "--write", str(tmp_path / "costs.json")])
+    said, rows = capsys.readouterr().out, json.loads((tmp_path / "costs.json").read_text())["cpu"]
+    assert re.findall(r"^bar (.+?)[:,].* (met|missed)$", said, flags=re.MULTILINE) == [
+        ("the same bits in two processes", "met"),
+        ("the same bits beside 1 others", "met"),
+        ("dfa on resmlp audited on both devices", "met"),
+        ("credit_bridge on resmlp audited on both devices", "met"),
+        ("the grid <= 10 h", "met"),
+        ("the grid <= 3 h", "met"),
+        ("at most 10 minutes", "met"),
+    ]
+    assert {row["method"] for row in rows if row.get("seconds_per_audit", 0) > 0} == set(METHODS)
+    assert "need a GPU" in said and "2 runs without MPS: " in said and "23 of 23 trainings, 11 of 11 audits" in said
+
+
+def test_the_benchmark_of_a_gpu_skips_what_there_is_no_time_for(benchmark, capsys):
+    benchmark.main(["--device", "cpu", "--tiny", "--minutes", "0"])
+    assert capsys.readouterr().out.count("skipped: time is up") == len(benchmark.PARTS)
+
+
+def test_the_benchmark_of_a_gpu_starts_and_stops_an_mps_of_its_own(benchmark, tmp_path, monkeypatch, capsys):
+    (tmp_path / "nvidia-cuda-mps-control").write_text(CONTROL)
+    (tmp_path / "nvidia-cuda-mps-control").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/theirs")
+    with benchmark.pipe(False):
+        assert not os.listdir(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
+    with benchmark.pipe(True):
+        own = os.environ["CUDA_MPS_PIPE_DIRECTORY"]
+    said = (tmp_path / "said").read_text().split("\n")
+    assert said == [f"{own} -d", f"{own} ", "get_server_list", f"{own} ", "quit", ""]
+    assert os.environ["CUDA_MPS_PIPE_DIRECTORY"] == "/theirs" and "no process came to MPS" in capsys.readouterr().out

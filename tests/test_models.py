@@ -30,6 +30,17 @@ def small(classes, width=4):
     )  # fmt: skip
 
 
+def without_deterministic_kernel(classes):
+    """A model at whose backward pass torch refuses, as at the one of AdaptiveAvgPool2d((7, 7)) on a GPU."""
+
+    def refuse(gradient):
+        raise RuntimeError("some_backward_cuda does not have a deterministic implementation, but you set more")
+
+    model = small(classes)
+    model[0].register_forward_hook(lambda module, inputs, h: (h.register_hook(refuse), None)[1])
+    return model
+
+
 def no_model():
     return "weights"
 
@@ -56,6 +67,11 @@ def test_an_entry_has_every_key_with_its_default():
 
 
 # --- the model -----------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_does_not_repeat_bit_for_bit_on_a_device_is_refused_with_what_to_do(dataset):
+    with pytest.raises(AuditError, match=r"models\.mine: found that some_backward_cuda .*audit_model:gpu=0"):
+        audited(dataset, model="test_models:without_deterministic_kernel")
 
 
 def test_random_weights_are_those_of_the_seed_and_leave_the_global_stream_alone():

@@ -1,9 +1,11 @@
 """The profiles, without the programs that they are for."""
 
+import json
 import re
 import subprocess
 import sys
 
+import pytest
 import yaml
 from forks import snakemake_calls
 from projects import ROOT, command, copy_sources, write_config
@@ -15,11 +17,11 @@ def profile(name):
     return yaml.safe_load((ROOT / f"profiles/{name}/config.yaml").read_text())
 
 
-def test_slurm_repeats_what_default_says_of_staleness_and_failures():
-    """A workflow profile replaces profiles/default: nothing is merged. Its executor needs Snakemake's logger."""
-    other = ("cores", "resources", "logger")
+@pytest.mark.parametrize(("name", "other"), [("slurm", ("cores", "resources", "logger")), ("gpu", ("resources",))])
+def test_other_profiles_repeat_what_default_says_of_staleness_and_failures(name, other):
+    """A workflow profile replaces profiles/default: nothing is merged. Slurm's executor needs Snakemake's logger."""
     here = {key: value for key, value in profile("default").items() if key not in other}
-    assert {key: profile("slurm").get(key) for key in here} == here
+    assert {key: profile(name).get(key) for key in here} == here
 
 
 def test_what_the_slurm_profile_offers_in_comments_is_yaml_and_about_its_rules():
@@ -48,22 +50,51 @@ class Mine(DFA):
     memory_mb: ClassVar[int] = 500
 """
 RUN = "my_method:Mine"
-NETWORK = {"dataset": "cifar10", "architecture": {"name": "small_resnet"}, "seeds": [1], "epochs": 100, "runs": [RUN]}
+NETWORK = {"dataset": "cifar10", "architecture": {"name": "small_resnet"}, "seeds": [1], "runs": [RUN]}
+SETTINGS = {  # their names say where the network was measured, with backpropagation
+    "both": NETWORK | {"epochs": 100},
+    "cpu": NETWORK | {"epochs": 100, "batch_size": 64},
+    "nowhere": NETWORK | {"epochs": 100, "batch_size": 32},
+    "long": NETWORK | {"epochs": 1000, "batch_size": 64},
+}
 NO_GPU = ("train_network:gpu=0", "audit_network:gpu=0")
-ASKED = [  # options, then minutes and memory of a training and of an audit
-    ((), (430, 4486), (15, 5486)),  # nothing was measured on a GPU, but main memory on a CPU
-    ((*NO_GPU, "train_network:gres=gpu:1", "audit_network:gres=gpu:1"), (430, 4486), (15, 5486)),
-    (NO_GPU, (10471, 4486), (36, 5486)),
+ASKED = [  # setting, options, then minutes and memory of a training and of an audit
+    ("both", (), (77, 4250), (13, 5250)),
+    ("both", (*NO_GPU, "train_network:gres=gpu:1", "audit_network:gres=gpu:1"), (77, 4250), (13, 5250)),
+    ("both", NO_GPU, (410, 4250), (30, 5250)),
+    ("cpu", (), (410, 4250), (30, 5250)),
+    ("nowhere", (), (410, 2500), (10, 3500)),
+    ("long", (), (1440, 4250), (30, 5250)),
 ]
 
 
-def test_jobs_ask_for_the_time_and_memory_of_their_network_method_and_device(tmp_path):
-    write_config(copy_sources(tmp_path), {"settings": {"big": NETWORK}})
+def costs_of_backpropagation():
+    """An epoch takes a minute on the CPU, ten seconds on a GPU, an audit ten times as long."""
+    network = NETWORK | {"architecture": "small_resnet", "architecture_options": {"width": 64, "depth": 4}}
+    step = network | {"method": "bp", "frozen_blocks": 0, "shallow": False, "machine": "mine"}
+    slow = {"seconds_per_epoch": 60, "seconds_per_audit": 600, "memory_mb": 3000}
+    fast = {"seconds_per_epoch": 10, "seconds_per_audit": 100}
+    return {
+        "cpu": [step | slow | {"batch_size": size} for size in (64, 128)],
+        "gpu": [step | fast | {"batch_size": 128}],
+    }
+
+
+def test_jobs_ask_for_twice_what_was_measured_of_their_network_method_and_device_and_never_for_days(tmp_path):
+    write_config(copy_sources(tmp_path), {"settings": SETTINGS})
+    (tmp_path / "benchmarks/costs.json").write_text(json.dumps(costs_of_backpropagation()))
     (tmp_path / "my_method.py").write_text(METHOD)
-    cluster = ("-n", f"results/audits/big/{RUN}/seed1.json", "--workflow-profile", "none", "--jobs", "4")
-    calls = [command(*cluster, *(("--set-resources", *asked) if asked else ()))[3:] for asked, _, _ in ASKED]
-    for outcome, (_, *expected) in zip(snakemake_calls(tmp_path, [(call, {}) for call in calls]), ASKED, strict=True):
+    cluster = ("--workflow-profile", "none", "--jobs", "4")
+    calls = [
+        command(
+            "-n", f"results/audits/{name}/{RUN}/seed1.json", *cluster, *(("--set-resources", *asked) if asked else ())
+        )
+        for name, asked, *_ in ASKED
+    ]
+    said = [outcome.said for outcome in snakemake_calls(tmp_path, [(call[3:], {}) for call in calls])]
+    for text, (setting, _, *expected) in zip(said, ASKED, strict=True):
         for rule, (minutes, memory) in zip(("train_network", "audit_network"), expected):
-            job = rf"rule {rule}:\n(?: +.*\n)*? +wildcards: setting=big, run={RUN}, .*\n(?: +.*\n)*? +resources: (.*)"
-            (resources,) = re.findall(job, outcome.said)
+            run = rf" +wildcards: setting={setting}, run={RUN}, .*\n"
+            job = rf"rule {rule}:\n(?: +.*\n)*?{run}(?: +.*\n)*? +resources: (.*)"
+            (resources,) = re.findall(job, text)
             assert f"mem_mb={memory}," in resources and re.search(rf"runtime={minutes}\b", resources), resources

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -103,6 +104,16 @@ PLANS = {
         },
         {"collect_baseline", *AFTER_AUDITS},
     ),
+    "a budget": Plan(
+        configured("settings", "student_mlp", "epochs", value=4),
+        {"train_network": runs("student_mlp", "bp+frozen", "ep", "ep+frozen")},
+        {"collect_baseline", "audit_network", *AFTER_AUDITS},
+    ),
+    "the code of a data set": Plan(
+        appended("src/fa_audit/data/synthetic_teacher.py"),
+        {"train_network": runs("student_mlp", "bp+frozen", "ep", "ep+frozen")},
+        {"prepare_data", "collect_baseline", "audit_network", *AFTER_AUDITS},
+    ),
     "a threshold": Plan(
         configured("thresholds", "growth", value=7.0), {"audit_network": 15}, {"audit_model", *AFTER_AUDITS}
     ),
@@ -177,6 +188,11 @@ def test_a_change_makes_stale_what_uses_it_and_nothing_else(outcomes, name):
     for rule, wanted in plan.jobs.items():
         assert (len(jobs[rule]) if isinstance(wanted, int) else jobs[rule]) == wanted
     assert set(jobs) <= set(plan.jobs) | plan.others
+    trainings, _, done, hours, on_gpu = re.search(r"^in all(?: +\d+)" + r" +(\S+)" * 5, outcome.said, re.M).groups()
+    if not plan.targets:  # the table is of everything
+        assert int(trainings) - int(done) == len(jobs.get("train_network", ()))
+        assert (hours == on_gpu == "0.0") == (not {"train_network", "audit_network"} & set(jobs))
+        assert not set("~?") & set(hours)  # by results/benchmarks, where every run was timed
 
 
 @pytest.mark.parametrize("words", REFUSED)

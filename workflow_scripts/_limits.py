@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+from math import ceil
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.gpu import SHARING, asks_for_gpu, jobs_per_gpu, visible_gpu_count
+from fa_audit.core.gpu import SHARING, asks_for_gpu, jobs_per_gpu, smallest_gpu_mb, visible_gpu_count
 
 USUAL = 4  # the limit in profiles/slurm
 
@@ -29,6 +31,30 @@ def check_limit(limits: Mapping[str, object]) -> None:
         raise AuditError(
             f"--resources gpu={limit}: found room for {gpus * jobs} (GPUs: {gpus}, jobs on each: {jobs}). Use"
             f" --resources gpu={gpus * jobs}, or set {SHARING}, so that several jobs share a GPU."
+        )
+
+
+def check_memory(limits: Mapping[str, object], needs: Iterable[int]) -> None:
+    """Check that the jobs that will share a GPU fit into its memory, where that is known.
+
+    Args:
+        limits: as `check_limit` accepted them.
+        needs: memory of a GPU in MB that every run takes; jobs are spread over the GPUs, and the largest may meet.
+
+    Raises:
+        AuditError: they do not fit.
+    """
+    gpus, memory = visible_gpu_count(), smallest_gpu_mb()
+    jobs = ceil(limits["gpu"] / gpus)
+    if memory is None or not jobs:
+        return
+    together = list(accumulate(sorted(needs, reverse=True)[:jobs]))
+    fitting = sum(need <= memory for need in together)
+    if fitting < len(together):
+        others = f"--resources gpu={fitting * gpus}" if fitting else "--resources gpu=0, which computes on the CPU"
+        raise AuditError(
+            f"--resources gpu={limits['gpu']}: found {jobs} jobs on a GPU of {memory} MB; the largest of this"
+            f" configuration need {together[-1]} MB (benchmarks/costs.json, docs/gpu.md). Use {others}."
         )
 
 

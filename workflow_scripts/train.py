@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 from _workflow import device, logged
 
+from fa_audit.core.code import digest_of
 from fa_audit.core.numerics import set_numerics
 from fa_audit.data.dataset import load_dataset
+from fa_audit.experiments.lineage import RECORD
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.resume import Resume
@@ -20,6 +22,7 @@ with logged(snakemake, leftovers=False), device(snakemake) as where:
     spec = RunSpec.from_dict(snakemake.params.spec)
     set_numerics(snakemake.params.torch_threads)
     path = RunKey(wild.setting, wild.run, int(wild.seed)).path("resume", "safetensors")
-    resume = Resume(Path(path), f"{fingerprint(spec, [files.data], where)} {snakemake.params.code}")
+    lineage = digest_of([spec.digest, snakemake.params.code, snakemake.params.upstream])  # as `Lineage.network`
+    resume = Resume(Path(path), fingerprint(spec, [files.data], where) + RECORD + lineage)
     outputs = {"checkpoint": out.checkpoint, "sidecar": out.sidecar, "trajectory": out.trajectory}
     train_run(spec, load_dataset(files.data), **outputs, resume=resume, device=where)

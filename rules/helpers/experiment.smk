@@ -76,8 +76,13 @@ def spec_of(wildcards):
     return spec(*key_of(wildcards))
 
 
+@cache
+def values_of(key):
+    return spec(*key).to_dict()  # one object for the training and the audit of a run
+
+
 def spec_values(wildcards):
-    return spec_of(wildcards).to_dict()
+    return values_of(key_of(wildcards))
 
 
 def data_of(wildcards):
@@ -107,16 +112,17 @@ def original(folder, ending):
     return lambda wildcards: ORIGINALS[wildcards.duplicate].path(folder, ending)
 
 
-# ---- files by kind
+# ---- files by kind. Functions of no wildcards in particular: a target's files are listed when it is asked for, because
+# a rule that lists those of ten thousand runs holds 15 MB even where nobody does.
 
 
-def checkpoint_files():
+def checkpoint_files(wildcards):
     return run_files(
         "checkpoints", "safetensors", [*GRID.run_keys("runs"), *GRID.run_keys("baselines")]
     )
 
 
-def baseline_files():
+def baseline_files(wildcards):
     return run_files("baselines", "json", GRID.run_keys("baselines"))
 
 

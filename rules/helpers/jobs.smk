@@ -1,12 +1,15 @@
 # What jobs ask for, and what is checked before the first of them.
 
-from _limits import asks_for_gpu, check_cluster_limits, check_limit
+from _limits import asks_for_gpu, check_cluster_limits, check_limit, check_memory
 from fa_audit.core.folder import check_room, check_writable, claim
 from fa_audit.core.gpu import visible_gpu_count
 from fa_audit.data.data_file import check_data_files
-from fa_audit.experiments.costs import read_costs
+from fa_audit.experiments.costs import own_benchmarks, read_costs
 
-COSTS = read_costs(Path(workflow.basedir) / "benchmarks/costs.json")
+COSTS = read_costs(
+    Path(workflow.basedir) / "benchmarks/costs.json",
+    own_benchmarks() if workflow.is_main_process else (),
+)
 COMPUTING = ("train_network", "audit_network", "audit_model")
 WRITTEN = ("results", ".snakemake")
 # Per run: the count decides the bits, and one-thread runs side by side are fastest on a CPU.
@@ -51,6 +54,7 @@ def devices():
     if not visible_gpu_count():
         return "CPU"
     check_limit(limits)
+    check_memory(limits, (COSTS.gpu_memory_mb(GRID.spec(key)) for key in GRID.all_run_keys()))
     return f"GPU, {limits['gpu']} at a time" if limits["gpu"] else "CPU"
 
 

@@ -19,7 +19,7 @@ def say_start(device):
         f"  device     {device}",
         *([f"  models     {len(models)}, {done} audited already"] if models else []),
         "  progress   one line per epoch in results/logs/train_network/",
-        *([plan_table(GRID, COSTS)] if GRID.settings else []),
+        *([plan_table(LINEAGE, COSTS)] if GRID.settings else []),
         "",
     )
 
@@ -61,4 +61,4 @@ def say_how_to_go_on(log_files):
 
 # A dry run has no start; the logger prints the table at its end.
 if GRID.settings and workflow.output_settings.dryrun:
-    say("table", plan_table(GRID, COSTS))
+    say("table", plan_table(LINEAGE, COSTS))

@@ -34,12 +34,21 @@ def audit_model(
         dataset: on the CPU.
 
     Raises:
-        AuditError: the model cannot be built, or its description, weights or inputs do not fit it.
+        AuditError: the model cannot be built, its description, weights or inputs do not fit it, or torch has no
+            deterministic kernel of an operation of it on this device.
     """
     try:
         return _audit(name, entry, dataset, device, thresholds)
     except AuditError as error:
         raise AuditError(f"models.{name}: {error}") from error
+    except RuntimeError as error:
+        if "deterministic" not in str(error):
+            raise
+        found = str(error).partition(",")[0]  # as of AdaptiveAvgPool2d((7, 7)) on a GPU
+        raise AuditError(
+            f"models.{name}: found that {found}; expected operations that repeat bit for bit. Audit it on the CPU"
+            " (--set-resources audit_model:gpu=0)."
+        ) from error
 
 
 def _audit(

@@ -70,13 +70,15 @@ def _report(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace) -> int:
     from fa_audit.experiments.config_file import load_config
-    from fa_audit.experiments.costs import read_costs
+    from fa_audit.experiments.costs import own_benchmarks, read_costs
     from fa_audit.experiments.grid import read_grid
+    from fa_audit.experiments.lineage import Lineage
     from fa_audit.experiments.plan import plan_table
     from fa_audit.results.kinds import KINDS
 
     config, line_of = load_config(options.configfile)
-    print(plan_table(read_grid(config, KINDS, line_of), read_costs("benchmarks/costs.json")))
+    lineage = Lineage(read_grid(config, KINDS, line_of), config.get("thresholds", {}))
+    print(plan_table(lineage, read_costs("benchmarks/costs.json", own_benchmarks())))
     return 0
 
 

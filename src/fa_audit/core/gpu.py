@@ -1,4 +1,4 @@
-"""GPUs without torch: how many are visible, and a lock on each while a job computes on it."""
+"""GPUs without torch: how many are visible, their memory, and a lock on each while a job computes on it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import logging
 import os
 import re
 import socket
+import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 from fa_audit.core.errors import AuditError
@@ -39,17 +41,28 @@ def jobs_per_gpu() -> int:
 
 @cache
 def visible_gpu_count() -> int:
-    """Count the GPUs that CUDA can show here, without torch, which takes seconds to import.
+    """Count the GPUs that CUDA can show here, without torch, which takes seconds to import."""
+    return len(_visible())
 
-    As CUDA reads CUDA_VISIBLE_DEVICES, the first invalid entry ends the list.
+
+def _visible() -> list[str]:
+    """List the GPUs that CUDA can show, as CUDA reads CUDA_VISIBLE_DEVICES: the first invalid entry ends the list."""
+    there = [str(index) for index, _ in enumerate(DEVICE_FILES.glob("nvidia[0-9]*"))]
+    entries = [entry.strip() for entry in os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(there)).split(",")]
+    return list(takewhile(lambda entry: entry.startswith(("GPU-", "MIG-")) or entry in there, entries if there else []))
+
+
+def smallest_gpu_mb() -> int | None:
+    """Return the memory of the smallest visible GPU in MB (2**20 bytes), as nvidia-smi says; None where it does not.
+
+    It says nothing of a part of a GPU (MIG).
     """
-    there = len(list(DEVICE_FILES.glob("nvidia[0-9]*")))
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if listed is None or not there:
-        return there
-    entries = [entry.strip() for entry in listed.split(",")]
-    valid = [entry.startswith(("GPU-", "MIG-")) or (entry.isdigit() and int(entry) < there) for entry in entries]
-    return [*valid, False].index(False)
+    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits", f"--id={','.join(_visible())}"]
+    try:
+        said = subprocess.run(query, capture_output=True, text=True, check=True, timeout=60).stdout
+        return min(map(int, said.split()))
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
 
 
 @contextmanager

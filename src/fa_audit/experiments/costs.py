@@ -1,25 +1,45 @@
-"""Estimate costs from stored benchmarks: seconds per epoch of backpropagation times what the method declares.
+"""Estimate what jobs cost from measurements: the seconds of an epoch and of an audit, and memory. Imports no torch.
 
-`benchmarks/costs.json` holds what `benchmarks/costs.py` measured, by device and network. What was never measured has no
-estimate. Imports no torch.
+`benchmarks/costs.json` holds what `benchmarks/costs.py` measured, by device, with a row for every network, method and
+number of frozen blocks. Where the results at hand have benchmarks of their own, these count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import csv
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from fa_audit.core.files import read_json
+from fa_audit.core.errors import AuditError
+from fa_audit.core.files import FOREIGN, read_json
 from fa_audit.core.registry import entry_of
 from fa_audit.core.source import class_literals
+from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
 
 DEVICES = ("cpu", "gpu")
+CONTEXT_MB = 500  # of a GPU, for CUDA itself in every process
 MARGIN = 2  # another machine may be slower than the one that was measured
-NETWORK = ("dataset", "architecture", "architecture_options", "batch_size")  # fields of a `RunSpec`
+START_MINUTES = 10  # until a job has begun: a cold file system takes minutes to import torch
+LONGEST_MINUTES = 24 * 60  # of one job: what it does not finish in this time, the next one goes on with
+UNMEASURED = 1 / 60  # hours for an epoch of backpropagation of which nothing is known
+DECIDING = ("dataset", "architecture", "architecture_options", "batch_size", "method", "frozen_blocks", "shallow")
+JOBS = (  # what a row has, the rule that it times, and the folder of that rule's results
+    ("seconds_per_epoch", "train_network", "checkpoints"),
+    ("seconds_per_audit", "audit_network", "audits"),
+)
+Row = dict[str, Any]
+
+
+class Hours(NamedTuple):
+    """Hours of a job, and whether this very network, method and option was measured."""
+
+    value: float
+    measured: bool
 
 
 @dataclass(frozen=True)
@@ -27,59 +47,88 @@ class Costs:
     """Measured times.
 
     Attributes:
-        networks: for every device, entries with the fields `NETWORK`, ``seconds_per_epoch`` of backpropagation
-            (training and the trajectory's row), ``seconds_per_audit``, the peak ``memory_mb`` of both and the
-            ``machine``.
+        rows: for every device, rows by what decides the cost (`cost_key`): ``seconds_per_epoch`` (training and the
+            trajectory's row), ``seconds_per_audit`` of backpropagation's network, ``start_seconds`` of a process, its
+            peak ``memory_mb``, ``gpu_memory_mb`` and the ``machine``; rows of own benchmarks have times only.
     """
 
-    networks: Mapping[str, list[dict[str, Any]]]
+    rows: Mapping[str, Mapping[tuple[Any, ...], Row]]
 
     def machines(self, device: str) -> list[str]:
         """Return what was used for the measurements on a device; nothing where there are none."""
-        return sorted({entry["machine"] for entry in self.networks[device]})
+        return sorted({row["machine"] for row in self.rows[device].values()})
 
-    def training_hours(self, spec: RunSpec, device: str) -> float | None:
-        """Return a training's hours, None where its network was not measured; frozen blocks count like others."""
-        seconds = self._entry(spec, device).get("seconds_per_epoch")
-        return None if seconds is None else seconds * spec.epochs * declared(spec.method, "relative_time") / 3600
+    def training_hours(self, spec: RunSpec, device: str) -> Hours | None:
+        """Return a training's hours, None where neither it nor backpropagation of its network was measured.
 
-    def audit_hours(self, spec: RunSpec, device: str) -> float | None:
-        """Return the hours of a run's audit; None where its network was not measured."""
-        seconds = self._entry(spec, device).get("seconds_per_audit")
-        return None if seconds is None else seconds / 3600
+        A row that is missing is replaced by that of the method without frozen blocks, then by backpropagation's times
+        the method's declared `relative_time`. Penalties and random targets cost next to nothing.
+        """
+        method, exact, row = self._row(spec, device, "seconds_per_epoch")
+        if not row:
+            return None
+        factor = 1 if method == spec.method else declared(spec.method, "relative_time")
+        return Hours((row.get("start_seconds", 0) + row["seconds_per_epoch"] * spec.epochs * factor) / 3600, exact)
 
-    def memory_mb(self, spec: RunSpec, device: str) -> int | None:
-        """Return the peak memory of a training or an audit by backpropagation; None where it was not measured."""
-        return self._entry(spec, device).get("memory_mb")
+    def audit_hours(self, spec: RunSpec, device: str) -> Hours | None:
+        """Return the hours of a run's audit, which hardly depend on its method; None where no row of its network is."""
+        _, _, row = self._row(spec, device, "seconds_per_audit")
+        return Hours((row.get("start_seconds", 0) + row["seconds_per_audit"]) / 3600, True) if row else None
 
     def training_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to ask for a training."""
-        hours = self.training_hours(spec, device)
-        unmeasured = 2 * spec.epochs * declared(spec.method, "relative_time")
-        return round(30 + (unmeasured if hours is None else MARGIN * 60 * hours))
+        """Return the minutes to ask for a training; where its device was not measured, those of a CPU."""
+        hours = self.training_hours(spec, device) or self.training_hours(spec, "cpu")
+        return minutes(hours.value if hours else spec.epochs * UNMEASURED * declared(spec.method, "relative_time"))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to ask for an audit."""
-        return round(15 + MARGIN * 60 * (self.audit_hours(spec, device) or 0))
+        """Return the minutes to ask for an audit; where its device was not measured, those of a CPU."""
+        hours = self.audit_hours(spec, device) or self.audit_hours(spec, "cpu")
+        return minutes(hours.value if hours else 0)
 
     def training_memory_mb(self, spec: RunSpec, device: str) -> int:
         """Return the main memory to ask for a training; where none was measured on a GPU, as much as on a CPU."""
-        measured = self.memory_mb(spec, device) or self.memory_mb(spec, "cpu") or 0
-        return max(2000, round(1.25 * measured)) + declared(spec.method, "memory_mb")
+        method, _, row = self._row(spec, device, "memory_mb")
+        if not row:
+            method, _, row = self._row(spec, "cpu", "memory_mb")
+        more = 0 if method == spec.method else declared(spec.method, "memory_mb")
+        return max(2000, round(1.25 * row.get("memory_mb", 0))) + more
 
     def audit_memory_mb(self, spec: RunSpec, device: str) -> int:
         """Return the main memory to ask for an audit."""
         return self.training_memory_mb(spec, device) + 1000
 
-    def _entry(self, spec: RunSpec, device: str) -> dict[str, Any]:
-        wanted = network_of(spec)
-        return next((entry for entry in self.networks[device] if wanted.items() <= entry.items()), {})
+    def gpu_memory_mb(self, spec: RunSpec) -> int:
+        """Return the memory of a GPU that a training or an audit takes; 0 where nothing of its network was measured.
+
+        Where none was measured on a GPU, that of a process on a CPU, which holds the same tensors, and CUDA's own.
+        """
+        for device, name, more in (("gpu", "gpu_memory_mb", 0), ("cpu", "memory_mb", CONTEXT_MB)):
+            method, _, row = self._row(spec, device, name)
+            if row:
+                return row[name] + more + (0 if method == spec.method else declared(spec.method, "memory_mb"))
+        return 0
+
+    def _row(self, spec: RunSpec, device: str, name: str) -> tuple[str, bool, Row]:
+        """Return the nearest row that has an entry: its method, whether it is the run's own, and the row."""
+        values = spec.to_dict()
+        options = {"frozen_blocks": spec.frozen_blocks, "shallow": spec.shallow}, {"frozen_blocks": 0, "shallow": False}
+        for nearest in [{"method": method} | option for method in (spec.method, "bp") for option in options]:
+            row = self.rows[device].get(cost_key(values | nearest), {})
+            if name in row:
+                return nearest["method"], nearest.items() <= values.items(), row
+        return "", False, {}
 
 
-def network_of(spec: RunSpec) -> dict[str, Any]:
-    """Return the fields of a specification that decide the cost of a step."""
-    values = spec.to_dict()
-    return {name: values[name] for name in NETWORK}
+def minutes(hours: float) -> int:
+    """Return the minutes to ask a cluster for: twice the estimate and the start, at most a day."""
+    return min(LONGEST_MINUTES, round(START_MINUTES + MARGIN * 60 * hours))
+
+
+def cost_key(values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what decides the cost of a step, of a specification's dictionary or of a row."""
+    return tuple(
+        tuple(sorted(values[name].items())) if name == "architecture_options" else values[name] for name in DECIDING
+    )
 
 
 def declared(method: str, name: str) -> Any:
@@ -92,7 +141,36 @@ def declared(method: str, name: str) -> Any:
     return (class_literals("fa_audit.methods.method:Method") | own)[name]
 
 
-def read_costs(path: str | Path) -> Costs:
-    """Read the stored benchmarks; none where there is no such file."""
+def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:
+    """Read the stored rows, none where there is no such file, and let `own` ones replace their times."""
     stored = read_json(path) if Path(path).exists() else {}
-    return Costs({device: stored.get(device, []) for device in DEVICES})
+    rows = {device: {cost_key(row): row for row in stored.get(device, [])} for device in DEVICES}
+    for device, row in own:
+        rows[device][cost_key(row)] = rows[device].get(cost_key(row), {}) | row
+    return Costs(rows)
+
+
+def own_benchmarks() -> Iterator[tuple[str, Row]]:
+    """Yield device and row of every run in results/ of which a seed was timed, the first such seed's."""
+    for name, rule, folder in JOBS:
+        for run in sorted(Path("results/benchmarks", rule).glob("*/*")):
+            for path in sorted(run.glob("seed*.tsv")):
+                with contextlib.suppress(AuditError, OSError, StopIteration, *FOREIGN):  # what is damaged times nothing
+                    yield _own_row(name, path, read_json(RunKey.of(path).path(folder, "json")))
+                    break
+
+
+def _own_row(name: str, path: Path, facts: Mapping[str, Any]) -> tuple[str, Row]:
+    """Return device and row of a timed job.
+
+    Args:
+        path: its benchmark, a table with seconds of wall time in column ``s``.
+        facts: the sidecar of a training, whose seconds count those before an interruption, or an audit.
+    """
+    device = str(facts["provenance"]["device"])
+    with path.open() as lines:
+        seconds = float(next(csv.DictReader(lines, delimiter="\t"))["s"])
+    if name == "seconds_per_epoch":
+        seconds = max(seconds, facts["seconds"]) / (facts["stopped_after"] or facts["spec"]["epochs"])
+    row = {key: facts["spec"][key] for key in DECIDING} | {name: seconds, "start_seconds": 0, "machine": device}
+    return "cpu" if device.startswith("cpu") else "gpu", row

@@ -16,6 +16,8 @@ from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES
 
+RECORD = " lineage="  # before a network's digest, at the end of the fingerprint in its sidecar
+
 
 def stage(name: str, *modules: str) -> tuple[str, ...]:
     """Return what decides the code of a stage: its script and the modules ``package.module[:Object]`` it loads."""
@@ -64,6 +66,10 @@ class Lineage:
     def audit_inputs(self, key: RunKey) -> str:
         """Return a digest of what decides the networks that an audit reads."""
         return digest_of([self.network(network) for network in self.networks(key)])
+
+    def audit(self, key: RunKey) -> str:
+        """Return a digest of what decides an audit: its code and thresholds, and the networks that it reads."""
+        return digest_of([run_code("audit", self.grid.spec(key)), self.audit_inputs(key), dict(self.thresholds)])
 
     def audits(self, keys: Iterable[RunKey]) -> str:
         """Return a digest of what decides audits."""

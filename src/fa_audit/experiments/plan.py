@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -11,23 +11,27 @@ from typing import Any
 
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.files import FOREIGN, read_json
-from fa_audit.experiments.costs import DEVICES, Costs
+from fa_audit.experiments.costs import DEVICES, Costs, Hours
+from fa_audit.experiments.finished import Finished
 from fa_audit.experiments.grid import Grid, Setting
+from fa_audit.experiments.lineage import Lineage
 from fa_audit.experiments.paths import RunKey
 
 HEADER = ("setting", "nets", "runs", "baselines", "seeds", "trainings", "shared", "done", "CPU h", "GPU h")
-NOTE = (
-    "Done: files that exist, stale ones included.\n"
-    "Hours: trainings and audits that are not done, one job at a time, from benchmarks/costs.json."
-)
+NOTE = """\
+Done: made from this configuration, its data and today's code; what is stale is to be done.
+Hours: trainings and audits to be done, one job at a time, by benchmarks/costs.json, or by results/benchmarks/ where a
+seed of the run is done. '~': from the time of backpropagation, or of the method without frozen blocks. '?': of networks
+that were never measured: python benchmarks/costs.py, with --device cuda on a GPU."""
 
 
-def plan_table(grid: Grid, costs: Costs) -> str:
+def plan_table(lineage: Lineage, costs: Costs) -> str:
     """Return the table, one row per block of the configuration; a run that two of them share counts in the first."""
+    grid, finished = lineage.grid, Finished(lineage)
     blocks: dict[str, list[Setting]] = {}
     for setting in grid.settings.values():
         blocks.setdefault(setting.block, []).append(setting)
-    work = [work_of(grid, members, costs) for members in blocks.values()]
+    work = [work_of(finished, members, costs) for members in blocks.values()]
     rows = [[*_counts(members), *map(_text, row)] for members, row in zip(blocks.values(), work)]
     total = [_text(reduce(add, column)) for column in zip(*work)]
     named = [[name, *row] for name, row in zip(blocks, rows)]
@@ -62,18 +66,19 @@ def _counts(members: Sequence[Setting]) -> list[str]:
     return [str(len(one)) for one in (members, *sets)]
 
 
-def work_of(grid: Grid, members: Sequence[Setting], costs: Costs) -> list[Any]:
+def work_of(finished: Finished, members: Sequence[Setting], costs: Costs) -> list[Any]:
     """Return what the settings of a block ask for, for the columns from "trainings" on.
 
     Returns:
         the numbers of trainings of its own, of trainings that an earlier row does, and of trainings done; then for each
         device the hours of every job to do, None where its network was not measured.
     """
+    grid = finished.lineage.grid
     audited = [key for setting in members for key in setting.run_keys("runs")]
     keys = list(dict.fromkeys([*audited, *(key for setting in members for key in setting.run_keys("baselines"))]))
     own = [key for key in keys if key not in grid.duplicate_runs]
-    to_train = _missing("checkpoints", "safetensors", own)
-    to_audit = _missing("audits", "json", audited)
+    to_train = [key for key in own if not finished.network(key)]
+    to_audit = [key for key in audited if not finished.audit(key)]
     hours = (
         [
             *(costs.training_hours(grid.spec(key), device) for key in to_train),
@@ -84,20 +89,19 @@ def work_of(grid: Grid, members: Sequence[Setting], costs: Costs) -> list[Any]:
     return [len(own), len(keys) - len(own), len(own) - len(to_train), *hours]
 
 
-def _missing(folder: str, ending: str, keys: Iterable[RunKey]) -> list[RunKey]:
-    return [key for key in keys if not Path(key.path(folder, ending)).exists()]
+def _text(cell: int | list[Hours | None]) -> str:
+    """Return a count as it is, hours as their sum: ``~`` where some are estimates, ``?`` for jobs without one.
 
-
-def _text(cell: int | list[float | None]) -> str:
-    """Return a count as it is, hours as their sum; ``?`` marks jobs without an estimate.
-
-    >>> _text([0.5, None]), _text([None]), _text([])
-    ('0.5+?', '?', '0.0')
+    >>> _text([Hours(0.25, measured=False), None]), _text([Hours(2, measured=True)]), _text([None]), _text([])
+    ('~0.25+?', '2.0', '?', '0.0')
     """
     if isinstance(cell, int):
         return str(cell)
     known = [hours for hours in cell if hours is not None]
-    return "?" if cell and not known else f"{sum(known):.1f}{'+?' if len(known) < len(cell) else ''}"
+    if cell and not known:
+        return "?"
+    total, about = sum(hours.value for hours in known), "" if all(hours.measured for hours in known) else "~"
+    return f"{about}{total:.{2 if 0 < total < 1 else 1}f}{'+?' if len(known) < len(cell) else ''}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -107,4 +111,4 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _machines(costs: Costs) -> str:
     machines = [f"{d.upper()}: {', '.join(costs.machines(d)) or 'nothing measured yet'}" for d in DEVICES]
-    return f"Measured on {'; '.join(machines)}. '?' marks networks that were not."
+    return f"Measured on {'; '.join(machines)}."

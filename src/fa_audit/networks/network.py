@@ -28,14 +28,14 @@ class Vector(nn.Module):
 class Conv3x3(nn.Conv2d):
     """A 3 x 3 convolution without bias that keeps the resolution.
 
-    Its maps lie channels last in memory, with which a CPU needs two thirds to three quarters of the time.
+    On a CPU its maps lie channels last in memory, which takes two thirds to three quarters of the time there.
     """
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__(channels, width, 3, padding=1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.contiguous(memory_format=torch.channels_last))
+        return super().forward(x.contiguous(memory_format=torch.channels_last) if x.is_cpu else x)
 
 
 class Network(nn.Module):
