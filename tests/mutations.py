@@ -213,7 +213,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("described-head", "networks/description.py", "self._check_head(x, seen)", "pass",
          "a head that reads another vector is refused", "description_errors"),
         ("modes-lost", "networks/trace.py", "module.training = training", "module.training = True",
-         "an audit restores every module's mode", "trace contract"),
+         "an audit restores every module's mode", "guards contract"),
         # --- verdicts
         ("three-check-or", "audit/verdicts.py", '{"D1", "D2"} <= set(fired)', '{"D1", "D2"} & set(fired)',
          "D1 or D2 alone is a flag, not a failure", "protocol"),

@@ -7,11 +7,11 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from fa_audit import DiagnosticThresholds, diagnose
+from fa_audit import DiagnosticThresholds
 from fa_audit.audit.model_audit import audit_model, build_model, fitted, inputs
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.config import model_entry
-from fa_audit.networks.trace import Description, accuracy_of
+from fa_audit.networks.trace import accuracy_of
 
 ENTRY = {
     "model": "test_models:small",
@@ -109,14 +109,6 @@ def test_what_makes_no_model(tmp_path, monkeypatch, change, words):
     with pytest.raises(AuditError) as failure:
         build_model(entry(**change))
     assert words in str(failure.value)
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit")
-def test_a_model_compiled_by_torch_jit_is_refused():
-    compiled = torch.jit.trace(small(3).eval(), torch.rand(1, 3, 8, 8))
-    batch = torch.rand(2, 3, 8, 8), torch.arange(2)
-    with pytest.raises(AuditError, match=r"compiled by torch\.jit; expected the Python module"):
-        diagnose(compiled, [batch], 0.5, description=Description(("0", "2"), "spatial mean"))
 
 
 # --- inputs and the audit ------------------------------------------------------------------------------------------
