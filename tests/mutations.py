@@ -248,7 +248,7 @@ MUTATIONS: dict[str, Mutation] = {
          "weights of another shape are named", "models"),
         # --- what is believed, and how sure it is
         ("credits-unchecked", "training/loop.py", "check_credits(learner, x, labels)", "pass",
-         "credits that are none never train", "hostile_methods bridges"),
+         "credits that are none never train", "guards bridges"),
         ("verdict-believed", "audit/audit_file.py", "in derived_entries(audit):", "in ():",
          "an edited verdict is refused", "reporting"),
         ("accuracy-believed", "training/trajectory.py", "accuracy is not None and accuracy != last", "False",
