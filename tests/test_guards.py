@@ -73,6 +73,8 @@ def test_what_may_be_misread_is_a_warning():
         assert any(words in warning for warning in audited(model).to_dict()["warnings"]), words
         protocol = FAProtocol(model, X, Y, description=BLOCKS)
         assert words in protocol.summary(protocol.run()), words
+    refusing = audited(Hostile(end=lambda logits: 1 / 0 if logits.dtype == torch.double else logits))
+    assert all("ZeroDivisionError" in layer.float32_error.reason for layer in refusing.evidence.layers)
     maps = nn.Sequential(nn.Flatten(), nn.Unflatten(1, (1, 1, 6)), nn.Linear(6, 5), nn.Flatten(), nn.Linear(5, 3))
     report = diagnose(maps, [(X, Y)], 0.9, description=Description("2", "spatial mean"))
     assert "looks like maps with channels last" in report.warnings[0]

@@ -95,6 +95,7 @@ def test_one_report_has_the_attributes_of_one_package_and_the_items_of_the_other
     scale, reference, depth = report["diagnostics"].values()
     assert scale["max_growth"] == max(scale["per_block_growth"]) and scale["threshold"] == 50.0
     assert reference["g_L"] == reference["bp_grad_norms"][-1] and reference["floor"] == pytest.approx(1.28e-7)
+    assert reference["floor_note"] == "1e-07 for batches of 128 samples, scaled to 100"
     accuracies = {"test_acc": 0.5, "frozen_baseline_acc": 0.6, "margin": pytest.approx(-0.1)}
     assert depth == accuracies | {"margin_threshold": 0.02, "fires": True}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from disks import fill, read_only, small_disk
 from harness import altered, at_random, lasting
-from projects import TINY, command, snakemake, wait_for, write_config
+from projects import TINY, command, snakemake, write_config
 
 pytestmark = pytest.mark.faults
 
@@ -109,36 +109,6 @@ def test_snakemake_stopped_at_any_moment(project, finished, how, moment):
         rerun_to_the_same_bits(project, finished)
     finally:
         stop(process)
-
-
-@pytest.mark.parametrize("moment", at_random(2, "audit"))
-def test_an_audit_killed_at_any_moment(complete, finished, moment):
-    shutil.rmtree(complete / "results/audits")
-    shutil.rmtree(complete / "results/logs/audit_network")
-    process = start(complete)
-    wait_for(complete / "results/logs/audit_network/tiny/dfa/seed1.log", "", process)
-    time.sleep(moment)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    rerun_to_the_same_bits(complete, finished)
-
-
-@pytest.mark.parametrize("moment", [0, 0.4])
-def test_a_second_snakemake_is_refused_and_does_no_harm(project, finished, moment):
-    first = start(project)
-    lock = project / "results/.lock"
-    before = lock.read_text()
-    try:
-        while lock.read_text() in ("", before):
-            assert first.poll() is None
-            time.sleep(0.01)
-        time.sleep(moment * finished[1])
-        os.killpg(first.pid, signal.SIGSTOP)  # or it may have ended before the second one asks for the folder
-        refused(project, "another workflow", str(first.pid), "wait for it or stop it")
-        os.killpg(first.pid, signal.SIGCONT)
-        assert first.wait() == 0 and results(project) == results(finished[0])
-    finally:
-        stop(first)
 
 
 DAMAGED = "delete it and run the training again"
