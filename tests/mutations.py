@@ -213,7 +213,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("described-head", "networks/description.py", "self._check_head(x, seen)", "pass",
          "a head that reads another vector is refused", "description_errors"),
         ("modes-lost", "networks/trace.py", "module.training = training", "module.training = True",
-         "an audit restores every module's mode", "trace contract"),
+         "an audit restores every module's mode", "guards contract"),
         # --- verdicts
         ("three-check-or", "audit/verdicts.py", '{"D1", "D2"} <= set(fired)', '{"D1", "D2"} & set(fired)',
          "D1 or D2 alone is a flag, not a failure", "protocol"),
@@ -248,7 +248,7 @@ MUTATIONS: dict[str, Mutation] = {
          "weights of another shape are named", "models"),
         # --- what is believed, and how sure it is
         ("credits-unchecked", "training/loop.py", "check_credits(learner, x, labels)", "pass",
-         "credits that are none never train", "hostile_methods bridges"),
+         "credits that are none never train", "guards bridges"),
         ("verdict-believed", "audit/audit_file.py", "in derived_entries(audit):", "in ():",
          "an edited verdict is refused", "reporting"),
         ("accuracy-believed", "training/trajectory.py", "accuracy is not None and accuracy != last", "False",
@@ -256,7 +256,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("noise-believed", "audit/guards.py", "DIFFERENT = 1e-4", "DIFFERENT = 10.0",
          "a model that computes something else each time is refused", "guards"),
         ("floor-scaled", "core/thresholds.py", "reference * (FLOOR_SAMPLES / samples)", "reference",
-         "the gradient floor belongs to a batch size", "protocol borderline"),
+         "the gradient floor belongs to a batch size", "reference_contract"),
         ("jackknife-scale", "core/intervals.py", "math.sqrt((count - 1) / count * (", "math.sqrt(1 / count * (",
          "the stability's interval is the jackknife's", "borderline"),
         ("few-batches", "audit/verdicts.py", "measured.n_valid < FEWEST", "measured.n_valid < 2",
@@ -313,7 +313,7 @@ MUTATIONS: dict[str, Mutation] = {
          "an audit is stale with the networks that it reads", "failed_jobs"),
         ("path-run", "results/tidy.py", "!= (expected := RunKey.of(path))", "is (expected := RunKey.of(path))",
          "a file of another run than its path says is refused", "tidy"),
-        ("gpu-limit", "workflow_scripts/_limits.py", "if limit > gpus * jobs:", "if False:",
+        ("gpu-limit", "core/limits.py", "if limit > gpus * jobs:", "if False:",
          "a gpu limit that is too large is refused at the start", "devices"),
     )
 }  # fmt: skip

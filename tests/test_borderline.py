@@ -87,12 +87,6 @@ def test_a_borderline_verdict_stays_and_is_called_so_in_texts_and_in_json(tmp_pa
     assert "(a, c)\n" in str(clear) and not clear.to_dict()["borderline"]["four_check"]
 
 
-def test_the_floor_is_that_of_the_batch_size():
-    of_32, of_128 = (diagnose(network(), batches(2, size=size), None).checks.reference for size in (32, 128))
-    assert (of_32.threshold, of_128.threshold) == (4e-7, 1e-7)
-    assert of_32.threshold_note == "1e-07 for batches of 128 samples, scaled to 32"
-
-
 def test_pairs_narrow_the_margin_and_must_be_those_of_the_accuracies():
     own, frozen = np.arange(400) < 240, np.arange(400) < 220
     paired, unpaired, unknown = (
