@@ -151,10 +151,9 @@ def crop_and_flip(
     """
     windows = padded.unfold(2, size[0], 1).unfold(3, size[1], 1)  # a view: (N, C, 2p + 1, 2p + 1, H, W)
     cropped = windows[index, :, rows, columns]
-    both, count = torch.cat([cropped, cropped.flip(-1)]), len(flips)
-    return both.index_select(
-        0, torch.arange(count, device=flips.device) + count * flips
-    )  # three times as fast as where
+    either, count = torch.cat([cropped, cropped.flip(-1)]), len(flips)
+    which = torch.arange(count, device=flips.device) + count * flips  # whole images are copied faster than by where
+    return either.index_select(0, which)
 
 
 def training_batches(
