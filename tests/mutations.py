@@ -159,6 +159,10 @@ MUTATIONS: dict[str, Mutation] = {
          "a file does not decide which class runs", "checkpoint"),
         ("run-stale", "training/run_files.py", 'return facts["fingerprint"] == wanted', "return True",
          "results of another run are not taken for this one's", "sidecar"),
+        ("step-reads", "training/optimiser.py", "lr=self.lr,", "lr=self.lr.item(),",
+         "no step reads from the device", "device_steps"),
+        ("step-draws", "methods/frsf.py", "generator=generator, device=generator.device)", "generator=generator)",
+         "noise is drawn on the run's device", "device_steps"),
         # --- data
         ("crop-range", "data/dataset.py", "2 * dataset.padding + 1", "2 * dataset.padding",
          "crops begin at 0..2p", "data"),
