@@ -113,3 +113,6 @@ rule models:
     input:
         models=model_files(),
     localrule: True
+
+
+use_paths_as_they_are()

@@ -23,7 +23,7 @@ rule audit_network:
         code=lambda wildcards: run_code("audit", spec_of(wildcards)),
         upstream=lambda wildcards: LINEAGE.audit_inputs(key_of(wildcards)),
         spec=spec_values,
-        baselines=lambda wildcards: GRID.setting(wildcards.setting).baselines_of(wildcards.run),
+        baselines=lambda wildcards: baselines_of(wildcards.setting, wildcards.run),
         thresholds=THRESHOLDS,
         torch_threads=THREADS,
     script:
