@@ -27,7 +27,6 @@ from networks import (
 from fa_audit.methods import METHODS
 from fa_audit.methods.ep import EP
 from fa_audit.networks import ARCHITECTURES
-from fa_audit.networks.bn_cnn import halved
 from fa_audit.networks.trace import reference, trace
 from fa_audit.training.checkpoint import learner_tensors
 from fa_audit.training.learner import build, learn
@@ -181,18 +180,6 @@ def test_one_step_of_relaxation_moves_the_last_state_against_its_gradient(name):
     credits = EP(steps=1, alpha=0.2).credits(network, trace(network, x, local=True), labels, learner.state)
     assert_same(credits.blocks[-1], 0.2 * gradient_vector(*torch.autograd.grad(loss, top)))
     assert not any(a.any() for a in (credits.embedding, *credits.blocks[:-1]))
-
-
-@pytest.mark.parametrize(
-    ("shape", "sides"),
-    [((3, 32, 32), [(16, 16), (8, 8), (4, 4), (2, 2), (2, 2)]), ((1, 8, 8), [(4, 4), (2, 2), (2, 2)]),
-     ((2, 5, 7), [(2, 3), (2, 3)]), ((1, 4, 20), [(2, 10), (2, 10)]), ((1, 3, 9), [(3, 9)]), ((1, 1, 1), [(1, 1)])],
-)  # fmt: skip
-def test_pooling_stops_before_a_side_falls_below_two_pixels(shape, sides):
-    network = build(spec_of("bn_cnn", depth=len(sides)), shape, CLASSES).network
-    *maps, last = network.eval()(torch.zeros(2, *shape), return_hidden=True)[1]
-    assert [tuple(h.shape[2:]) for h in maps] == sides and last.shape == (2, 8)
-    assert halved(sides[-1]) == sides[-1] or len(sides) < 3
 
 
 @pytest.mark.parametrize("method", ["bp", "dfa"])

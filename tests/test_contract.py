@@ -255,33 +255,6 @@ def test_states_that_overflow_and_nan_in_a_token_that_nothing_reads_are_flags():
         assert "non-finite" in diagnose(model, samples(name), 0.9, 0.1).flags
 
 
-# --- batches and accuracies ------------------------------------------------------------------------------------------
-
-X, Y = torch.randn(4, 6), torch.zeros(4, dtype=torch.int64)
-NO_BATCHES = {
-    "float labels": [(X, torch.rand(4))],
-    "label too large": [(X, torch.tensor([0, 1, 2, 3]))],
-    "column": [(X, Y[:, None])],
-    "count": [(X, Y[:3])],
-    "tensor": [X],
-    "empty": [(X[:0], Y[:0])],
-    "none": [],
-}
-
-
-@pytest.mark.parametrize("case", NO_BATCHES)
-def test_batches_that_are_no_labelled_inputs_are_refused(case):
-    with pytest.raises(AuditError, match="eval_batches: found"):
-        diagnose(external("out_ln"), NO_BATCHES[case], 0.5)
-
-
 def test_accuracies_of_any_numeric_type_become_plain_numbers():
     report = diagnose(external("out_ln"), samples("out_ln"), torch.tensor(0.75), np.float32(0.5))
     assert json.loads(json.dumps(report.to_dict()))["checks"]["depth"]["value"] == 0.25
-
-
-def test_a_data_loader_does_not_move_the_global_random_stream():
-    data = torch.utils.data.TensorDataset(X, Y)
-    model, before = external("out_ln"), torch.get_rng_state()
-    diagnose(model, torch.utils.data.DataLoader(data, batch_size=2, shuffle=True), 0.5)
-    assert torch.equal(torch.get_rng_state(), before)

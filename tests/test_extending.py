@@ -94,6 +94,13 @@ def test_a_plan_imports_neither_torch_nor_the_user_s_code_and_invents_no_hours(f
     assert "?" in subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
 
 
+RAISING = """from fa_audit.methods import dfa
+class DFA(dfa.DFA):
+    def credits(self, *_):
+        1 / 0
+"""
+
+
 def test_the_command_line_takes_own_networks_but_no_file_decides_what_is_imported(folder, capsys):
     named = ["--architecture", "my_net:GatedMLP"]
     assert main(["train", "dfa", "mine.safetensors", "--data", DATA, "--epochs", "1", "--width", "8", *named]) == 0
@@ -102,6 +109,9 @@ def test_the_command_line_takes_own_networks_but_no_file_decides_what_is_importe
     assert main(["audit", "mine.safetensors", *named]) == 0
     assert main(["architectures", "my_net:GatedMLP"]) == main(["datasets", "my_data:blobs"]) == 0
     assert re.search("Audit of dfa.*Gated MLP: .*width=128, depth=4.*Blobs: 512", capsys.readouterr().out, re.DOTALL)
+    (folder / "raising.py").write_text(RAISING)
+    assert main(["train", "raising:DFA", "raising.safetensors", "--data", DATA, *named]) == 1
+    assert re.search(r"^fa-audit: method 'raising:DFA': ZeroDivisionError .* line 4\.$", capsys.readouterr().err, re.M)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +125,13 @@ def test_the_command_line_takes_own_networks_but_no_file_decides_what_is_importe
         ),
         ({"vary": {"dept": [1]}}, "vary: unknown option of my_net:GatedMLP 'dept'; .*Did you mean 'depth'"),
         ({"kind": "my_figures:grwth_accuracy"}, "figures.growth_accuracy: .*Did you mean 'growth_accuracy'"),
+        ({"kind": "my_tables:gradients"}, r"keyword argument 'thresholds'; it is called as gradients\(tidy, title="),
+        ({"kind": "my_wrong:nothing"}, "'my_wrong:nothing': found no return with a value"),
+        ({"dataset": "my_wrong:no_folder"}, "too many positional arguments; it is called as no_folder.data_root"),
     ],
 )
 def test_a_wrong_name_or_option_is_named_before_anything_runs(folder, change, words):
+    (folder / "my_wrong.py").write_text("def nothing(tidy, **words): tidy.runs\ndef no_folder(): return 1\n")
     config, _ = load_config("mine.yaml")
     (config["figures"]["growth_accuracy"] if "kind" in change else config["settings"]["mine"]).update(change)
     with pytest.raises(AuditError, match=rf"^config: .*{words}"):
@@ -133,6 +147,7 @@ class Ten(my_net.GatedMLP):
         self.classes = classes
 def labels(root): return replace(my_data.blobs(root), classes=3)
 def fails(root): return 1 / 0
+def nan(root): return replace(my_data.blobs(root), std=(0.0,))
 """
 
 
@@ -141,12 +156,13 @@ def fails(root): return 1 / 0
     [
         ("Ten", r"found logits \(2, 10\) for two images of 4 classes; expected \(2, 4\)"),
         ("labels", r"found train_labels \(512,\) of torch.int64; expected .*below 3"),
+        ("nan", r"found scale 1, mean \(0.0,\) and std \(0.0,\); expected .* std above 0"),
         ("fails", "ZeroDivisionError division by zero in .*broken.py, line 9"),
     ],
 )
 def test_code_of_one_s_own_that_is_wrong_ends_in_one_line(folder, name, words):
     (folder / "broken.py").write_text(BROKEN)
     with pytest.raises(AuditError, match=f"^[a-z]+ 'broken:{name}': {words}"):
-        if name in ("labels", "fails"):
+        if name != "Ten":
             prepare_data_file(f"broken:{name}", "data", "broken.safetensors")
         build(RunSpec(dataset="d", architecture=f"broken:{name}", method="bp"), (1, 2, 4), 4)

@@ -9,7 +9,6 @@ from projects import ROOT
 FOUND_BY = {
     "resume-optimiser": "test_killed.py::test_killed_before_a_change_of_the_file_system[14]",
     "not-atomic": "test_killed.py::test_killed_with_some_bytes_of_a_file_written[5000]",
-    "checkpoint-altered": "test_damaged_files.py::test_a_damaged_checkpoint_is_not_audited",
 }
 
 

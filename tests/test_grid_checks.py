@@ -49,7 +49,7 @@ MISTAKES = [
     ({"settings": {"demo": {}}}, "settings.demo: missing dataset, architecture, seeds; expected a mapping"),
     # names of settings and runs
     (setting(architecture={"name": "resmlp", "depth": 0}), "architecture.depth: found 0; expected an integer 1.."),
-    (setting(architecture={"name": "resmlp", "residual": 1}), "architecture.residual: found 1; expected a bool"),
+    (setting(architecture={"name": "resmlp", "residual": 1}), "architecture.residual: found 1; expected True or False"),
     (setting(architecture={"name": "resnet"}), "unknown architecture 'resnet'", "resmlp"),
     (setting(architecture={"name": "resmlp", "heads": 4}), "unknown option of resmlp 'heads'", "width"),
     (setting(dataset="cifar"), "settings.demo.dataset: unknown dataset 'cifar'", "Did you mean 'cifar10'"),

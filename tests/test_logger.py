@@ -174,6 +174,6 @@ def test_a_failure_and_ctrl_c_through_snakemake_end_without_a_traceback(everythi
                 os.killpg(process.pid, signal.SIGINT)
     assert "FAILED" in "".join(said), said
     assert process.wait() == 1 and len(said) - failed < 12 and "Traceback" not in "".join(said)
-    assert "train network mine:Broken seed 1 tiny: ValueError: no credit today" in said[failed - 1]
+    assert "train network mine:Broken seed 1 tiny: method 'mine:Broken': ValueError no credit today" in said[failed - 1]
     log = folder / "results/logs/train_network/tiny/mine:Broken/seed1.log"
     assert "Traceback" in log.read_text()  # where the failure is looked for

@@ -10,10 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fa_audit import DiagnosticReport, DiagnosticThresholds, FAProtocol, diagnose
+from fa_audit import DiagnosticReport, DiagnosticThresholds, diagnose
 from fa_audit.audit.diagnostics import Diagnostics, Layer, measure
 from fa_audit.audit.verdicts import Baselines, check
-from fa_audit.core.errors import AuditError
 from fa_audit.core.metrics import Measured
 from fa_audit.networks.resmlp import ResMLP
 
@@ -28,7 +27,7 @@ def evidence(growth=2.0, gradient=1e-3, stability=0.1, scale_free=1.0, finite=Tr
     gradient = math.nan if gradient is None else gradient
     layers = (
         Layer(0, 1.0, 1.0, 8.0, growth, 1.0, ABSENT, ABSENT),
-        Layer(1, 1.0, gradient, 8 * gradient, None, scale_free, ABSENT, ABSENT),
+        Layer(1, growth or 1.0, gradient, 8 * gradient, None, scale_free, ABSENT, ABSENT),
     )
     return Diagnostics(layers, ABSENT if stability is None else Measured(stability, 10, 10), 1, 128, 10, finite)
 
@@ -118,10 +117,10 @@ def test_growth_that_is_infinite_fires_and_growth_that_is_undefined_is_not_evalu
 # --- measuring -------------------------------------------------------------------------------------------------------
 
 
-def network(depth=3, kind=ResMLP):
+def network(depth=3):
     with torch.random.fork_rng():
         torch.manual_seed(41)
-        return kind(image_shape=(1, 2, 3), classes=4, width=6, depth=depth, terminal_norm=True, residual=True)
+        return ResMLP(image_shape=(1, 2, 3), classes=4, width=6, depth=depth, terminal_norm=True, residual=True)
 
 
 def batches(count=4, size=9):
@@ -173,26 +172,6 @@ def test_float32_agreement_of_a_healthy_network_is_tiny_and_computed_as_document
         assert 0 < entry.float32_error.value < 1e-5 and entry.float32_cosine.value > 1 - 1e-9
 
 
-class Precise(ResMLP):
-    """Computes something else in float64, or refuses to."""
-
-    refuses = False
-
-    def split(self, layer, h):
-        if self.refuses and h.dtype == torch.float64:
-            raise RuntimeError("only float32 here")
-        f, following = super().split(layer, h)
-        return (f, following) if h.dtype == torch.float64 else (f, following + 0.3 * h * h.detach().sign())
-
-
-def test_float32_agreement_exposes_a_wrong_gradient_and_says_why_it_is_absent():
-    model = network(kind=Precise)
-    assert measure(model, batches()).layers[0].float32_error.value > 1e-2
-    model.refuses = True
-    entry = measure(model, batches()).layers[0]
-    assert entry.float32_error.value is None and "only float32 here" in entry.float32_error.reason
-
-
 @pytest.mark.parametrize(("depth", "layer", "taken"), [(3, None, 2), (4, None, 2), (1, None, 1), (3, 0, 0), (3, 3, 3)])
 def test_stability_equals_a_direct_computation(depth, layer, taken):
     model, data = network(depth), batches(5)
@@ -211,46 +190,6 @@ def test_stability_needs_eight_batches_and_the_first_ten_are_used():
     assert diagnose(network(), data[:8], None).checks.stability.fires is not None
     report = diagnose(network(), iter(data), None)
     assert report.to_dict() == diagnose(network(), data[:10], None).to_dict() and report.evidence.batches == 10
-
-
-# --- doors -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("headline_acc", 69.4),
-        ("frozen_baseline_acc", -0.01),
-        ("bp_frozen_acc", math.nan),
-        ("layer_for_stability", -1),
-        ("layer_for_stability", 4),
-    ],
-)
-def test_accuracies_that_are_no_fractions_and_layers_that_do_not_exist_are_refused(name, value):
-    with pytest.raises(AuditError, match=f"{name}: found {value}; expected"):
-        diagnose(network(), batches(), **{"headline_acc": 0.5} | {name: value})
-
-
-def test_the_protocol_gives_diagnose_s_report_whose_items_are_the_documented_ones():
-    data = batches(3)
-    x, labels = (torch.cat(parts) for parts in zip(*data))
-    with pytest.raises(AuditError, match="found 27 inputs and 3 labels"):
-        FAProtocol(network(), x, labels[:3])
-    protocol = FAProtocol(network(), x, labels, method_name="fa", notes="n", layer_for_stability=1, batch_size=9)
-    report = protocol.run(frozen_baseline_acc=0.69, test_acc=0.7)
-    assert report == diagnose(network(), data, 0.7, 0.69, "fa", "n", 1)
-    norms, gradients = report.residual_norms, report.bp_grad_norms
-    growths = [after / before for before, after in itertools.pairwise(norms)]
-    scale = {"max_growth": max(growths), "per_block_growth": growths, "hidden_norms": norms, "threshold": 50.0}
-    reference = {"g_L": gradients[-1], "bp_grad_norms": gradients, "floor": pytest.approx(1e-7 * 128 / 9)}
-    reference["floor_note"] = "1e-07 for batches of 128 samples, scaled to 9"
-    depth = {"test_acc": 0.7, "frozen_baseline_acc": 0.69, "margin": pytest.approx(0.01), "margin_threshold": 0.02}
-    diagnostics = {
-        "D1_scale_growth": scale | {"fires": False},
-        "D2_ref_validity": reference | {"fires": False},
-        "D3_depth_utility": depth | {"fires": True},
-    }
-    assert dict(report) == {"verdict": "FAIL(D3)", "test_acc": 0.7, "diagnostics": diagnostics}
 
 
 # --- texts -----------------------------------------------------------------------------------------------------------
@@ -274,8 +213,8 @@ def test_texts_and_the_dictionary_hold_verdicts_and_numbers():
     assert entry["headline_acc"] == 0.5 and entry["flags"] == report.flags
     for text in (str(report), report.to_markdown()):
         for part in (
-            "mine", "FAIL(D1+D2+D3)", "needs walk-back (a, b, d)", "1.23e+03", "5.67e-08", "0.005",
-            "own frozen baseline", "collapsed reference", "FIRES", "a remark", "< 0.02", "> 50", "< 1e-07",
+            "mine", "FAIL(D1+D2+D3)", "needs walk-back (a, b, d)", "1.23e+03", "5.67e-08", "0.5 points",
+            "own frozen baseline", "collapsed reference", "FIRES", "a remark", "< 2 points", "> 50", "< 1e-07",
         ):  # fmt: skip
             assert part in text, part
     lines = [line for line in report.to_markdown().splitlines() if line.startswith("|")]

@@ -115,6 +115,8 @@ def test_an_edited_accuracy_and_a_trajectory_with_holes_are_refused(trained, cap
     command = ["audit", str(trained / "run.safetensors"), "--data", str(trained / "data.safetensors")]
     (trained / "run.json").write_text(json.dumps(facts | {"accuracy": 0.999}))
     assert main(command) == 1 and "its last row has the test accuracy" in capsys.readouterr().err
+    (trained / "run.csv").unlink()
+    assert main(command) == 1 and "the network of its checkpoint has 0." in capsys.readouterr().err
     (trained / "run.json").unlink()
     for kept, words in ((rows[:-1], "epoch 2 state 3"), (rows[:3] + rows[4:], "epoch 1 state 2"), (rows[:1], "rows.")):
         (trained / "run.csv").write_text("\n".join(kept))

@@ -5,12 +5,14 @@ import json
 
 import pandas as pd
 import pytest
+from networks import spec_of
 
 from fa_audit.audit.verdicts import Check, Checks, four_check_verdict, three_check_verdict
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.results.outcomes import fails, four_check, reasons, walked_back
 from fa_audit.results.tidy import read_audits, read_table, read_tidy, trajectories_table, write_tables
+from fa_audit.training.trajectory import TRAJECTORY_COLUMNS
 
 KEYS = pd.DataFrame({"setting": "s", "run": ["bp", "bp", "dfa", "dfa"], "seed": [1, 2, 1, 2]})
 
@@ -26,12 +28,23 @@ def test_tables_read_back_by_setting_and_no_table_is_one_line(tmp_path):
         read_table(paths[0])
 
 
-def test_a_trajectory_is_of_the_run_that_its_path_names(tmp_path):
-    paths = [tmp_path / RunKey("s", "dfa+penalty1e-2", seed).path("trajectories", "csv") for seed in (10, 9)]
-    write_tables({path: pd.DataFrame({"epoch": [1, 2]}) for path in paths})
-    table = trajectories_table(paths)
-    assert table.columns.tolist() == ["setting", "run", "seed", "epoch"]
-    assert table["seed"].tolist() == [9, 9, 10, 10] and set(table["run"]) == {"dfa+penalty1e-2"}
+def test_a_trajectory_is_of_the_run_that_its_path_names_and_whole(tmp_path):
+    keys = [RunKey("s", "dfa+penalty1e-2", seed) for seed in (10, 9)]
+    paths = [tmp_path / key.path("trajectories", "csv") for key in keys]
+    spec = spec_of("resmlp", "dfa", depth=1, epochs=2, penalty=0.01).to_dict()
+    audits = [key._asdict() | {"spec": spec, "headline_acc": 0.5, "stopped_after": None} for key in keys]
+    history = pd.DataFrame(0.5, range(4), TRAJECTORY_COLUMNS).assign(epoch=[1, 1, 2, 2], layer=[0, 1, 0, 1])
+    write_tables(dict.fromkeys(paths, history))
+    table = trajectories_table(paths, audits)
+    assert table.columns.tolist() == ["setting", "run", "seed", *TRAJECTORY_COLUMNS]
+    assert table["seed"].tolist() == [9] * 4 + [10] * 4 and set(table["run"]) == {"dfa+penalty1e-2"}
+    for change, words in ((history[1:], "no rows of epoch 1 state 0"), (history[::-1], "out of order")):
+        write_tables({paths[0]: change})
+        with pytest.raises(AuditError, match=f"seed10.csv: found .*{words}"):
+            trajectories_table(paths, audits)
+    write_tables({paths[0]: history.assign(test_accuracy=0.9)})
+    with pytest.raises(AuditError, match=r"seed10.csv: its last row has the test accuracy 0.9, but 0.5 is given"):
+        trajectories_table(paths, audits)
     with pytest.raises(AuditError, match=r"other.csv: expected a path that ends in \{setting\}/\{run\}/seed\{seed\}"):
         RunKey.of("s/dfa/other.csv")
 

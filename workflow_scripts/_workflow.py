@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.append(os.getcwd())  # the user's own code
 
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, OwnCodeError
 from fa_audit.core.files import not_written, remove_leftovers
 from fa_audit.core.gpu import asks_for_gpu, gpu_lock
 
@@ -43,7 +43,7 @@ def logged(snakemake: Snakemake, *, leftovers: bool = True) -> Iterator[None]:
             remove_leftovers(*snakemake.output)
         yield
     except (AuditError, OSError) as error:
-        log.error("%s", error)
+        log.error("%s", error, exc_info=error.__cause__ if isinstance(error, OwnCodeError) else None)
         if isinstance(error, OSError) or isinstance(error.__cause__, OSError):
             os.write(TERMINAL, f"{snakemake.rule}: {error}\n".encode())  # a full disk takes no log
         sys.exit(f"{snakemake.rule}: {error}")

@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 with logged(snakemake):
     audits = read_audits(snakemake.input.audits)
     tables = {"runs": runs_table(audits), "layers": layers_table(audits), "work": work_table(audits)}
-    tables["trajectories"] = trajectories_table(snakemake.input.trajectories)
+    tables["trajectories"] = trajectories_table(snakemake.input.trajectories, audits)
     write_tables({snakemake.output[name]: table for name, table in tables.items()})

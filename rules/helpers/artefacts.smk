@@ -1,10 +1,10 @@
 # Figures, tables, the scorecard and external models: what a configuration says of them, and what they are made from.
 
 from fa_audit.core.registry import entry_of
-from fa_audit.core.source import docstring
 from fa_audit.experiments import paths
 from fa_audit.experiments.config import model_entry
 from fa_audit.experiments.published import FILE, read_published
+from fa_audit.results import kinds
 from fa_audit.results.figures import FIGURES
 from fa_audit.results.tables import TABLES, TABLES_OF_WORK
 
@@ -51,15 +51,7 @@ def entry(section, entry):
 
 @readable
 def caption(section, entry):
-    """The caption in the report: a file of its kind; of one's own kind without a file, its docstring."""
-    kind, path = entry["kind"], Path(workflow.basedir) / f"report/captions/{entry['kind']}.rst"
-    if path.exists():
-        return path.read_text()
-    if kind not in STAGES[section][1] and (found := docstring(kind)):
-        return found
-    raise AuditError(
-        f"no caption of '{kind}' for the report: write {path} (of your own kinds, a docstring)."
-    )
+    return kinds.caption(entry["kind"], Path(workflow.basedir) / "report/captions")
 
 
 def subcategory(section, entry):
@@ -72,12 +64,9 @@ def tidy_inputs(section, entry):
     return [tidy_file(name, setting) for setting in entry["settings"] for name in names]
 
 
-def maker(section, entry):
-    return entry_of(section.removesuffix("s"), STAGES[section][1], entry["kind"])
-
-
 def drawing_stage(section, entry):
-    return stage(STAGES[section][0], maker(section, entry))
+    script, registry = STAGES[section]
+    return stage(script, entry_of(section.removesuffix("s"), registry, entry["kind"]))
 
 
 def drawing_code(section, entry):

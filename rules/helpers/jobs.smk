@@ -1,8 +1,8 @@
 # What jobs ask for, and what is checked before the first of them.
 
-from _limits import asks_for_gpu, check_cluster_limits, check_limit, check_memory
 from fa_audit.core.folder import check_room, check_writable, claim
-from fa_audit.core.gpu import visible_gpu_count
+from fa_audit.core.gpu import asks_for_gpu, visible_gpu_count
+from fa_audit.core.limits import check_cluster_limits, check_limit, check_memory
 from fa_audit.data.data_file import check_data_files
 from fa_audit.experiments.costs import own_benchmarks, read_costs
 

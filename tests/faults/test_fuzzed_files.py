@@ -1,8 +1,10 @@
-"""Damaged audits, sidecars and trajectories: a result or one line; nothing executes."""
+"""Damaged checkpoints, audits, sidecars and trajectories: a result or one line; nothing executes."""
 
 import contextlib
 import io
 import json
+import pickle
+import re
 import shutil
 
 import pytest
@@ -17,6 +19,7 @@ from fa_audit.cli import main
 some = settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 NOT_JSON = (b"", b"null", b"[]", b"NaN", b"\xff\xfe\x00", b"[" * 9999)
 DATA = st.data()
+FILES = ("dfa1.safetensors", "dfa1.csv", "dfa1.json")
 
 
 @pytest.fixture(scope="module")
@@ -92,10 +95,31 @@ def test_a_damaged_audit_is_reported_or_refused(whole, tmp_path, data):
 
 @some
 @given(DATA)
-def test_a_damaged_sidecar_baseline_or_trajectory_is_read_or_refused(changed, data):
-    folder, name = changed(), data.draw(st.sampled_from(["dfa1.json", "dfa+frozen1.json", "dfa1.csv"]))
+def test_a_damaged_checkpoint_sidecar_baseline_or_trajectory_is_read_or_refused(changed, data):
+    folder, name = changed(), data.draw(st.sampled_from([*FILES, "dfa+frozen1.json"]))
     content = (folder / name).read_bytes()
     (folder / name).write_bytes(data.draw(other_json(content) if name.endswith("json") else other_bytes(content)))
-    if name == "dfa1.csv" and data.draw(st.booleans()):
+    if name in ("dfa1.safetensors", "dfa1.csv") and data.draw(st.booleans()):
         (folder / "dfa1.json").unlink()  # whose SHA-256 differs before anything else is looked at
     audit(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_two_trainings_are_not_audited_together(changed, name):
+    folder = changed()
+    shutil.copyfile(folder / name.replace("1", "+frozen1"), folder / name)
+    assert re.search(r"dfa1\.\w+: .*of another (training|run) than", audit(folder))
+
+
+class Evil:
+    """Unpickled, it ends the process."""
+
+    def __reduce__(self):
+        return SystemExit, ()
+
+
+def test_a_pickle_is_refused_unread(changed):
+    folder = changed()
+    (folder / "dfa1.json").unlink()
+    (folder / "dfa1.safetensors").write_bytes(pickle.dumps(Evil()))
+    assert "truncated, foreign or executable file" in audit(folder)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from disks import fill, read_only, small_disk
 from harness import altered, at_random, lasting
-from projects import TINY, command, snakemake, wait_for, write_config
+from projects import TINY, command, snakemake, write_config
 
 pytestmark = pytest.mark.faults
 
@@ -71,10 +71,6 @@ def rerun_to_the_same_bits(folder, finished, target=TARGET):
     """What has its final name is whole before and after."""
     whole = results(finished[0])
     assert all(content == whole[name] for name, content in results(folder).items() if name in whole)
-    ends_with_the_same_bits(folder, finished, target)
-
-
-def ends_with_the_same_bits(folder, finished, target=TARGET):
     done = snakemake(folder, target, "--cores", "2")
     assert done.returncode == 0, done.stdout
     assert results(folder) == results(finished[0])
@@ -115,36 +111,6 @@ def test_snakemake_stopped_at_any_moment(project, finished, how, moment):
         stop(process)
 
 
-@pytest.mark.parametrize("moment", at_random(2, "audit"))
-def test_an_audit_killed_at_any_moment(complete, finished, moment):
-    shutil.rmtree(complete / "results/audits")
-    shutil.rmtree(complete / "results/logs/audit_network")
-    process = start(complete)
-    wait_for(complete / "results/logs/audit_network/tiny/dfa/seed1.log", "", process)
-    time.sleep(moment)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    rerun_to_the_same_bits(complete, finished)
-
-
-@pytest.mark.parametrize("moment", [0, 0.4])
-def test_a_second_snakemake_is_refused_and_does_no_harm(project, finished, moment):
-    first = start(project)
-    lock = project / "results/.lock"
-    before = lock.read_text()
-    try:
-        while lock.read_text() in ("", before):
-            assert first.poll() is None
-            time.sleep(0.01)
-        time.sleep(moment * finished[1])
-        os.killpg(first.pid, signal.SIGSTOP)  # or it may have ended before the second one asks for the folder
-        refused(project, "another workflow", str(first.pid), "wait for it or stop it")
-        os.killpg(first.pid, signal.SIGCONT)
-        assert first.wait() == 0 and results(project) == results(finished[0])
-    finally:
-        stop(first)
-
-
 DAMAGED = "delete it and run the training again"
 MIXED_UP = "altered, or of another training"
 OTHER = "of another run than expected: method"
@@ -183,15 +149,6 @@ def test_damaged_data_cost_nothing_that_was_trained_on_them(complete, finished):
         done = snakemake(complete, target, "--cores", "2")
         assert done.returncode == 0 and "rule train_network:" not in done.stdout, done.stdout
     assert results(complete) == results(finished[0])
-
-
-def test_the_results_of_another_run_are_not_audited(complete, finished):
-    for path in (complete / "results").rglob("dfa+frozen/seed1.*"):
-        if path.parts[-4] in ("checkpoints", "trajectories"):
-            shutil.copyfile(path, path.parents[1] / "dfa" / path.name)
-    refused(complete, f"{SIDECAR}: of another run than expected: frozen_blocks 2, not 0", "Delete it")
-    (complete / SIDECAR).unlink()
-    ends_with_the_same_bits(complete, finished)
 
 
 @pytest.mark.parametrize("free", [0, 40_000])

@@ -24,7 +24,8 @@ FIRED = {
     " number of this audit can be trusted.",
 }
 OPEN = {
-    "stability": "The cross-batch stability is not evaluated: audit with 8 or more evaluation batches.",
+    "stability": "The cross-batch stability is not evaluated: audit with 8 or more evaluation batches, none"
+    " of which has a mean gradient of 0.",
     "depth": "Depth utility is not evaluated: train the same network with its blocks frozen at initialisation, and give"
     " its accuracy and your own, on the whole test set.",
 }
@@ -39,6 +40,7 @@ def advice(checks: Checks) -> list[str]:
 def _sentences(checks: Checks) -> Iterator[str]:
     if not checks.finite:
         yield FIRED["finite"]
+        return
     for name, label in CHECK_LABELS.items():
         check = getattr(checks, name)
         if check.fires:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from fa_audit.audit import verdicts
 from fa_audit.core.errors import AuditError, listed, printable, shortened
@@ -19,7 +21,7 @@ from fa_audit.core.files import read_json
 from fa_audit.core.intervals import FEWEST
 from fa_audit.core.thresholds import CHECK_LABELS, LIMITS, depth_margin, distance, fires, floor_for
 from fa_audit.core.validation import Tolerant, problems_of
-from fa_audit.experiments.spec import SpecFile
+from fa_audit.experiments.spec import RunSpec, SpecFile, parse_run
 from fa_audit.training.sidecar import Provenance
 
 AUDIT = (
@@ -27,6 +29,7 @@ AUDIT = (
     " `fa-audit audit --format json` prints"
 )
 OF_THE_WEIGHTS = ("seed", "weights", "accuracy", "frozen_accuracy", "bp_frozen_accuracy")  # of a model's entry
+ROUNDING = 1e-6  # of a cosine, beyond -1 and 1
 SHOWN = 3  # differences in one message
 ABSENT = "absent"
 
@@ -43,19 +46,45 @@ Number = Annotated[
 ]
 Fraction = Annotated[Annotated[float, Field(ge=0, le=1)] | None, Field(description="a fraction 0..1, or null")]
 Margin = Annotated[Annotated[float, Field(ge=-1, le=1)] | None, Field(description="a number from -1 to 1, or null")]
+Cosine = Annotated[
+    Annotated[float, Field(ge=-1 - ROUNDING, le=1 + ROUNDING)] | None,
+    Field(description="a number from -1 to 1, or null"),
+]
+Norm = Annotated[float | Literal["nan", "inf"], Field(description="a number, 'nan' or 'inf'")]
 Pair = Annotated[list[Number], Field(min_length=2, max_length=2)]
 Ends = Annotated[Pair | None, Field(description="a list of two numbers, or null")]
 
 
 class Measured(Tolerant):
-    """a measured value: a mapping with value, n and n_valid"""
+    """a measured value: a mapping with value, n and n_valid, and a reason where the value is null"""
 
-    value: Number
+    value: float | Literal["inf", "-inf"] | None = Field(description="a number, null, 'inf' or '-inf'")
     n: Count
     n_valid: Count
     reason: Text = ""
     std: Number = None
     interval: Ends = None
+
+    @model_validator(mode="after")
+    def _explained(self) -> Self:
+        if (self.value is None) != bool(self.reason):
+            raise PydanticCustomError("reason", "a value or a reason")
+        return self
+
+
+class MeasuredCosine(Measured):
+    """a measured cosine or correlation: a mapping with value, n and n_valid, and a reason where the value is null"""
+
+    value: Cosine
+
+
+def _in_order(ends: list[float]) -> list[float]:
+    if not float(ends[0]) <= float(ends[1]):
+        raise PydanticCustomError("order", "the lower end first")
+    return ends
+
+
+Interval = Annotated[list[float | Literal["inf", "-inf"]], Field(min_length=2, max_length=2), AfterValidator(_in_order)]
 
 
 class Check(Tolerant):
@@ -66,7 +95,7 @@ class Check(Tolerant):
     threshold: Finite
     fires: YesNo | None = Field(description="true or false, or null")
     note: Text
-    interval: Ends = None
+    interval: Interval | None = Field(None, description="two numbers, the lower one first, or null")
     interval_note: Text = ""
     distance: Number = None
     threshold_note: Text = ""
@@ -93,13 +122,13 @@ class State(Tolerant):
     """the evidence at one state"""
 
     layer: Count
-    hidden_norm: Number
-    grad_norm: Number
+    hidden_norm: Norm
+    grad_norm: Norm
     grad_norm_per_sample: Number
     growth: Number
     scale_free: Number
     float32_error: Measured
-    float32_cosine: Measured
+    float32_cosine: MeasuredCosine
     positions: Count = 1
     grad_norm_position_mean: Number = None
 
@@ -107,34 +136,34 @@ class State(Tolerant):
 class Credit(Tolerant):
     """the credit of one block"""
 
-    cosine: Measured
-    clamped_cosine: Measured
-    cosine_at_output: Measured
-    rho: Measured
-    rho_bp: Measured
-    rho_random: Measured
+    cosine: MeasuredCosine
+    clamped_cosine: MeasuredCosine
+    cosine_at_output: MeasuredCosine
+    rho: MeasuredCosine
+    rho_bp: MeasuredCosine
+    rho_random: MeasuredCosine
     nudging: Measured
     bridge_residual: Measured
-    fresh_b_cosine: Measured
+    fresh_b_cosine: MeasuredCosine
     feature_drift: Measured
-    rho_float32: Measured = None
-    rho_bp_float32: Measured = None
+    rho_float32: MeasuredCosine = None
+    rho_bp_float32: MeasuredCosine = None
 
 
 class Deep(Tolerant):
     """the credits of the blocks l >= 1"""
 
-    cosine: Measured = None
-    clamped_cosine: Measured = None
-    rho: Measured = None
-    rho_bp: Measured = None
-    rho_float32: Measured = None
-    rho_bp_float32: Measured = None
+    cosine: MeasuredCosine = None
+    clamped_cosine: MeasuredCosine = None
+    rho: MeasuredCosine = None
+    rho_bp: MeasuredCosine = None
+    rho_float32: MeasuredCosine = None
+    rho_bp_float32: MeasuredCosine = None
     nudging: Measured = None
-    fresh_b_null: Measured = None
+    fresh_b_null: MeasuredCosine = None
 
 
-class Stability(Measured):
+class Stability(MeasuredCosine):
     """the cross-batch stability: a mapping with value, n, n_valid and layer"""
 
     layer: Count
@@ -186,7 +215,9 @@ class BaselineRun(Tolerant):
     """a baseline: run and accuracy"""
 
     run: Text
-    accuracy: Fraction
+    accuracy: float = Field(ge=0, le=1, description="a fraction 0..1")
+    spec: SpecFile = None
+    digest: Text = ""
 
 
 class Limits(Tolerant):
@@ -279,7 +310,7 @@ def read_audit(path: str | Path) -> dict[str, Any]:
     for problem in problems_of(AuditFile, audit):
         raise AuditError(f"{path}: {printable(problem.removeprefix('top level: '))}")
     for place, found, derived in derived_entries(audit):
-        if found != derived:
+        if not _same(found, derived):
             raise AuditError(
                 f"{path}: {place}: found {printable(shortened(found))}, but the rest of the audit gives"
                 f" {shortened(derived)}: altered after it was written. Delete it and make it again."
@@ -289,6 +320,22 @@ def read_audit(path: str | Path) -> dict[str, Any]:
 
 def derived_entries(audit: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Yield every entry that follows from others: its place, what is there, and what follows."""
+    yield from _of_the_run(audit)
+    norms = [number(state["hidden_norm"]) for state in audit["layers"]]
+    growths = [after / before if before else math.inf for before, after in pairwise(norms)]
+    for layer, growth in enumerate([*growths, None]):
+        yield f"layers.{layer}.growth", number(audit["layers"][layer]["growth"]), growth
+    for name, entry in audit["deep"].items():
+        if name in CREDITS:
+            values = [block[name]["value"] for block in audit["credit"][1:] if name in block]
+            known = [value for value in map(number, values) if value is not None]
+            yield f"deep.{name}.value", number(entry["value"]), sum(known) / len(known) if known else None
+    baselines, samples = audit["baselines"], audit["baselines"].get("test_samples")
+    for name, role, paired in (("depth", "own", baselines.get("paired")), ("depth_strict", "bp", None)):
+        if samples:
+            both = audit["headline_acc"], baselines[role]
+            margin = None if None in both else verdicts.margin_interval(*both, samples, paired)[0]
+            yield f"checks.{name}.interval", audit["checks"][name].get("interval"), margin and list(margin)
     checks = {}
     for name in LIMITS:
         entry, checks[name] = audit["checks"][name], _check(name, audit)
@@ -296,9 +343,8 @@ def derived_entries(audit: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
         for key in ("threshold", "fires"):
             yield f"checks.{name}.{key}", entry[key], getattr(checks[name], key)
         yield f"checks.{name}.borderline", entry.get("borderline", False), checks[name].borderline
-        far, derived = number(entry.get("distance")), checks[name].distance
-        same = far is None or (derived is not None and math.isclose(far, derived))  # log10 is that of a platform
-        yield f"checks.{name}.distance", far, far if same else derived
+        if "distance" in entry:
+            yield f"checks.{name}.distance", number(entry["distance"]), checks[name].distance
     unreal = any(not math.isfinite(number(state[norm]) or 0) for state in audit["layers"] for norm in NORMS)
     yield "finite", audit["finite"], audit["finite"] and not unreal
     outcomes = verdicts.Checks(**checks, finite=audit["finite"])
@@ -310,6 +356,37 @@ def derived_entries(audit: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     if "borderline" in audit:
         found = {protocol: verdicts.is_borderline(rule, outcomes) for protocol, rule in rules.items()}
         yield "borderline", audit["borderline"], {"checks": verdicts.borderline(outcomes)} | found
+
+
+def _of_the_run(audit: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what an audit of a trained run says of the run, and what its name and specification say."""
+    if "spec" not in audit:
+        return
+    spec = RunSpec.from_dict(audit["spec"])
+    if "run" in audit:
+        named = spec.with_run(parse_run(audit["run"])).to_dict() | {"monitor": audit["spec"]["monitor"]}
+        yield "method", audit["method"], audit["run"]
+        yield "seed", audit.get("seed"), spec.seed
+        yield "spec", audit["spec"], named
+    if "digest" in audit:
+        yield "digest", audit["digest"], RunSpec.from_dict(audit["spec"]).digest
+    for role, baseline in audit.get("baseline_runs", {}).items():
+        place, expected = f"baseline_runs.{role}", spec.with_run(parse_run(baseline["run"]))
+        if "digest" in baseline:
+            yield f"{place}.digest", baseline["digest"], expected.digest
+        if "spec" in baseline:
+            yield f"{place}.spec", baseline["spec"], expected.to_dict()
+        if role in ("own", "bp") and audit.get("stopped_after") is None:
+            yield f"baselines.{role}", audit["baselines"][role], baseline["accuracy"]
+
+
+def _same(found: Any, derived: Any) -> bool:
+    """Compare texts and the like, and numbers but for what platforms round differently; NaN equals NaN."""
+    if isinstance(found, list) and isinstance(derived, list):
+        return len(found) == len(derived) and all(map(_same, found, derived))
+    if isinstance(found, float) and isinstance(derived, float):
+        return math.isclose(found, derived) or (math.isnan(found) and math.isnan(derived))
+    return bool(found == derived)
 
 
 def _check(name: str, audit: Mapping[str, Any]) -> verdicts.Check:

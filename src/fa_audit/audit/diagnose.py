@@ -20,10 +20,10 @@ from fa_audit.audit.guards import as_found, check_model, is_count, listed_batche
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.three_checks import as_text
 from fa_audit.audit.verdicts import Baselines
-from fa_audit.core.errors import AuditError, first_line
+from fa_audit.core.errors import AuditError, first_line, shortened
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.networks.contract import wrap_contract_model
-from fa_audit.networks.description import describe
+from fa_audit.networks.description import describe, shown
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, LossFunction, accuracy_of
 
@@ -91,6 +91,8 @@ def diagnose(
     >>> len(report.residual_norms)
     3
     """
+    if not isinstance(thresholds, DiagnosticThresholds | None):
+        raise AuditError(f"thresholds: found {shortened(thresholds)}; expected DiagnosticThresholds(...) or None.")
     headline_acc = _fraction("headline_acc", headline_acc)
     frozen_baseline_acc = _fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp_frozen_acc = _fraction("bp_frozen_acc", bp_frozen_acc)
@@ -130,7 +132,9 @@ def _fraction(name: str, value: Any) -> float | None:
     except (TypeError, ValueError):
         number = math.nan
     if number is not None and not 0 <= number <= 1:
-        raise AuditError(f"{name}: found {value!r}; expected a fraction between 0 and 1 (divide percentages by 100).")
+        raise AuditError(
+            f"{name}: found {shortened(value)}; expected a fraction between 0 and 1 (divide percentages by 100)."
+        )
     return number
 
 
@@ -145,7 +149,7 @@ def _named(loss_fn: LossFunction) -> str:
 def check_layer(name: str, layer: Any, network: Network) -> None:
     """Raise an `AuditError` that begins with `name` if the network has no such state."""
     if not is_count(layer) or not 0 <= layer <= len(network.blocks):
-        raise AuditError(f"{name}: found {layer!r}; expected an integer 0..{len(network.blocks)}.")
+        raise AuditError(f"{name}: found {shortened(layer)}; expected an integer 0..{len(network.blocks)}.")
 
 
 def _paired(
@@ -157,7 +161,7 @@ def _paired(
         AuditError: the number is no integer >= 1, or the hits are not those of the accuracies.
     """
     if samples is not None and (not is_count(samples) or samples < 1):
-        raise AuditError(f"test_samples: found {samples!r}; expected an integer >= 1.")
+        raise AuditError(f"test_samples: found {shortened(samples)}; expected an integer >= 1.")
     if hits is None:
         return samples, None
     try:
@@ -195,9 +199,12 @@ def prepared(
         AuditError: as `diagnose`.
     """
     check_model(model, description)
-    if torch.is_inference_mode_enabled():
-        raise AuditError("diagnose needs gradients; call it outside torch.inference_mode().")
     device = next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+    if torch.is_inference_mode_enabled() or torch.is_autocast_enabled(device.type):
+        raise AuditError(
+            "an audit needs gradients in the model's own precision; call it outside torch.inference_mode() and"
+            " torch.autocast()."
+        )
     with as_found(model):  # a DataLoader draws from the global stream
         batches = [
             [_checked(name, batch, device, loss_fn) for batch in islice(listed_batches(name, part), limit)]
@@ -210,14 +217,15 @@ def prepared(
         network = describe(model, description, x) if description else wrap_contract_model(model, x)
         classes, warnings = look_at(network, x, logits=loss_fn is F.cross_entropy)
         if loss_fn is F.cross_entropy:
-            _check_labels(every, classes)
+            for name, part in zip(given, batches):
+                _check_labels(name, part, classes)
         yield network, batches, warnings
 
 
-def _check_labels(batches: list[Batch], classes: int) -> None:
-    highest = max(int(labels.max()) for _, labels in batches)
+def _check_labels(name: str, batches: list[Batch], classes: int) -> None:
+    highest = max((int(labels.max()) for _, labels in batches), default=-1)
     if highest >= classes:
-        raise AuditError(f"eval_batches: found label {highest}; the network has {classes} classes, 0..{classes - 1}.")
+        raise AuditError(f"{name}: found label {highest}; the network has {classes} classes, 0..{classes - 1}.")
 
 
 def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction) -> Batch:
@@ -230,28 +238,38 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
     """
     pair = batch if isinstance(batch, list | tuple) and len(batch) == 2 else ()
     if not pair or not all(isinstance(part, Tensor) for part in pair):
-        raise AuditError(f"{name}: found {type(batch).__name__}; expected pairs of tensors (x, labels).")
+        raise AuditError(f"{name}: found {shown(batch)}; expected pairs of tensors (x, labels).")
+    for part in pair:
+        if part.layout != torch.strided or part.is_nested or part.is_meta:
+            kind = "nested" if part.is_nested else "meta" if part.is_meta else part.layout
+            raise AuditError(f"{name}: found a tensor that is {kind}; expected dense ones that hold values.")
     x, labels = pair
-    if loss_fn is not F.cross_entropy and x.dim() and labels.dim() and len(x) == len(labels) > 0:
+    rows = x.dim() > 0 and labels.dim() > 0 and len(x) == len(labels) and x.numel() > 0
+    if loss_fn is not F.cross_entropy and rows:
         return x.to(device), labels.to(device)
-    integral = not labels.is_floating_point() and labels.dtype != torch.bool
-    if x.layout != torch.strided:
-        raise AuditError(f"{name}: found inputs of layout {x.layout}; expected dense ones (x.to_dense()).")
-    if labels.dim() != 1 or not integral or len(x) != len(labels) or not len(x) or labels.min() < 0:
+    integral = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+    if not rows or labels.dim() != 1 or not integral or labels.to(torch.int64).min() < 0:
+        kind = "class indices >= 0, shape (B,)," if loss_fn is F.cross_entropy else "labels"
         raise AuditError(
             f"{name}: found inputs {tuple(x.shape)} and {labels.dtype} labels {tuple(labels.shape)};"
-            " expected as many class indices >= 0, shape (B,), as inputs, and at least one."
+            f" expected as many {kind} as inputs, and at least one."
         )
     return x.to(device), labels.to(device, torch.int64)
 
 
-def _tensor(name: str, value: Any) -> Tensor:
+def as_rows(name: str, value: Any) -> Tensor:
+    """Return a value as a tensor with a row for each sample.
+
+    Raises:
+        AuditError: it is none; the message begins with `name`.
+    """
     try:
         tensor = torch.as_tensor(value)
-        return tensor if tensor.dim() else torch.empty(len(value))  # a single number has no length
     except (TypeError, ValueError, RuntimeError) as error:
-        found = type(value).__name__
-        raise AuditError(f"{name}: found {found}; expected a tensor with a row for each sample.") from error
+        raise AuditError(f"{name}: found {shown(value)}; expected a tensor with a row for each sample.") from error
+    if tensor.is_nested or not tensor.dim() or tensor.layout != torch.strided:
+        raise AuditError(f"{name}: found {shortened(value)}; expected a dense tensor with a row for each sample.")
+    return tensor
 
 
 class FAProtocol:
@@ -299,22 +317,24 @@ class FAProtocol:
         description: Description | None = None,
         loss_fn: LossFunction = F.cross_entropy,
     ) -> None:
-        x_eval, y_eval = _tensor("x_eval", x_eval), _tensor("y_eval", y_eval)
+        x_eval, y_eval = as_rows("x_eval", x_eval), as_rows("y_eval", y_eval)
         if len(x_eval) != len(y_eval):
             raise AuditError(f"x_eval and y_eval: found {len(x_eval)} inputs and {len(y_eval)} labels; expected pairs.")
         if batch_size is not None and (not is_count(batch_size) or batch_size < 1):
-            raise AuditError(f"batch_size: found {batch_size!r}; expected an integer >= 1.")
+            raise AuditError(f"batch_size: found {shortened(batch_size)}; expected an integer >= 1.")
         self.model = model
         self.samples = x_eval, y_eval
-        self.batches = list(zip(*(part.split(batch_size or BATCH_SIZE) for part in self.samples)))
-        floor = d2_eps * d2_factor if isinstance(d2_eps, Real) and isinstance(d2_factor, Real) else math.nan
-        limits = DiagnosticThresholds(d1_threshold, floor, frozen_acc_margin_pp=d3_margin_pp)
+        self.batches = list(zip(*(part.split(int(batch_size or BATCH_SIZE)) for part in self.samples)))
+        factors = d2_eps, d2_factor
+        floor: Any = d2_eps * d2_factor if all(isinstance(factor, Real) for factor in factors) else factors
+        with _named_as_here():
+            limits = DiagnosticThresholds(d1_threshold, floor, frozen_acc_margin_pp=d3_margin_pp)
         if thresholds is not None and limits != DiagnosticThresholds():
             raise AuditError("thresholds: found limits there and in d1_threshold to d3_margin_pp; give one of the two.")
         self.options: dict[str, Any] = {
             "method_name": method_name,
             "layer_for_stability": layer_for_stability,
-            "thresholds": thresholds or limits,
+            "thresholds": limits if thresholds is None else thresholds,
             "description": description,
             "loss_fn": loss_fn,
             "sample": self.samples if batch_size is None else None,
@@ -341,20 +361,51 @@ class FAProtocol:
             test_samples = test_samples or len(self.samples[0])
             notes = _joined(notes, f"test accuracy of the {len(self.samples[0])} evaluation samples only")
         options = self.options | {"notes": notes, "test_samples": test_samples}
-        return diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **options)
+        with _named_as_here():
+            return diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **options)
 
     def _accuracy(self) -> float | None:
         """Return the accuracy on the evaluation samples; None if their labels are no class indices."""
         if self.samples[1].dim() != 1 or self.samples[1].is_floating_point():
             return None
-        given, options = {"x_eval": self.batches}, (self.options["description"], self.options["loss_fn"])
+        given, options = {"x_eval and y_eval": self.batches}, (self.options["description"], self.options["loss_fn"])
         with prepared(self.model, given, *options, limit=None) as (network, [batches], _):
             return accuracy_of(network, batches)
 
     def summary(self, report: Mapping[str, Any]) -> str:
-        """Return a readable text: verdict, test accuracy, and a line for each check with value, limit and outcome.
+        """Return a readable text: verdict, accuracy, a line for each check with value, limit and outcome, warnings.
 
         Args:
             report: what `run` returned, or its items read back from a file.
+
+        Raises:
+            AuditError: it is something else.
         """
-        return as_text(report, getattr(report, "notes", ""))
+        try:
+            return as_text(report, [*getattr(report, "warnings", ()), getattr(report, "notes", "")])
+        except (KeyError, TypeError, ValueError) as error:
+            found = shortened(report)
+            raise AuditError(f"report: found {found} ({first_line(error)}); expected what run() returned.") from error
+
+
+# What errors begin with, by `diagnose`'s names of arguments and by those of `FAProtocol`.
+NAMES = {
+    "eval_batches": "x_eval and y_eval",
+    "sample": "x_eval and y_eval",
+    "headline_acc": "test_acc",
+    "thresholds: h_norm_explosion_ratio": "d1_threshold",
+    "thresholds: g_norm_floor": "d2_eps * d2_factor",
+    "thresholds: frozen_acc_margin_pp": "d3_margin_pp",
+}
+
+
+@contextmanager
+def _named_as_here() -> Iterator[None]:
+    """Let errors inside this context name the arguments of `FAProtocol` in place of those of `diagnose`."""
+    try:
+        yield
+    except AuditError as error:
+        for name, own in NAMES.items():
+            if str(error).startswith(f"{name}: "):
+                error.args = (own + str(error).removeprefix(name),)
+        raise

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.audit.diagnose import check_layer, prepared
+from fa_audit.audit.diagnose import as_rows, check_layer, prepared
 from fa_audit.audit.diagnostics import Batch, mean_gradient
 from fa_audit.core.errors import AuditError
 from fa_audit.core.metrics import mean_pairwise_cosine, median_norm
@@ -25,8 +25,9 @@ def residual_norms(model: nn.Module, x: Tensor, *, description: Description | No
     Raises:
         AuditError: as `fa_audit.diagnose`.
     """
-    labels = torch.zeros(len(x), dtype=torch.int64) if isinstance(x, Tensor) and x.dim() else x
-    with prepared(model, {"x": [(x, labels)]}, description) as (network, [[(x, _)]], _), untouched(network):
+    x = as_rows("x", x)
+    given = {"x": [(x, torch.zeros(len(x), dtype=torch.int64))]}
+    with prepared(model, given, description) as (network, [[(x, _)]], _), untouched(network):
         return [median_norm(h) for h in states_of(network, x)]
 
 
@@ -47,7 +48,8 @@ def bp_grad_norms(
     Raises:
         AuditError: as `fa_audit.diagnose`.
     """
-    with prepared(model, {"x, y": [(x, y)]}, description, loss_fn) as (network, [[batch]], _), untouched(network):
+    given = {"x and y": [(as_rows("x", x), as_rows("y", y))]}
+    with prepared(model, given, description, loss_fn) as (network, [[batch]], _), untouched(network):
         return [median_norm(g) for g in reference(network, *batch, loss_fn).gradients]
 
 

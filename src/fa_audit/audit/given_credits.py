@@ -6,8 +6,7 @@ Shapes: B batch, d width, L blocks.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -70,7 +69,7 @@ def measure_given_credits(
 
 def _asked(function: CreditFunction, model: nn.Module, network: Network, x: Tensor, labels: Tensor) -> list[Tensor]:
     """Return the function's credits as vectors ``(B, d)`` in float64; the model and the batch stay as they are."""
-    with untouched(network), _own_gradients(model):
+    with untouched(network):
         with torch.no_grad():
             states = [h.detach() for h in network(x, return_hidden=True)[1]]
         try:
@@ -108,19 +107,6 @@ def _refused(problem: str, blocks: int) -> AuditError:
         f"credits: {problem}; expected credits(model, x, y, states) to return a list of {blocks} tensors, a_0 to"
         f" a_{blocks - 1}, one for every block."
     )
-
-
-@contextmanager
-def _own_gradients(model: nn.Module) -> Iterator[None]:
-    """Put the ``.grad`` of all parameters aside, so that a backward pass inside this context leaves them alone."""
-    kept = [(parameter, parameter.grad) for parameter in model.parameters()]
-    for parameter, _ in kept:
-        parameter.grad = None
-    try:
-        yield
-    finally:
-        for parameter, grad in kept:
-            parameter.grad = grad
 
 
 def _against_the_loss(network: Network, x: Tensor, labels: Tensor, credits: list[Tensor]) -> list[dict[str, Measured]]:

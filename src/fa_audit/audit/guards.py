@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from fa_audit.audit.diagnostics import Diagnostics
-from fa_audit.core.errors import AuditError, listed, shortened
+from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import untouched
 
@@ -23,6 +23,21 @@ DIFFERENT = 1e-4  # relative to the largest logit; kernels that sum in another o
 SUM_TO_ONE = 1e-3
 FLOAT32_ERROR = 1e-2  # median relative error of the gradients above which float32 is named as a cause
 NARROW = (torch.float16, torch.bfloat16)
+
+UNUSABLE: tuple[tuple[Callable[[Tensor], bool], str], ...] = (  # parameters and buffers, and what is wrong with them
+    (is_lazy, "lazy parameters without a shape; run the model once on a batch before."),
+    (
+        lambda tensor: tensor.is_meta,
+        "parameters on the meta device, which have no values; expected a model with its weights loaded"
+        " (model.to_empty(device=...), then load_state_dict).",
+    ),
+    (
+        Tensor.is_inference,
+        "parameters made in torch.inference_mode(), which have no gradients; expected a model made outside of it, or a"
+        " copy.deepcopy of this one made outside.",
+    ),
+    (lambda tensor: tensor.layout != torch.strided, "sparse parameters or buffers; expected dense ones (to_dense())."),
+)
 
 
 def check_model(model: Any, description: Any = None) -> None:
@@ -35,33 +50,36 @@ def check_model(model: Any, description: Any = None) -> None:
         raise AuditError(f"model: found {type(model).__name__}; expected a torch.nn.Module.")
     if isinstance(model, torch.jit.ScriptModule):
         raise AuditError("found a model compiled by torch.jit; expected the Python module that it was made from.")
-    if any(is_lazy(tensor) for tensor in (*model.parameters(), *model.buffers())):
-        raise AuditError(
-            f"{type(model).__name__}: found lazy parameters without a shape; run the model once on a batch before."
-        )
-    if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
-        raise AuditError(
-            f"{type(model).__name__}: found parameters on the meta device, which have no values; expected a model with"
-            " its weights loaded (model.to_empty(device=...), then load_state_dict)."
-        )
-    blocks = getattr(description, "blocks", None)
-    names = [blocks] if isinstance(blocks, str) else blocks
-    if description is not None and not (isinstance(names, list | tuple) and all(isinstance(n, str) for n in names)):
+    tensors = [*model.parameters(), *model.buffers()]
+    for unusable, problem in UNUSABLE:
+        if any(map(unusable, tensors)):
+            raise AuditError(f"{type(model).__name__}: found {problem}")
+    blocks, reads = getattr(description, "blocks", None), getattr(description, "reads", None)
+    names = [reads, blocks] if isinstance(blocks, str) else [reads, *blocks] if isinstance(blocks, list | tuple) else []
+    if description is not None and not (names and all(isinstance(name, str) for name in names)):
         raise AuditError(
             f"description: found {shortened(description)}; expected Description(blocks, reads), the blocks as names of"
             " modules, for example Description('layers.*', 'cls token')."
         )
 
 
-def listed_batches(name: str, batches: Any) -> Iterable[Any]:
-    """Return the evaluation batches if they can be gone through.
+def listed_batches(name: str, batches: Any) -> Iterator[Any]:
+    """Yield the evaluation batches; generators of a DataLoader and its sampler are left as they were.
 
     Raises:
-        AuditError: they cannot.
+        AuditError: they cannot be gone through.
     """
-    if isinstance(batches, Iterable):
-        return batches
-    raise AuditError(f"{name}: found {batches!r}; expected a list or a DataLoader of pairs (x, labels).")
+    if not isinstance(batches, Iterable):
+        raise AuditError(f"{name}: found {shortened(batches)}; expected a list or a DataLoader of pairs (x, labels).")
+    given = [getattr(part, "generator", None) for part in (batches, getattr(batches, "sampler", None))]
+    states = [(stream, stream.get_state()) for stream in given if isinstance(stream, torch.Generator)]
+    try:
+        yield from batches
+    except Exception as error:  # external code may raise anything
+        raise AuditError(f"{name}: going through it fails: {first_line(error)}.") from error
+    finally:
+        for stream, state in states:
+            stream.set_state(state)
 
 
 def is_count(value: Any) -> bool:
@@ -71,35 +89,27 @@ def is_count(value: Any) -> bool:
 
 @contextmanager
 def as_found(model: nn.Module) -> Iterator[None]:
-    """Leave the model's parameters and hooks and the global random streams as they were, whatever a forward pass does.
+    """Leave the model's parameters, their ``.grad`` and the global random streams as they were, whatever it does.
 
-    Modes and buffers are the care of `untouched`.
+    Inside, no parameter has a ``.grad``. Everything else about a model is the care of `untouched`.
 
     Raises:
         AuditError: the forward pass changed parameters: no two passes are of the same network.
     """
     streams = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    hooks = [
-        (d, dict(d))
-        for m in model.modules()
-        for name, d in vars(m).items()
-        if name.endswith("_hooks") and d is not None
-    ]
-    parameters = [(name, p, p.detach().clone(), p.requires_grad) for name, p in model.named_parameters()]
+    parameters = [(name, p, p.data, p.data.clone(), p.requires_grad, p.grad) for name, p in model.named_parameters()]
+    for _, p, *_ in parameters:
+        p.grad = None
     try:
         yield
     finally:
         random.setstate(streams[0])
         np.random.set_state(streams[1])
         torch.set_rng_state(streams[2])
-        for present, found in hooks:
-            present.clear()
-            present.update(found)
-        changed = [name for name, p, found, _ in parameters if not _same(p, found)]
-        for name, p, found, learns in parameters:
+        changed = [name for name, p, _, found, *_ in parameters if not _same(p.data, found)]
+        for name, p, data, found, learns, grad in parameters:
             p.requires_grad_(learns)
-            if name in changed:
-                p.data.copy_(found)
+            p.data, p.grad = data.copy_(found) if name in changed else data, grad
     if changed:
         raise AuditError(
             f"{type(model).__name__}: its forward pass changes {listed(changed, 3)} in evaluation mode; expected one"
@@ -108,7 +118,9 @@ def as_found(model: nn.Module) -> Iterator[None]:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
+    return (one.shape, one.dtype) == (other.shape, other.dtype) and torch.allclose(
+        one, other, rtol=0, atol=0, equal_nan=True
+    )
 
 
 def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, list[str]]:
@@ -133,7 +145,11 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
             " whatever counts passes."
         )
     shapes = [tuple(point.shape) for point in points]
-    found = [_probabilities(second) if logits else "", _narrow(network, second), _transposed(network, shapes)]
+    found = [
+        _probabilities(second) if logits else "",
+        _narrow(network, [*points, second]),
+        _transposed(network, shapes),
+    ]
     return second.shape[-1], [warning for warning in found if warning]
 
 
@@ -160,8 +176,8 @@ def _probabilities(logits: Tensor) -> str:
     )
 
 
-def _narrow(network: Network, logits: Tensor) -> str:
-    kinds = {tensor.dtype for tensor in (*network.parameters(), *network.buffers(), logits)}
+def _narrow(network: Network, computed: list[Tensor]) -> str:
+    kinds = {tensor.dtype for tensor in (*network.parameters(), *network.buffers(), *computed)}
     if not (narrow := sorted(str(kind).removeprefix("torch.") for kind in kinds if kind in NARROW)):
         return ""
     return (

@@ -16,29 +16,35 @@ if TYPE_CHECKING:
     from fa_audit.audit.report import DiagnosticReport
 
 WIDTH = 80  # columns of plain text
+NBSP = "\N{NO-BREAK SPACE}"
 DECISIVE = ("scale", "reference", "stability", "depth")
 CREDIT_COLUMNS = ("cosine", "rho", "nudging")
 MEANING = {  # of every check that is fine, and of one that fires
     "scale": ("the blocks keep the size of the states", "a block inflates the states"),
     "reference": ("the true gradient has not vanished", "the true gradient has vanished"),
     "stability": ("the mean gradient depends on the data", "the mean gradient ignores the data"),
-    "depth": ("trained blocks beat frozen ones", "trained blocks do not beat frozen ones"),
-    "depth_strict": ("it beats frozen blocks under backpropagation", "frozen blocks under backpropagation come close"),
+    "depth": ("trained blocks beat frozen ones", "trained blocks beat frozen ones by too little or not at all"),
+    "depth_strict": ("it beats frozen blocks under backpropagation", "frozen ones do about as well or better"),
 }
+FACTS_LEGEND = (
+    "The frozen baseline is the accuracy of the same network, trained alike except that its blocks stay as they were"
+    " initialised; bp+frozen is that under backpropagation."
+)
 CHECKS_LEGEND = (
-    "D1 to D3 decide the three-check verdict and (a) to (d) the four-check verdict; D3-strict decides none. A check is"
-    " borderline where the 95 % interval of its value contains its limit."
+    "A check that fires counts against the network: one of (a) to (d) makes the four-check verdict 'needs walk-back'"
+    " (take back what was claimed); D3, or D1 with D2, makes the three-check verdict FAIL; D3-strict decides neither. A"
+    f" check is borderline where the 95{NBSP}% interval of its value contains its limit."
 )
 LAYERS_LEGEND = (
-    "Medians over {} samples, for the input of the first block (layer 0) and the output of every"
-    " block. ||h||: length of the state. growth: how many times longer the next block makes it. ||g||: length of the"
-    " true gradient of the batch's mean loss by the state. B ||h|| ||g||: both times the batch size, which does not"
-    " change where states are merely inflated. float32 error: relative error of g, against float64."
+    "Layer 0 is the input of the first block, layer {} the output of the last; h is this state and g the true gradient,"
+    " by backpropagation, of the batch's mean loss with respect to it. ||h||, ||g||: their lengths, medians over {}"
+    " samples. growth: how many times longer the next block makes h. B ||h|| ||g||: the product, times the batch size;"
+    " it stays the same where states are merely inflated. float32 error: relative error of g, against float64."
 )
 CREDIT_LEGEND = (
-    "cosine: of the method's credit with the true gradient at the block's input. rho: correlation of the changes of the"
-    " loss that the credit predicts with the true ones, 1 at best. nudging: change of the loss, in nats, after a small"
-    " step against the credit; negative where the credit helps."
+    "A credit is what the method uses in place of the true gradient; block 0 is the first. cosine: of both, at the"
+    " block's input. rho: correlation of the changes of the loss that the credit predicts with the true ones, best 1."
+    " nudging: change of the loss, in nats, after a small step against the credit; negative where the credit helps."
 )
 
 
@@ -55,12 +61,12 @@ class Part:
 
 def parts(report: DiagnosticReport) -> Iterator[Part]:
     """Yield the parts of a report after its first sentence, the most important first."""
-    yield Part(entries=tuple(_facts(report)))
+    yield Part(entries=tuple(_facts(report)), text=FACTS_LEGEND)
     yield Part("Checks", entries=tuple(_checks(report)), text=_checks_legend(report))
     yield Part("What to do", items=tuple(advice(report.checks)))
     if report.warnings:
         yield Part("Warnings", items=report.warnings)
-    explained = LAYERS_LEGEND.format(report.evidence.samples)
+    explained = LAYERS_LEGEND.format(len(report.evidence.layers) - 1, report.evidence.samples)
     yield Part("Evidence at every state", table=tuple(_layers(report)), text=explained)
     if report.credit:
         yield Part("Credits at every block", table=tuple(_credits(report)), text=CREDIT_LEGEND)
@@ -78,19 +84,20 @@ def worth(report: DiagnosticReport) -> str:
     accuracy = "" if report.headline_acc is None else f" of {_percent(report.headline_acc)}"
     against = f"the {_percent(report.baselines.own)} of frozen blocks ({report.baselines.own_name})"
     margin = "" if depth.value is None else f"{_points(depth.value)} {against}"
+    aside = margin and f", {margin},"
     fired = [MEANING[name][True] for name, check in checks.items() if check.fires]
-    open_ = [f"{CHECK_LABELS[name]} ({check.note})" for name, check in checks.items() if check.fires is None]
+    open_ = [f"{check.name} ({check.note})" for check in checks.values() if check.fires is None]
     if not report.checks.finite:
         end = " is worth nothing yet: a state, gradient or logit is NaN or infinite"
     elif depth.fires:
-        end = f" is no evidence of trained blocks: it is {margin}"
+        end = f" is no evidence that training the blocks helped: it is {'only ' * ((depth.value or 0) > 0)}{margin}"
     elif fired:
-        end = f"{margin and f', {margin},'} does not show what the blocks learned: {_and(fired)}"
+        end = f"{aside} does not show what the blocks learned: {_and(fired)}"
     elif open_:
-        end = f" stays without a verdict: not evaluated were {_and(open_)}"
+        end = f"{aside} has no verdict yet; not evaluated: {_and(open_)}"
     else:
         end = f" is the work of trained blocks: it is {margin}, and no check fires"
-    narrow = [CHECK_LABELS[name] for name, check in checks.items() if check.borderline]
+    narrow = [check.name for check in checks.values() if check.borderline]
     return f"the accuracy{accuracy}{end}{f'; borderline: {_and(narrow)}' if narrow else ''}."
 
 
@@ -124,25 +131,27 @@ def _checks(report: DiagnosticReport) -> Iterator[tuple[str, str]]:
 
 
 def _outcome(name: str, check: Check) -> str:
-    """Format a check: outcome, meaning, value, interval and limit, and its note."""
-    fires = f"fires\N{NO-BREAK SPACE}{sign_of(name)}\N{NO-BREAK SPACE}{check.threshold:g}"
-    if check.fires is None:
-        return f"not evaluated: {check.note} ({fires})"
+    """Format a check: its name, outcome and meaning; value, interval and limit; and its notes."""
+    unit, of_unit = (" points", 100) if name in ("depth", "depth_strict") else ("", 1)
+    fires = f"fires {sign_of(name)} {of_unit * check.threshold:g}{unit}".replace(" ", NBSP)
+    if check.value is None or check.fires is None:
+        return f"{check.name} not evaluated: {check.note} ({fires})"
     outcome = ("FIRES" if check.fires else "ok") + (", borderline" if check.borderline else "")
+    ends = [_number(of_unit * end) for end in check.interval or ()]
+    interval = f", 95{NBSP}% interval {ends[0]} to {ends[1]}" if ends else ""
+    value = f"{_number(of_unit * check.value)}{unit}{interval}, {_gap(name, check, of_unit)}"
     notes = "".join(f"; {note}" for note in (check.threshold_note, check.note) if note)
-    return f"{outcome}: {MEANING[name][check.fires]} ({_value(name, check)}; {fires}{notes})"
+    return f"{check.name} {outcome}: {MEANING[name][check.fires]} ({value}; {fires}{notes})"
 
 
-def _value(name: str, check: Check) -> str:
-    """Format a value with its interval and its distance from the limit, which is a factor or a difference."""
-    if check.value is None or check.distance is None:
-        return _number(check.value)
-    interval = ", 95 % interval {} to {}".format(*map(_number, check.interval)) if check.interval else ""
-    if not check.distance:
-        return f"{_number(check.value)}{interval}, at its limit"
+def _gap(name: str, check: Check, of_unit: int) -> str:
+    """Say how far a value lies from its limit: a factor or a difference."""
+    if not check.distance or check.value is None:
+        return "at its limit"
     side, far = "above" if check.value > check.threshold else "below", abs(check.distance)
-    gap = f"a factor of {_number(10**far)}" if LIMITS[name] in FACTORS else _number(far)
-    return f"{_number(check.value)}{interval}, {gap} {side} its limit"
+    return (
+        f"{f'a factor of {_number(10**far)}' if LIMITS[name] in FACTORS else _number(of_unit * far)} {side} its limit"
+    )
 
 
 def _checks_legend(report: DiagnosticReport) -> str:
@@ -172,7 +181,7 @@ def _number(value: float | None) -> str:
 
 
 def _percent(fraction: float | None) -> str:
-    return "unknown" if fraction is None else f"{100 * fraction:.1f}\N{NO-BREAK SPACE}%"
+    return "unknown" if fraction is None else f"{100 * fraction:.1f}{NBSP}%"
 
 
 # --- formats ---------------------------------------------------------------------------------------------------------
@@ -186,19 +195,18 @@ def to_text(report: DiagnosticReport) -> str:
 
 def _part_text(part: Part) -> str:
     lines = [part.heading] if part.heading else []
-    indent = "  " if part.heading else ""
     width = max((len(term) for term, _ in part.entries), default=0)
     lines += [_wrapped(text, f"  {term:<{width}}  ") for term, text in part.entries]
     lines += [_wrapped(item, "  - ") for item in part.items]
     widths = [max(map(len, column)) for column in zip(*part.table)]
     lines += [("  " + "  ".join(map(str.rjust, row, widths))).rstrip() for row in part.table]
-    return "\n".join(lines + ([_wrapped(part.text, indent)] if part.text else []))
+    return "\n".join(lines + ([_wrapped(part.text, "  ")] if part.text else []))
 
 
 def _wrapped(text: str, start: str = "") -> str:
     rest = " " * len(start)
     filled = textwrap.fill(text, WIDTH, initial_indent=start, subsequent_indent=rest, break_on_hyphens=False)
-    return filled.replace("\N{NO-BREAK SPACE}", " ")
+    return filled.replace(NBSP, " ")
 
 
 def to_markdown(report: DiagnosticReport) -> str:
@@ -254,4 +262,4 @@ def _html_row(cells: tuple[str, ...], first: str, other: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return html.escape(text).replace("\N{NO-BREAK SPACE}", " ")
+    return html.escape(text).replace(NBSP, " ")

@@ -17,12 +17,14 @@ from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.data.dataset import Dataset, evaluation_batches, load_dataset, stability_batches
 from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import RunSpec
+from fa_audit.networks.trace import accuracy_of
 from fa_audit.training.checkpoint import load_checkpoint
-from fa_audit.training.learner import Learner, load_method
+from fa_audit.training.learner import Learner, load_method, naming_own_code
 from fa_audit.training.monitor import Row, first_flags
 from fa_audit.training.sidecar import HINT, check_baseline, check_run, check_spec, read_baseline, read_sidecar
 from fa_audit.training.trajectory import check_history, read_trajectory
 
+ROUNDING = 0.005  # of an accuracy, on another device than that of the training
 # What to do about a sidecar, and about a baseline, of another run than the checkpoint that a person named.
 HINTS = ("Put the checkpoint's own beside it.", "Give its file, or train it.")
 
@@ -122,33 +124,67 @@ def audit_files(
     own_method = load_method(method) if method else None
     learner = load_checkpoint(checkpoint, device, method=own_method, architecture=architecture)
     expected, own_files, own_baseline = (spec, HINT, HINT) if spec else (learner.spec, *HINTS)
-    facts = read_sidecar(sidecar) if sidecar else {}
-    if sidecar:
-        check_spec(RunSpec.from_dict(facts["spec"]), expected, sidecar, own_files)
-        check_run(facts, sidecar, checkpoint=checkpoint, **({"trajectory": trajectory} if trajectory else {}))
+    facts = _facts(sidecar, trajectory, checkpoint, expected, own_files)
     check_spec(learner.spec, expected, checkpoint)
-    names = {"own": f"{expected.method}+frozen", "bp": "bp+frozen", "shallow": "bp+shallow"}
-    compared = {role: read_baseline(path) for role, path in baselines.items()}
-    for role, path in baselines.items():
-        check_baseline(compared[role], names[role], expected, path, own_baseline)
-        _check_beside(compared[role], Path(path).with_suffix(".csv"))
-    report = audit(
-        learner,
-        load_dataset(data or data_file(expected.dataset)).to(device),
-        facts.get("accuracy"),
-        own_frozen=(names["own"], own["accuracy"]) if (own := compared.get("own")) else None,
-        bp_frozen_acc=bp["accuracy"] if (bp := compared.get("bp")) else None,
-        thresholds=thresholds,
-        name=name,
-        trajectory=read_trajectory(trajectory) if trajectory else (),
-        stopped_after=facts.get("stopped_after"),
-    )
+    compared = _compared(baselines, expected, own_baseline)
+    history = read_trajectory(trajectory) if trajectory else ()
+    if history:
+        check_history(history, expected, facts.get("accuracy"), facts.get("stopped_after"), str(trajectory))
+    dataset = load_dataset(data or data_file(expected.dataset)).to(device)
+    _check_data(learner, dataset)
+    with naming_own_code(learner.spec):
+        if sidecar:
+            _check_accuracy(learner, dataset, facts["accuracy"], sidecar)
+        report = audit(
+            learner,
+            dataset,
+            facts.get("accuracy"),
+            own_frozen=(f"{expected.method}+frozen", own["accuracy"]) if (own := compared.get("own")) else None,
+            bp_frozen_acc=bp["accuracy"] if (bp := compared.get("bp")) else None,
+            thresholds=thresholds,
+            name=name,
+            trajectory=history,
+            stopped_after=facts.get("stopped_after"),
+        )
     return report, {"baseline_runs": compared} | _about(expected, facts, device)
 
 
-def _check_beside(baseline: Mapping[str, Any], history: Path) -> None:
-    """Compare a baseline with its trajectory, where that is beside it."""
-    if history.exists():
+def _facts(
+    sidecar: str | Path | None, trajectory: str | Path | None, checkpoint: str | Path, expected: RunSpec, hint: str
+) -> dict[str, Any]:
+    """Read a sidecar once it is known to be that of the files beside it; without one, nothing is known."""
+    if not sidecar:
+        return {}
+    facts = read_sidecar(sidecar)
+    check_spec(RunSpec.from_dict(facts["spec"]), expected, sidecar, hint)
+    check_run(facts, sidecar, checkpoint=checkpoint, **({"trajectory": trajectory} if trajectory else {}))
+    return facts
+
+
+def _compared(baselines: Mapping[str, str | Path], expected: RunSpec, hint: str) -> dict[str, dict[str, Any]]:
+    """Read baselines once they are known to be those of a run."""
+    names = {"own": f"{expected.method}+frozen", "bp": "bp+frozen", "shallow": "bp+shallow"}
+    compared = {role: read_baseline(path) for role, path in baselines.items()}
+    for role, path in baselines.items():
+        check_baseline(compared[role], names[role], expected, path, hint)
+        _check_baseline_history(compared[role], Path(path).with_suffix(".csv"))
+    return compared
+
+
+def _check_accuracy(learner: Learner, dataset: Dataset, told: float, sidecar: str | Path) -> None:
+    """Compare the accuracy that a sidecar tells with the network's; another device may round a few samples apart."""
+    found = accuracy_of(learner.network, evaluation_batches(dataset))
+    if abs(found - told) > max(ROUNDING, 2 / len(dataset.test_labels)):
+        raise AuditError(
+            f"{sidecar}: accuracy: found {told}; the network of its checkpoint has {found:.4f} on these test images."
+            " One of them was altered: delete both and run the training again, or give the data that it was trained on."
+        )
+
+
+def _check_baseline_history(baseline: Mapping[str, Any], beside: Path) -> None:
+    """Compare a baseline with its trajectory, where that is beside it or where the workflow keeps it."""
+    kept = [*beside.parts[:-4], "trajectories", *beside.parts[-3:]]
+    for history in filter(Path.exists, (beside, Path(*kept))):
         spec, stopped_after = RunSpec.from_dict(baseline["spec"]), baseline.get("stopped_after")
         check_history(read_trajectory(history), spec, baseline["accuracy"], stopped_after, str(history))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fa_audit.core.thresholds import sign_of
@@ -51,12 +51,12 @@ def as_dictionary(report: DiagnosticReport) -> dict[str, Any]:
     }
 
 
-def as_text(report: Mapping[str, Any], notes: str = "") -> str:
+def as_text(report: Mapping[str, Any], notes: Iterable[str] = ()) -> str:
     """Return a readable summary: verdict, test accuracy, one line for each check.
 
     Args:
         report: as `as_dictionary` makes it.
-        notes: a last line.
+        notes: last lines.
     """
     accuracy = report["test_acc"]
     lines = [f"Verdict: {report['verdict']}", f"Test accuracy: {'unknown' if accuracy is None else f'{accuracy:.4f}'}"]
@@ -67,4 +67,4 @@ def as_text(report: Mapping[str, Any], notes: str = "") -> str:
         fires = f"fires {sign_of(check)} {limit} {entry[limit]:g}"
         meant = f"; {entry['floor_note']}" if "floor_note" in entry else ""
         lines.append(f"{title}: {value} {number} ({fires}{meant}): {outcome}")
-    return "\n".join(lines + [notes] * bool(notes))
+    return "\n".join([*lines, *filter(None, notes)])

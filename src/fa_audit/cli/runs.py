@@ -89,7 +89,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
 def _data(options: argparse.Namespace) -> int:
     from fa_audit.data.dataset import prepare_data_file
 
-    path = options.output or data_file(options.dataset)
+    path = _tensor_file(options.output) if options.output else Path(data_file(options.dataset))
     prepare_data_file(options.dataset, options.data_root, path)
     print(path)
     return 0
@@ -102,9 +102,7 @@ def _train(options: argparse.Namespace) -> int:
     from fa_audit.training.resume import Resume
     from fa_audit.training.run_files import fingerprint, train_run
 
-    output: Path = options.output
-    if output.suffix != ".safetensors":
-        raise AuditError(f"output: found '{output}'; expected a name that ends in .safetensors.")
+    output = _tensor_file(options.output)
     set_numerics(threads=1)
     _check_device(options.device)
     dataset = load_dataset(options.data)
@@ -116,6 +114,12 @@ def _train(options: argparse.Namespace) -> int:
     sidecar, trajectory = output.with_suffix(".json"), output.with_suffix(".csv")
     train_run(spec, dataset, output, sidecar=sidecar, trajectory=trajectory, resume=resume, device=options.device)
     return 0
+
+
+def _tensor_file(path: Path) -> Path:
+    if path.suffix != ".safetensors":
+        raise AuditError(f"output: found '{path}'; expected a name that ends in .safetensors.")
+    return path
 
 
 def _check_device(name: str) -> None:

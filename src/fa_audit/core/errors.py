@@ -14,6 +14,10 @@ class AuditError(ValueError):
     """Bad input. The message says what, where, what was found, what was expected and what to do."""
 
 
+class OwnCodeError(AuditError):
+    """A failure of the user's own code; its exception is the cause."""
+
+
 def unknown(kind: str, found: object, known: Iterable[str], *, where: str = "") -> AuditError:
     """Return an `AuditError` for a name that is not in a list, with the nearest known name.
 
@@ -48,8 +52,8 @@ def first_line(error: BaseException) -> str:
 
 
 def shortened(value: object) -> str:
-    """Return the `repr` of a value, abbreviated where it is long."""
-    return _short.repr(value)
+    """Return the `repr` of a value on one line, abbreviated where it is long."""
+    return printable(_short.repr(value))
 
 
 def printable(text: str) -> str:

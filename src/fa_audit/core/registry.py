@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 import traceback
@@ -10,10 +11,13 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 
-from fa_audit.core.errors import AuditError, first_line, unknown
+from fa_audit.core.errors import AuditError, OwnCodeError, first_line, unknown
 from fa_audit.core.extras import naming_extras
-from fa_audit.core.source import WHERE, find_module, has_name, source_of, undefined
+from fa_audit.core.source import WHERE, check_call, find_module, has_name, source_of, undefined
 
+# What functions of one's own are called with: one positional argument, and keywords.
+CALLS = {"dataset": ("data_root",), "figure": ("tidy", "title", "labels", "thresholds"),
+         "table": ("tidy", "title", "labels")}  # fmt: skip
 ELSEWHERE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")  # package.module:Name
 T = TypeVar("T")
 
@@ -54,8 +58,11 @@ def call(kind: str, registry: Mapping[str, str], name: str, returns: type[T], *a
 
 
 @contextlib.contextmanager
-def naming_errors(kind: str, registry: Mapping[str, str], name: str) -> Iterator[None]:
+def naming_errors(kind: str, registry: Mapping[str, str], name: str, *, inside: bool = False) -> Iterator[None]:
     """Turn an exception of code that is not registered into one error that names its line.
+
+    Args:
+        inside: of exceptions whose traceback has a line of that file, alone.
 
     Raises:
         AuditError: the code inside this context failed.
@@ -65,17 +72,21 @@ def naming_errors(kind: str, registry: Mapping[str, str], name: str) -> Iterator
     except AuditError:
         raise
     except Exception as error:
-        if name in registry:
+        if name in registry or (inside and not _place(name, error)):
             raise
         raise _own_error(kind, name, error, ".") from error
 
 
-def _own_error(kind: str, name: str, error: BaseException, without: str) -> AuditError:
+def _own_error(kind: str, name: str, error: BaseException, without: str) -> OwnCodeError:
     """Return the error for a name whose code failed, ending with its line, or with `without` if it has none there."""
-    file = str(find_module(name.partition(":")[0], sys.path))
+    return OwnCodeError(f"{kind} '{name}': {first_line(error)}{_place(name, error) or without}")
+
+
+def _place(name: str, error: BaseException) -> str:
+    """Return the last line of a name's file that an exception came through; empty if there is none."""
+    file = os.path.abspath(str(find_module(name.partition(":")[0], sys.path)))
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    place = f" in {file}, line {lines[-1]}." if lines else without
-    return AuditError(f"{kind} '{name}': {first_line(error)}{place}")
+    return f" in {file}, line {lines[-1]}." if lines else ""
 
 
 def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
@@ -93,9 +104,16 @@ def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
 def check_name(kind: str, registry: Mapping[str, str], name: str) -> None:
     """Check that a name is registered, or that the file that it names has it; nothing is imported.
 
+    Args:
+        kind: a function of a file is checked as far as its source shows whether it takes the call of this kind.
+
     Raises:
-        AuditError: it is neither; names the nearest.
+        AuditError: it is neither, which names the nearest, or takes other arguments, or returns nothing.
     """
     entry = entry_of(kind, registry, name)
-    if name not in registry and not has_name(entry):
+    if name in registry:
+        return
+    if not has_name(entry):
         raise undefined(kind, entry, source_of(entry))
+    if kind in CALLS:
+        check_call(entry, *CALLS[kind])

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib.util import resolve_name
-from inspect import Parameter
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,10 +88,10 @@ def arguments_of(entry: str) -> dict[str, Any]:
     source = source_of(entry)
     node = _definition("class or function", entry, source)
     if isinstance(node, ast.FunctionDef):
-        return dict(_defaults(node.args))
+        return _defaults(node.args)
     init = next((part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None)
     inherited = {} if init and not init.args.kwarg else _from_bases(arguments_of, entry, source, node)
-    return inherited | (dict([*_defaults(init.args)][1:]) if init else {})  # without self
+    return inherited | (dict([*_defaults(init.args).items()][1:]) if init else {})  # without self
 
 
 @cache
@@ -109,6 +109,31 @@ def class_literals(entry: str) -> dict[str, Any]:
     if not isinstance(node, ast.ClassDef):
         raise AuditError(f"'{entry}': found a function; expected a class.")
     return _from_bases(class_literals, entry, source, node) | dict(_literals(node.body))
+
+
+def check_call(entry: str, first: str, *keywords: str) -> None:
+    """Check, by its source, that a function ``package.module:name`` takes such a call and returns something.
+
+    What is no function of that module, and one that a decorator may have changed, is not checked.
+
+    Args:
+        first: what it is given as its only positional argument.
+
+    Raises:
+        AuditError: there is no such file, or the function takes other arguments, or never returns a value.
+    """
+    node = source_of(entry).defined.get(entry.partition(":")[2])
+    if not isinstance(node, ast.FunctionDef) or node.decorator_list:
+        return
+    try:
+        parameters = sorted(_parameters(node.args, lambda _: None), key=lambda parameter: parameter.kind)
+        Signature(parameters).bind(first, **dict.fromkeys(keywords))
+    except TypeError as error:
+        given = ", ".join([first, *(f"{word}=..." for word in keywords)])
+        raise AuditError(f"'{entry}': {error}; it is called as {node.name}({given}).") from error
+    returned = [part.value for part in ast.walk(node) if isinstance(part, ast.Return)]
+    if all(value is None or isinstance(value, ast.Constant) for value in returned):
+        raise AuditError(f"'{entry}': found no return with a value; expected it to return what it makes.")
 
 
 def _definition(kind: str, entry: str, source: Source) -> Defined:
@@ -138,7 +163,7 @@ def _from_bases(read: Reader, entry: str, source: Source, node: ast.ClassDef) ->
 def parsed(path: Path) -> ast.Module:
     """Return the syntax tree of a file of Python source; other contents are an error."""
     try:
-        return ast.parse(path.read_text(encoding="utf-8"))
+        return ast.parse(path.read_text(encoding="utf-8"), path.name)
     except (SyntaxError, ValueError) as error:
         raise AuditError(f"{path} is no Python source ({error}).") from error
 
@@ -165,19 +190,29 @@ def _names(node: ast.AST) -> Iterator[str]:
         yield from (alias.asname or alias.name for alias in node.names)
 
 
-def _defaults(arguments: ast.arguments) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments of a function, in order, each with its default."""
+def _defaults(arguments: ast.arguments) -> dict[str, Any]:
+    """Return the arguments of a function, but ``*args`` and ``**options``, each with its default."""
+    collected = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    return {found.name: found.default for found in _parameters(arguments, _literal) if found.kind not in collected}
+
+
+def _parameters(arguments: ast.arguments, value_of: Callable[[ast.expr], Any]) -> Iterator[Parameter]:
+    """Yield the parameters of a function, those with a default with the value of its expression."""
     positional = [*arguments.posonlyargs, *arguments.args]
+    kinds = [Parameter.POSITIONAL_ONLY] * len(arguments.posonlyargs)
+    kinds += [Parameter.POSITIONAL_OR_KEYWORD] * len(arguments.args)
+    kinds += [Parameter.KEYWORD_ONLY] * len(arguments.kwonlyargs)
     missing = len(positional) - len(arguments.defaults)
     defaults = [*[None] * missing, *arguments.defaults, *arguments.kw_defaults]
-    for argument, default in zip([*positional, *arguments.kwonlyargs], defaults, strict=True):
-        yield argument.arg, _literal(default)
+    for argument, kind, default in zip([*positional, *arguments.kwonlyargs], kinds, defaults, strict=True):
+        yield Parameter(argument.arg, kind, default=Parameter.empty if default is None else value_of(default))
+    rest = {Parameter.VAR_POSITIONAL: arguments.vararg, Parameter.VAR_KEYWORD: arguments.kwarg}
+    yield from (Parameter(argument.arg, kind) for kind, argument in rest.items() if argument)
 
 
-def _literal(node: ast.expr | None) -> Any:
+def _literal(node: ast.expr) -> Any:
     with contextlib.suppress(ValueError, TypeError):
-        if node is not None:
-            return ast.literal_eval(node)
+        return ast.literal_eval(node)
     return Parameter.empty
 
 

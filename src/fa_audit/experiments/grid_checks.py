@@ -20,6 +20,8 @@ from fa_audit.experiments.spec import parse_run
 from fa_audit.methods import METHODS
 from fa_audit.networks import architecture_options
 
+EXPECTED = {int: "an integer such as {}", float: "a number with a point such as {}", str: "a text such as {}",
+            bool: "True or False"}  # fmt: skip
 LARGEST_GRID = 50_000  # runs: a plan takes about 80 kB of memory for each, so 4 GB
 
 
@@ -103,13 +105,14 @@ def _budget_problems(where: str, entry: SettingEntry, option: str, value: Any) -
 def _name_problems(config: Configuration, kinds: ArtefactKinds | None) -> Iterator[str]:
     """Yield names that nothing answers to, and missing baselines."""
     settings = {name: (block, entry) for name, block, entry in config.expanded()}
-    for block, entry in settings.values():
-        yield from _setting_problems(f"settings.{block}", entry)
+    wrong = [found for block, entry in settings.values() for found in _setting_problems(f"settings.{block}", entry)]
+    yield from wrong
     for name, model in config.models.items():
         yield from _model_problems(f"models.{name}", model)
-    labelled = {*settings, *chain.from_iterable(_run_names(entry) for _, entry in settings.values())}
-    for name in sorted(config.labels.keys() - labelled):
-        yield str(unknown("run or setting", name, labelled, where="labels"))
+    if not wrong:  # else labels may mean what could not be read
+        labelled = {*settings, *chain.from_iterable(_run_names(entry) for _, entry in settings.values())}
+        for name in sorted(config.labels.keys() - labelled):
+            yield str(unknown("run or setting", name, labelled, where="labels"))
     if kinds is not None:
         answering = _answering({name: block for name, (block, _) in settings.items()})
         for section in ("figures", "tables"):
@@ -142,9 +145,8 @@ def _artefact_problems(
 
 
 def _run_names(entry: SettingEntry) -> Iterator[str]:
-    """Yield every run name of a setting; none if its architecture is unknown, which is reported on its own."""
-    if type(depth := entry.architecture.depth) is int:
-        yield from chain.from_iterable(entry.run_names(min(depth, LARGEST_OPTION)).values())
+    """Yield every run name of a setting."""
+    yield from chain.from_iterable(entry.run_names(entry.architecture.depth).values())
 
 
 def _model_problems(where: str, entry: ModelEntry) -> Iterator[str]:
@@ -191,8 +193,8 @@ def option_problems(where: str, kind: str, options: Mapping[str, Any]) -> Iterat
         if option not in known:
             yield str(unknown(f"option of {kind}", option, known, where=where))
         elif type(value) is not type(known[option]):
-            expected = f"{type(known[option]).__name__} such as {known[option]}"
-            yield f"{where}.{option}: found {value!r}; expected a {expected}."
+            expected = EXPECTED[type(known[option])].format(known[option])
+            yield f"{where}.{option}: found {value!r}; expected {expected}."
         elif type(value) is int and not (least := min(1, known[option])) <= value <= LARGEST_OPTION:
             yield f"{where}.{option}: found {value}; expected an integer {least}..{LARGEST_OPTION}."
 

@@ -14,7 +14,8 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, first_line
+from fa_audit.networks.description import are_logits, shown
 from fa_audit.networks.network import Network, Skip
 from fa_audit.networks.proposals import propose
 from fa_audit.networks.trace import untouched
@@ -56,7 +57,22 @@ def wrap_contract_model(model: nn.Module, x: Tensor) -> Network:
     try:
         return _best_view(model, x)
     except AuditError as error:
+        if _is_random(model, x):
+            raise AuditError(
+                f"{_name(model)}: two forward passes of the same inputs in evaluation mode differ; expected the same"
+                " logits. Turn off dropout (training=self.training) and noise."
+            ) from error
         raise AuditError(f"{error} {_instead(model, x)}") from error
+
+
+def _is_random(model: nn.Module, x: Tensor) -> bool:
+    """Return whether two forward passes give different logits; False where the model fails or returns no tensor."""
+    with untouched(model), torch.no_grad():
+        try:
+            one, other = (model(x.clone()) for _ in range(2))
+            return _deviation(one, other) > TOLERANCE
+        except Exception:  # external code may raise anything
+            return False
 
 
 def _instead(model: nn.Module, x: Tensor) -> str:
@@ -152,14 +168,16 @@ def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         raise AuditError(
             f"{_name(model)}: expected an nn.ModuleList 'blocks'; found children: {children or 'none'}.{hint}"
         )
+    must_return = f"{_name(model)}: model(x, return_hidden=True) must return (logits, [h_0..h_L])"
     try:
         logits, hidden = model(x.clone(), return_hidden=True)
         hidden = list(hidden)
     except Exception as error:  # external code may raise anything
         raise AuditError(
-            f"{_name(model)}: model(x, return_hidden=True) must return (logits, [h_0..h_L]); on inputs"
-            f" {tuple(x.shape)} of {x.dtype} it failed: {type(error).__name__} {error}"
+            f"{must_return}; on inputs {tuple(x.shape)} of {x.dtype} it failed: {first_line(error)}."
         ) from error
+    if not are_logits(logits, x) or not all(isinstance(state, Tensor) for state in hidden):
+        raise AuditError(f"{must_return}, logits (B, C) and tensors; found {shown(logits)} and {shown(hidden)}.")
     if len(hidden) != len(model.blocks) + 1:
         raise AuditError(
             f"{_name(model)}: found {len(hidden)} hidden states for {len(model.blocks)} blocks;"

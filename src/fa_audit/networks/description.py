@@ -17,7 +17,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError, first_line, unknown
+from fa_audit.core.errors import AuditError, first_line, printable, unknown
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, Observation, observe, overwritten, storages, untouched
 
@@ -48,7 +48,8 @@ def describe(model: nn.Module, description: Description, x: Tensor) -> Described
     network = DescribedNetwork(model, description)
     network.chunk = max(1, CHUNK_VALUES // x[0].numel())
     with untouched(network):
-        network.probe(x[:PROBE])
+        added = network.probe(x[:PROBE])
+    network.added = added
     return network
 
 
@@ -115,8 +116,8 @@ class DescribedNetwork(Network):
         points, logits = self.chain(x)
         return logits, self.states_at(points)
 
-    def probe(self, x: Tensor) -> None:
-        """Try the description on a few inputs.
+    def probe(self, x: Tensor) -> tuple[bool, ...]:
+        """Try the description on a few inputs; return what `added` should be.
 
         Raises:
             AuditError: the blocks are no chain that ends in the logits, or the head reads another vector.
@@ -126,13 +127,14 @@ class DescribedNetwork(Network):
         with torch.enable_grad():
             self._check_chain([*points, seen.answer])
         self._check_head(x, seen)
-        self.added = _added(list(pairwise(value for _, value in seen.inputs)), points[1:])
-        if self.added[0] and not seen.whole:
+        added = _added(list(pairwise(value for _, value in seen.inputs)), points[1:])
+        if added[0] and not seen.whole:
             raise self._error(
                 f"the input of block '{self.names[0]}' is a parameter, or a part of another tensor that torch cannot"
                 " write to, and the model adds it to what the block returns: its gradient cannot be followed. Give the"
                 " block a copy of it (h = h.clone()), or choose modules that hold the addition as blocks."
             )
+        return added
 
     def _observe(self, x: Tensor) -> Observation:
         """Record one forward pass of the model.
@@ -185,8 +187,7 @@ class DescribedNetwork(Network):
             )
 
     def _check_logits(self, logits: object, x: Tensor) -> None:
-        shaped = isinstance(logits, Tensor) and logits.dim() == 2 and len(logits) == len(x)
-        if not shaped or not logits.is_floating_point():
+        if not are_logits(logits, x):
             raise self._error(
                 f"the model returns {shown(logits)} for {len(x)} inputs; expected logits ({len(x)}, C), one per class."
             )
@@ -195,13 +196,20 @@ class DescribedNetwork(Network):
         """Check that every block influences the next one, and the last one the logits."""
         ends = [*(f"block '{name}'" for name in self.names), "the logits"]
         for index, (point, after) in enumerate(pairwise(points)):
-            options = {"retain_graph": True, "allow_unused": True}
-            if not after.requires_grad or torch.autograd.grad(after.sum(), point, **options)[0] is None:
+            if not after.requires_grad or not self._depends(after, point):
                 start = f"the output of block '{self.names[index - 1]}'" if index else "the input of the first block"
                 raise self._error(
                     f"{start} does not influence {ends[index]}; expected a chain of blocks that ends in the logits."
                     " Leave blocks of side branches out."
                 )
+
+    def _depends(self, after: Tensor, point: Tensor) -> bool:
+        try:
+            return torch.autograd.grad(after.sum(), point, retain_graph=True, allow_unused=True)[0] is not None
+        except Exception as error:  # external code may raise anything
+            raise self._error(
+                f"its backward pass fails: {first_line(error)}. Expected gradients of its logits."
+            ) from error
 
     def _check_head(self, x: Tensor, seen: Observation) -> None:
         """Check that the head reads those tokens of the last state that `reads` names."""
@@ -331,7 +339,8 @@ def _matches(model: nn.Module, entry: str) -> tuple[str, ...]:
     near = difflib.get_close_matches(entry, [name for name, _ in _named(model)], n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     raise AuditError(
-        f"{type(model).__name__}: blocks: '{entry}' is no module; {place} has: {', '.join(children) or 'none'}.{hint}"
+        f"{type(model).__name__}: blocks: '{printable(entry)}' is no module; {place} has:"
+        f" {', '.join(children) or 'none'}.{hint}"
     )
 
 
@@ -358,6 +367,12 @@ def _deepest(model: nn.Module, entry: str) -> tuple[str, list[str]]:
         module = children[part]
         path.append(part)
     return f"'{'.'.join(path)}'" if path else "the model", [name for name, _ in module.named_children()]
+
+
+def are_logits(value: object, x: Tensor) -> bool:
+    """Return whether a value is a tensor of floating-point numbers ``(B, C)`` for the inputs `x`, C at least 1."""
+    shaped = isinstance(value, Tensor) and value.dim() == 2 and len(value) == len(x) and value.numel() > 0
+    return shaped and value.is_floating_point()
 
 
 def shown(value: object) -> str:

@@ -5,6 +5,8 @@ Shapes: B batch, d width, L blocks, C classes. A state is ``(B, d)``, ``(B, T, d
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from fa_audit.networks.network import Network
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # of logits (B, C) and labels, a scalar: a mean over the batch
 CHUNK = 2048  # samples that run at once where the network does not say
+CONTAINERS = (dict, OrderedDict, list, set)  # of a module's attributes, those whose contents are put back
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ def _part(network: Network, x: Tensor, labels: Tensor, batch: int, loss_fn: Loss
     with torch.enable_grad():
         points, logits = network.chain(x.clone())  # a network may work on its input in place
         loss = _scalar(loss_fn, logits, labels) * (len(x) / batch)
-        gradients = torch.autograd.grad(loss, points)
+        gradients = _gradients(loss, points)
     states = network.states_at(points)
     return Reference(
         tuple(network.read(h) for h in states),
@@ -112,20 +115,37 @@ def _part(network: Network, x: Tensor, labels: Tensor, batch: int, loss_fn: Loss
     )
 
 
+def _gradients(loss: Tensor, points: list[Tensor]) -> tuple[Tensor, ...]:
+    """Return the gradients of the loss at the points of a pass.
+
+    Raises:
+        AuditError: there is none.
+    """
+    try:
+        return torch.autograd.grad(loss, points)
+    except Exception as error:  # external code may raise anything
+        raise AuditError(
+            f"the loss has no gradient at every state: {first_line(error)}. Expected a forward pass without"
+            " torch.no_grad, detach or changes in place between the states, and a loss that depends on the logits."
+        ) from error
+
+
 def _scalar(loss_fn: LossFunction, logits: Tensor, labels: Tensor) -> Tensor:
     """Return the loss of a batch.
+
+    The function may work on the labels in place.
 
     Raises:
         AuditError: the function fails, or what it returns is no scalar that depends on the logits.
     """
     expected = "expected a function of logits and labels that returns the mean loss, a tensor of one number"
     try:
-        loss = loss_fn(logits, labels)
+        loss = loss_fn(logits, labels.clone())
     except Exception as error:  # external code may raise anything
         given = f"logits {tuple(logits.shape)} and {labels.dtype} labels {tuple(labels.shape)}"
         raise AuditError(f"loss_fn: on {given} it failed: {first_line(error)}; {expected}.") from error
-    if not isinstance(loss, Tensor) or loss.numel() != 1:
-        found = f"a tensor {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+    if not isinstance(loss, Tensor) or loss.numel() != 1 or loss.is_complex():
+        found = f"a tensor {tuple(loss.shape)} of {loss.dtype}" if isinstance(loss, Tensor) else type(loss).__name__
         raise AuditError(f"loss_fn: it returned {found}; {expected}.")
     if logits.requires_grad and not loss.requires_grad:
         raise AuditError(f"loss_fn: it returned a number without a gradient; {expected}, computed by torch.")
@@ -260,42 +280,34 @@ def keeping_statistics(model: nn.Module) -> Iterator[None]:
 def untouched(model: nn.Module) -> Iterator[None]:
     """Evaluate `model` (eval mode) and leave it exactly as it was found.
 
-    Restores every module's train/eval flag, its buffers, whether a forward pass changed, replaced or created
-    them, and the global random streams.
+    Restores every module's attributes (its mode, hooks, parts, parameters, buffers, counters), the contents of its
+    buffers, whether a forward pass changed, replaced or created them, and the global random streams.
     """
-    modes = {module: module.training for module in model.modules()}
-    buffers = {module: _own_buffers(module) for module in model.modules()}
-    names = {module: set(dir(module)) for module in model.modules()}  # buffers that are None among them
-    contents = {buffer: buffer.detach().clone() for buffer in model.buffers()}
+    modules = list(model.modules())
+    modes = [module.training for module in modules]
+    kept = [(vars(module), dict(vars(module))) for module in modules]
+    kept += [(part, copy.copy(part)) for found, _ in kept for part in found.values() if type(part) in CONTAINERS]
+    contents = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     try:
         with torch.random.fork_rng(devices=devices):
             model.eval()
             yield
     finally:
-        for module, training in modes.items():
+        for present, found in kept:
+            _put_back(present, found)
+        for module, training in zip(modules, modes):
             module.training = training
-        for module, found in buffers.items():
-            _restore_buffers(module, found, names[module])
         with torch.no_grad():
-            for buffer, content in contents.items():
+            for buffer, content in contents:
                 if not torch.equal(buffer, content):
                     buffer.resize_(content.shape).copy_(content)
 
 
-def _own_buffers(module: nn.Module) -> dict[str, Tensor]:
-    return dict(module.named_buffers(recurse=False, remove_duplicate=False))
-
-
-def _restore_buffers(module: nn.Module, found: dict[str, Tensor], names: set[str]) -> None:
-    """Undo what a forward pass did to a module's buffers; `names` are the attributes that it had."""
-    for name in _own_buffers(module).keys() - found.keys():
-        if name in names:
-            setattr(module, name, None)
-        else:
-            delattr(module, name)
-    for name, buffer in found.items():
-        if not hasattr(module, name):
-            module.register_buffer(name, buffer)
-        elif getattr(module, name) is not buffer:
-            setattr(module, name, buffer)
+def _put_back(present: Any, found: Any) -> None:
+    """Give a dictionary, list or set the contents that a copy of it has."""
+    present.clear()
+    if isinstance(found, list):
+        present.extend(found)
+    else:
+        present.update(found)

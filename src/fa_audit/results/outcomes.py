@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fa_audit.core.thresholds import NON_FINITE
@@ -18,6 +19,11 @@ def reasons(runs: pd.DataFrame) -> pd.DataFrame:
     """Return whether each run is walked back for a, b, c, d or `NON_FINITE`; NA where a check was not evaluated."""
     found = {letter: runs[f"{check}_fires"].astype("boolean") for letter, check in CHECKS.items()}
     return pd.DataFrame(found | {NON_FINITE: ~runs["finite"].astype("boolean")})
+
+
+def is_borderline(runs: pd.DataFrame, check: str) -> np.ndarray:
+    """Return of every run whether a check, by its name in an audit, is borderline; False where nothing is known."""
+    return runs[f"{check}_borderline"].map({True: True}).fillna(False).to_numpy(bool)
 
 
 def walked_back(runs: pd.DataFrame) -> pd.Series:

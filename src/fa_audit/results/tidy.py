@@ -17,6 +17,8 @@ from fa_audit.audit.audit_file import outcome_columns, read_audit
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_text
 from fa_audit.experiments.paths import TIDY, RunKey
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.training.trajectory import check_history, read_trajectory
 
 KEY = RunKey._fields
 OF_A_RUN = (*KEY, "spec", "digest", "baseline_runs", "stopped_after", "seconds", "device", "commit")
@@ -175,9 +177,17 @@ def _flat(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return columns
 
 
-def trajectories_table(paths: Sequence[str | Path]) -> pd.DataFrame:
-    """Return one row per run, seed, epoch and layer of the trajectory files ``.../{setting}/{run}/seed{seed}.csv``."""
-    keys = sorted((RunKey.of(path), path) for path in paths)
-    frames = [pd.read_csv(path).assign(**key._asdict()) for key, path in keys]
+def trajectories_table(paths: Sequence[str | Path], audits: list[dict[str, Any]]) -> pd.DataFrame:
+    """Return one row per run, seed, epoch and layer of the trajectory files ``.../{setting}/{run}/seed{seed}.csv``.
+
+    Raises:
+        AuditError: a trajectory lacks rows, or ends with another accuracy than the audit of its run.
+    """
+    of_run = {RunKey(*(audit[key] for key in KEY)): audit for audit in audits}
+    frames = []
+    for key, path in sorted((RunKey.of(path), path) for path in paths):
+        spec, history = RunSpec.from_dict(of_run[key]["spec"]), read_trajectory(path)
+        check_history(history, spec, of_run[key]["headline_acc"], of_run[key]["stopped_after"], str(path))
+        frames.append(pd.read_csv(path).assign(**key._asdict()))
     table = pd.concat(frames, ignore_index=True)
     return table[[*KEY, *table.columns.drop(list(KEY))]]

@@ -8,7 +8,7 @@ In a test file of your own, beside the module of your method:
 
     @pytest.mark.parametrize("method", ["my_method:SignDFA", SignDFA, SignDFA(), "dfa"])
     def test_the_method_conforms(method):
-        check_method(method)  # some seconds on a CPU; raises ConformanceError, one line for every failed check
+        check_method(method)  # some seconds on a CPU; raises ConformanceError, one line for each mistake
 
 `CHECKS` lists the checks, from the modules beside this one; the docstring of each says what it checks. They train
 networks of a few hundred weights on clouds of points, so they judge the wiring of a method and not its quality: a
@@ -24,8 +24,7 @@ Shapes: B batch, d width, L blocks, C classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -36,44 +35,26 @@ from fa_audit.methods import METHODS
 from fa_audit.methods.method import Method
 from fa_audit.testing import credits, steps, training
 from fa_audit.testing.findings import ConformanceError, in_one_line
-from fa_audit.testing.subject import Subject
+from fa_audit.testing.subject import Subject, kept_settings
 from fa_audit.training.learner import load_method
 
 CHECKS: dict[str, Callable[[Subject], None]] = {
     check.__name__: check
     for check in (
-        training.declarations, credits.shapes, credits.detached, credits.finite, credits.determinism, credits.purity,
-        credits.rows, credits.direction, credits.downhill, steps.apart, steps.fresh, steps.trains, steps.sizes,
-        steps.means, steps.labels, steps.precision, steps.memory, training.learns, training.moves, training.frozen,
-        training.options, training.penalty, training.auxiliary, training.saved, training.resume, training.architectures,
+        steps.apart, credits.shapes, credits.purity, credits.finite, credits.determinism, training.declarations,
+        credits.detached, training.architectures, steps.labels, credits.rows, credits.direction, credits.downhill,
+        steps.fresh, steps.trains, steps.sizes, steps.means, steps.precision, steps.memory, training.learns,
+        training.moves, training.frozen, training.options, training.penalty, training.auxiliary, training.saved,
+        training.resume,
     )
 }  # fmt: skip
 
-# Which failures explain which: FIRST explains all, FORM none, STATE those of trainings, and any other all after it.
-FIRST = {"shapes", "finite", "determinism"}
+# Which failures explain which: FIRST explains all that come later, FORM none, STATE those of trainings, and any other
+# all after it.
+FIRST = {"apart", "shapes", "purity", "finite", "determinism"}
 FORM = {"declarations", "detached", "architectures"}
 STATE = {"auxiliary", "saved", "resume"}
-SINGLE = {"purity", "rows", "direction", "downhill"}  # of single credits, which STATE does not explain
-
-
-def check_method(method: str | type[Method] | Method) -> None:
-    """Run every check of `CHECKS` on a method; the process's random state stays as it is.
-
-    Args:
-        method: a registered name, ``package.module:ClassName``, a class whose constants all have defaults, or an
-            instance.
-
-    Raises:
-        ConformanceError: a check fails, or the method raises an exception in it; the other checks run all the same.
-        AuditError: there is no such method.
-    """
-    subject = Subject(*_instance_and_name(method))
-    with _kept_settings():
-        failures = {name: error for name in CHECKS if (error := _failure(CHECKS[name], subject))}
-    if failures:
-        lines = [f"  {name}: {in_one_line(error, subject.method)}" for name, error in failures.items()]
-        title = f"{subject.name} fails {len(failures)} of {len(CHECKS)} conformance checks:"
-        raise ConformanceError("\n".join([title, *lines])) from next(iter(failures.values()))
+SINGLE = {"labels", "rows", "direction", "downhill"}  # of single credits, which STATE does not explain
 
 
 @dataclass(frozen=True)
@@ -93,22 +74,42 @@ class Conformance:
     follows: tuple[str, ...]
 
 
-def conformance(method: str | type[Method] | Method) -> Conformance:
-    """Run the checks of `CHECKS` without those whose failure another one would explain.
+def check_method(method: str | type[Method] | Method) -> None:
+    """Run the conformance suite on a method; errors as of `conformance`.
 
-    Args and raises as `check_method`, but for ConformanceError.
+    Raises:
+        ConformanceError: a check fails, or the method raises an exception in it.
+    """
+    found = conformance(method)
+    if found.findings:
+        lines = [f"  {name}: {finding}" for name, finding in found.findings.items()]
+        rest = f"; {len(found.follows)} that rest on them were not run" if found.follows else ""
+        title = f"{found.name} fails {len(lines)} of {len(CHECKS)} conformance checks{rest}:"
+        raise ConformanceError("\n".join([title, *lines]))
+
+
+def conformance(method: str | type[Method] | Method) -> Conformance:
+    """Run the checks of `CHECKS` on a method, without those whose failure another one would explain.
+
+    The process's random state, threads, default type and gradient mode stay as they are.
+
+    Args:
+        method: a registered name, ``package.module:ClassName``, a class whose constants all have defaults, or an
+            instance.
+
+    Raises:
+        AuditError: there is no such method.
     """
     subject = Subject(*_instance_and_name(method))
     passed: list[str] = []
     findings: dict[str, str] = {}
-    with _kept_settings():
-        for name in sorted(CHECKS, key=lambda name: (name not in FIRST, name not in FORM | STATE)):
-            if _follows(name, set(findings)):
-                continue
-            if error := _failure(CHECKS[name], subject):
-                findings[name] = in_one_line(error, subject.method)
-            else:
-                passed.append(name)
+    for name in sorted(CHECKS, key=lambda name: (name not in FIRST, name not in FORM | STATE)):
+        if _follows(name, set(findings)):
+            continue
+        if error := _failure(CHECKS[name], subject):
+            findings[name] = in_one_line(error, subject.method)
+        else:
+            passed.append(name)
     follows = tuple(name for name in CHECKS if name not in findings and name not in passed)
     return Conformance(subject.name, tuple(filter(passed.__contains__, CHECKS)), findings, follows)
 
@@ -118,18 +119,6 @@ def _follows(name: str, failed: set[str]) -> bool:
     if name in FIRST | FORM | STATE:
         return bool(failed & FIRST)
     return bool(failed - FORM - STATE if name in SINGLE else failed - FORM)
-
-
-@contextmanager
-def _kept_settings() -> Iterator[None]:
-    """Compute on one thread, since tensors this small are slower on several; restore that and the default dtype."""
-    threads, default = torch.get_num_threads(), torch.get_default_dtype()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.set_default_dtype(default)
 
 
 def _instance_and_name(method: str | type[Method] | Method) -> tuple[Method, str]:
@@ -145,7 +134,8 @@ def _instance_and_name(method: str | type[Method] | Method) -> tuple[Method, str
 
 def _failure(check: Callable[[Subject], None], subject: Subject) -> Exception | None:
     try:
-        with seeded(subject.seed):
+        with kept_settings(), seeded(subject.seed):
+            torch.set_num_threads(1)  # tensors this small are slower on several
             check(subject)
     except Exception as error:  # whatever a method does wrong is a finding of this check
         return error

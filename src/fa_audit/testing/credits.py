@@ -16,7 +16,7 @@ from fa_audit.networks.trace import Trace, keeping_statistics, reference, trace
 from fa_audit.testing.findings import differing, expect, expect_finite, expect_none, expect_same
 from fa_audit.testing.subject import CLASSES, HELD_OUT, WIDTH, Subject, credits_of, named
 from fa_audit.training.checkpoint import learner_tensors
-from fa_audit.training.learner import Learner, learn
+from fa_audit.training.learner import Learner, learn, shape_problem
 from fa_audit.training.loop import train
 
 GENTLE = {"epochs": 10, "lr": 3e-3}  # auxiliary nets learn to point, errors stay of order one
@@ -30,15 +30,11 @@ def shapes(subject: Subject) -> None:
     for changes in ({}, {"residual": False}, {"terminal_norm": False}, {"depth": 1}, {"shallow": True}):
         learner = subject.build(**changes)
         for count in (5, 1):
-            credits = credits_of(learner, *subject.batch(count))
-            found = [tuple(a.shape) for a in (*credits.blocks, credits.embedding)]
+            problem = shape_problem(learner.network, credits_of(learner, *subject.batch(count)), count, torch.float32)
+            found = f"{problem} on a batch of {count}" + f" with {changes}" * bool(changes)
             layers = len(learner.network.blocks)
-            kinds = {str(a.dtype) for a in (*credits.blocks, credits.embedding)} - {"torch.float32"}
-            advice = "compute in the type of the states"
-            expect_none(sorted(kinds), "credits of {}", "torch.float32, as the network's", advice)
-            expected = f"{layers} x ({count}, {WIDTH}) and ({count}, {WIDTH}) for the embedding"
-            advice = "return Credits(blocks, embedding) of rows as long as network.width"
-            expect(found == [(count, WIDTH)] * (layers + 1), f"{found} with {changes}", expected, advice)
+            expected = f"float32 credits ({count}, {WIDTH}), {layers} for the blocks and 1 for the embedding"
+            expect(not problem, found, expected, "return Credits(blocks, embedding), rows as long as network.width")
 
 
 def detached(subject: Subject) -> None:
@@ -140,10 +136,12 @@ def _snapshot(learner: Learner, run: Trace, labels: Tensor) -> Iterator[tuple[st
 
 
 def rows(subject: Subject) -> None:
-    """Check that another image and label in row i change row i of every credit, and no other row."""
+    """Check that another image and label in row i change row i of every credit and no other,
+    wherever in the batch it is."""
     learner, (x, labels) = subject.copy(), subject.batch(12)
     labels = (labels + 1) % CLASSES  # wrong ones: errors of order one
     before = named(credits_of(learner, x[:6], labels[:6]))
+    advice = "compute every sample's credit from its own row, by one rule"
     for row in range(6):
         index = [6 + row if other == row else other for other in range(6)]
         own_label = torch.tensor([other == row for other in range(6)]).long()
@@ -152,7 +150,10 @@ def rows(subject: Subject) -> None:
             scale = torch.stack([credit, after[name]]).norm(dim=-1).max()
             changed = ((after[name] - credit).norm(dim=-1) > SAME_ROW * scale).nonzero().flatten().tolist()
             found = f"rows {changed} of the credit of {name} following sample {row}"
-            expect(changed == [row], found, f"row {row} alone", "compute every sample's credit from its own row")
+            expect(changed == [row], found, f"row {row} alone", advice)
+    turned = named(credits_of(learner, x[:6].flip(0), labels[:6].flip(0)))
+    moved = [name for name, a in before.items() if (turned[name].flip(0) - a).norm() > SAME_ROW * a.norm()]
+    expect_none(moved, "another credit of {} for a sample at another place of the batch", "the same", advice)
 
 
 def direction(subject: Subject) -> None:

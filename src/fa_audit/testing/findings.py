@@ -8,12 +8,12 @@ from pathlib import Path
 
 from torch import Tensor
 
-from fa_audit.core.errors import listed
+from fa_audit.core.errors import AuditError, listed
 from fa_audit.methods.method import Method
 
 
 class ConformanceError(AssertionError):
-    """A method breaks a promise. The message has one line for every failed check."""
+    """A method breaks a promise. The message has one line for each mistake."""
 
 
 class Finding(Exception):
@@ -53,7 +53,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 def in_one_line(error: Exception, method: Method) -> str:
     """Describe a failure of a check: a finding, or an exception and the line of the method that raised it."""
-    if isinstance(error, Finding):
+    if isinstance(error, Finding | AuditError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
     code = getattr(type(method).credits, "__code__", None)

@@ -27,10 +27,12 @@ from fa_audit.training.optimiser import AdamW
 ROUNDING = 1e-3  # relative deviation of gradients that are the same but for the order of sums
 LEAST_COSINE = 0.5  # of the gradients of an objective with those that its audited credits imply
 PARALLEL = 0.999  # cosine of a sample's credits in batches of two sizes
+LEAST_FILLED = 0.5  # of a credit's features, those that are ever other than 0
 LARGE = {"width": 150, "depth": 9}
 LARGE_BATCH, MANY_CLASSES = 128, 11  # the audits' batch
 PROGRESS = (0.0, 0.25, 0.5, 0.75)  # of the epochs that are checked step by step
 NARROW = (torch.float16, torch.bfloat16)
+MANY = 100  # different values of credits, more than signs and the like have
 
 
 def apart(subject: Subject) -> None:
@@ -156,18 +158,19 @@ def sizes(subject: Subject) -> None:
     A sample's credits may be of another length in a batch of another size, but not of another direction; a batch given
     twice has the gradients of the batch.
     """
-    spec, shape = subject.spec(**LARGE), subject.data.image_shape
-    learner = build(spec, shape, MANY_CLASSES, subject.fresh())
+    shape, learner = subject.data.image_shape, subject.build(MANY_CLASSES, **LARGE)
     randomness = generator(subject.seed, "sizes")
     x = torch.randn(LARGE_BATCH, *shape, generator=randomness)
     labels = torch.randint(MANY_CLASSES, (LARGE_BATCH,), generator=randomness)
     whole, part = named(credits_of(learner, x, labels)), named(credits_of(learner, x[:8], labels[:8]))
     where = f"at width {LARGE['width']}, {LARGE['depth']} blocks, {MANY_CLASSES} classes"
     expect_finite(whole | part, where)
+    idle = [name for name, a in whole.items() if 0 < a.any(dim=0).float().mean() < LEAST_FILLED]
+    expect_none(idle, f"zeros in most features of the credit of {{}} {where}", "values", "fill rows of any width")
     turned = [name for name, a in part.items() if _cosine(a, whole[name][:8]) < PARALLEL]
     advice = "compute every sample's credit from its own row, by one rule for every size"
     expect_none(turned, f"another direction of the credit of {{}} in a batch of {LARGE_BATCH} than of 8", "one", advice)
-    plain = build(spec, shape, MANY_CLASSES, BP()).network
+    plain = build(learner.spec, shape, MANY_CLASSES, BP()).network
     _check_step(learner, plain, learner.optimiser(), x, labels, randomness)
     (_, small), (name, large) = topmost_cosine(subject.build(), *subject.batch(16)), topmost_cosine(learner, x, labels)
     if small > LEAST_COSINE:  # of methods that need not learn to point first
@@ -200,7 +203,7 @@ def labels(subject: Subject) -> None:
 
 def precision(subject: Subject) -> None:
     """Check that nothing is computed below float32, and that credits on a float64 copy are float64 and agree."""
-    learner, batch = subject.copy(), subject.batch(16)
+    learner, batch = subject.build(), subject.batch(16)
     twin = replace(learner, network=_double(learner.network), state=_double(learner.state))
     with _Types() as used:
         single = named(credits_of(learner, *batch))
@@ -211,12 +214,19 @@ def precision(subject: Subject) -> None:
     double = named(credits_of(twin, batch[0].double(), batch[1]))
     other = [f"{name} ({a.dtype})" for name, a in double.items() if a.dtype != torch.float64]
     expect_none(other, "credits of {} in a float64 network", "float64", advice)
+    coarse = [name for name, a in double.items() if _is_coarse(a)]
+    expect_none(coarse, "credits of {} rounded to half precision", "float32 in all that is computed", advice)
     away = [name for name, a in double.items() if _deviation(single[name], a) > ROUNDING]
     expect_none(away, f"credits of {{}} more than {ROUNDING} away from those in float64", "the same", advice)
 
 
 def _double(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module).double()
+
+
+def _is_coarse(credit: Tensor) -> bool:
+    """Return whether all values, and there are many, are numbers of half precision, as numpy's can be, too."""
+    return len(credit.unique()) > MANY and any(torch.equal(credit.to(kind).to(credit), credit) for kind in NARROW)
 
 
 def _deviation(single: Tensor, double: Tensor) -> float:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -56,9 +58,11 @@ class Subject:
         values = {"dataset": self.data.name, "architecture": "resmlp", "method": self.name, "seed": self.seed}
         return RunSpec(**{**values, "architecture_options": tuple(options.items()), **COMMON, **changes})
 
-    def build(self, **changes: Any) -> Learner:
-        """Build an untrained learner."""
-        return build(self.spec(**changes), self.data.image_shape, CLASSES, self.fresh())
+    def build(self, classes: int = CLASSES, **changes: Any) -> Learner:
+        """Build an untrained learner, at the beginning of an epoch."""
+        learner = build(self.spec(**changes), self.data.image_shape, classes, self.fresh())
+        learner.method.begin_epoch(learner.state, 0.0)
+        return learner
 
     def trained(self, **changes: Any) -> Trained:
         """Train once per specification; the result is shared between checks, so do not change it."""
@@ -95,7 +99,20 @@ def clouds(seed: int, shape: tuple[int, int, int], train_count: int, test_count:
 
 def credits_of(learner: Learner, x: Tensor, labels: Tensor) -> Credits:
     run = trace(learner.network, x, local=not learner.method.end_to_end)
-    return learner.method.credits(learner.network, run, labels, learner.state)
+    with kept_settings():
+        return learner.method.credits(learner.network, run, labels, learner.state)
+
+
+@contextmanager
+def kept_settings() -> Iterator[None]:
+    """Restore torch's threads, default type and gradient mode."""
+    threads, default, gradients = torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_default_dtype(default)
+        torch.set_grad_enabled(gradients)
 
 
 def named(credits: Credits) -> dict[str, Tensor]:

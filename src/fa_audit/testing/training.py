@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import tempfile
+import typing
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -182,18 +184,29 @@ def _check_architecture(subject: Subject, name: str, data: Dataset) -> None:
 def declarations(subject: Subject) -> None:
     """Check that plans can read the method's costs from its source, and that a checkpoint keeps its constants."""
     kind = type(subject.method)
-    costs = {name: getattr(kind, name) for name in ("relative_time", "memory_mb")}
+    expected = {name: typing.get_args(of)[0] for name, of in typing.get_type_hints(Method).items()}
+    own = {name: getattr(kind, name) for name in expected}
+    wrong = [f"{name}={value!r}" for name, value in own.items() if not _is(expected[name], value)]
+    expect_none(wrong, "{} in the class", "texts, true or false, and costs >= 0, as in Method", "correct it")
+    costs = {name: own[name] for name in ("relative_time", "memory_mb")}
     try:
         read = class_literals("fa_audit.methods.method:Method") | class_literals(entry(kind))
     except AuditError:  # a class inside a function: no workflow can name it
         read = costs
     for name, value in costs.items():
         found = f"{name}={read[name]!r} in the source, {value!r} in the class"
-        expect(read[name] == value >= 0, found, "the same number >= 0", "assign costs as literals in a class body")
+        expect(read[name] == value, found, "the same number", "assign costs as literals in a class body")
     constants = {constant.name for constant in fields(kind)}
     declared = {name for name, of in inspect.get_annotations(kind).items() if "ClassVar" not in str(of)}
     lost = sorted(declared - constants)
     expect_none(lost, "{} that no checkpoint keeps", "constants", "decorate with @dataclass(frozen=True)")
+
+
+def _is(kind: type, value: Any) -> bool:
+    """Return whether a class attribute is of its kind, and a finite cost >= 0."""
+    if kind in (bool, str):
+        return isinstance(value, kind)
+    return isinstance(value, int | kind) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def entry(kind: type[Method]) -> str:

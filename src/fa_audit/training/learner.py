@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError, listed
+from fa_audit.core.errors import AuditError, listed, shortened
 from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import call, load, naming_errors
 from fa_audit.experiments.spec import RunSpec
@@ -64,12 +66,25 @@ def load_method(name: str) -> Method:
     """Load a method, with its default constants, by its registered name or as ``package.module:ClassName``.
 
     Raises:
-        AuditError: there is no such method, or the class is not a `Method`.
+        AuditError: there is no such method, or the class is not a `Method`, or needs arguments.
     """
     found = load("method", METHODS, name)
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise AuditError(f"method '{name}': found {found!r}; expected a subclass of fa_audit.methods.method.Method.")
-    return found()
+    with naming_errors("method", METHODS, name):
+        return found()
+
+
+@contextmanager
+def naming_own_code(spec: RunSpec) -> Iterator[None]:
+    """Turn an exception in a method or a network of the user's own, wherever it is used, into one error with its line.
+
+    Raises:
+        AuditError: such code failed inside this context.
+    """
+    network = naming_errors("architecture", ARCHITECTURES, spec.architecture, inside=True)
+    with network, naming_errors("method", METHODS, spec.method, inside=True):
+        yield
 
 
 def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Method | None = None) -> Learner:
@@ -89,7 +104,13 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Met
         network = call("architecture", ARCHITECTURES, spec.architecture, Network, **size, **options)
         if spec.architecture not in ARCHITECTURES:
             check_network(spec.architecture, network, image_shape, classes, options.get("depth"))
-        state = method.init_state(network, torch.default_generator)
+        with naming_errors("method", METHODS, spec.method):
+            state = method.init_state(network, torch.default_generator)
+    if not isinstance(state, nn.Module):
+        raise AuditError(
+            f"method '{spec.method}': init_state returned {shortened(state)}; expected a torch.nn.Module that"
+            " holds what the method keeps."
+        )
     if spec.frozen_blocks > len(network.blocks):
         raise AuditError(f"frozen_blocks: found {spec.frozen_blocks}; the network has {len(network.blocks)} blocks.")
     network.blocks[: spec.frozen_blocks].requires_grad_(False)
@@ -131,7 +152,8 @@ def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
     network = learner.network
     with untouched(network):
         run = trace(network, x, local=not learner.method.end_to_end)
-        credits = learner.method.credits(network, run, labels, learner.state)
+        with naming_errors("method", METHODS, learner.spec.method):
+            credits = learner.method.credits(network, run, labels, learner.state)
     check_shapes(learner, credits, len(x), run.logits.dtype)
     if problem := _value_problem(credits):
         raise _credit_error(learner, problem, len(x))
@@ -139,7 +161,7 @@ def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
 
 def check_shapes(learner: Learner, credits: Credits, rows: int, dtype: torch.dtype | None = None) -> None:
     """Check number and shapes of credits, and their type where it is given; errors as of `check_credits`."""
-    if problem := _shape_problem(learner.network, credits, rows, dtype):
+    if problem := shape_problem(learner.network, credits, rows, dtype):
         raise _credit_error(learner, problem, rows)
 
 
@@ -152,7 +174,8 @@ def _credit_error(learner: Learner, problem: str, rows: int) -> AuditError:
     )
 
 
-def _shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dtype | None) -> str:
+def shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dtype | None) -> str:
+    """Say which of number, shapes and type of credits is wrong; an empty text if none is."""
     if not isinstance(credits, Credits):
         return f"{type(credits).__name__}, not Credits"
     if len(credits.blocks) != len(network.blocks):

@@ -57,7 +57,10 @@ class AdamW:
                 self._move(learning, decay)
 
     def _move(self, learning: list[tuple[int, Tensor]], decay: float) -> None:
-        moments = [self.moments.setdefault(index, _start(parameter)) for index, parameter in learning]
+        for index, parameter in learning:
+            if index not in self.moments:
+                self.moments[index] = _start(parameter)
+        moments = [self.moments[index] for index, _ in learning]
         adamw(
             [parameter for _, parameter in learning],
             [parameter.grad for _, parameter in learning],

@@ -16,6 +16,7 @@ from fa_audit.core.provenance import cuda_versions, device_name, peak_memory_mb,
 from fa_audit.data.dataset import Dataset
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.checkpoint import save_checkpoint
+from fa_audit.training.learner import naming_own_code
 from fa_audit.training.loop import Trained, train
 from fa_audit.training.resume import Resume
 from fa_audit.training.sidecar import check_run, read_sidecar
@@ -57,7 +58,8 @@ def train_run(
         if _is_done(resume.fingerprint, sidecar, **files):
             log.info("nothing to train: %s is there, with the same fingerprint", checkpoint)
         else:
-            trained = train(spec, dataset, device=device, resume=resume)
+            with naming_own_code(spec):
+                trained = train(spec, dataset, device=device, resume=resume)
             write_run(trained, **files, sidecar=sidecar, device=device, fingerprint=resume.fingerprint)
         resume.clear()
 

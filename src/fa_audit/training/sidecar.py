@@ -108,5 +108,7 @@ def check_baseline(facts: Mapping[str, Any], name: str, audited: RunSpec, path: 
         AuditError: it is another run, or of another network, data set, budget or seed; its accuracy then means nothing
             for the audited network.
     """
+    if (found := facts.get("run", name)) != name:
+        raise AuditError(f"{path}: run: found {shortened(found)}; expected '{name}'. {hint}")
     expected = f"Expected {name} with the network, data, budget and seed of the audited one. {hint}"
     check_spec(RunSpec.from_dict(facts["spec"]), audited.with_run(parse_run(name)), path, expected)

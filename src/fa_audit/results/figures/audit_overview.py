@@ -15,6 +15,7 @@ from matplotlib.textpath import TextPath
 
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import lines, style
+from fa_audit.results.outcomes import is_borderline
 from fa_audit.results.statistics import by_run, rank_runs
 from fa_audit.results.tidy import Tidy
 
@@ -34,7 +35,6 @@ BASELINE = {
     "own_frozen_acc": MARK | {"marker": "o", "markerfacecolor": "white", "label": "own frozen baseline"},
     "bp_frozen_acc": MARK | {"marker": "x", "label": "bp+frozen baseline"},
 }
-BORDERLINE = {"color": "black", "linestyle": "none", "marker": "o", "markerfacecolor": "none", "markersize": 8}
 ASKED = MARK | {"marker": "_", "markersize": 5, "markeredgewidth": 1}
 
 
@@ -106,9 +106,8 @@ def _uncertainty(ax: Axes, x: np.ndarray, shown: np.ndarray, group: pd.DataFrame
     low, high = (style.on_scale(ax, end) for end in ends)
     if (known := np.isfinite(low) & np.isfinite(high)).any():
         ax.vlines(x[known], low[known], high[known], color=colour, linewidth=0.6, alpha=0.7, label="interval")
-    inside = group[f"{check}_borderline"].map({True: True}).fillna(False).to_numpy(bool)
-    if inside.any():
-        ax.plot(x[inside], shown[inside], markeredgewidth=0.7, label="borderline", **BORDERLINE)
+    if (inside := is_borderline(group, check)).any():
+        ax.plot(x[inside], shown[inside], label="borderline", **style.BORDERLINE)
 
 
 def _places(position: int, seeds: int) -> np.ndarray:
@@ -135,7 +134,7 @@ def _legend(margin: float) -> list[Line2D | Patch]:
     return [
         Line2D([], [], **MARK, marker="o", label="one seed"),
         Line2D([], [], color=style.GREY, linewidth=1, label="mean over seeds"),
-        Line2D([], [], **BORDERLINE, markeredgewidth=0.7, label="borderline: its 95 % interval contains the limit"),
+        Line2D([], [], **style.BORDERLINE, label="borderline: its 95 % interval contains the limit"),
         *(Line2D([], [], **entry) for entry in BASELINE.values()),
         Line2D([], [], **ASKED, label=f"own frozen + {100 * margin:g} points: fires below"),
         Patch(color=style.SHADE, linewidth=0, label="check fires"),

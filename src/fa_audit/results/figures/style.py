@@ -31,6 +31,8 @@ COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#5
 MARKERS = ("o", "s", "D", "P", "X", "p", "*", "h", "<", ">", "d")  # ^ and v mean "off the scale"
 LINES = ("-", (0, (4, 1.5)), (0, (1, 1)))
 GREY, SHADE = "0.3", "0.92"
+BORDERLINE: dict[str, Any] = {"color": "black", "linestyle": "none", "marker": "o", "markerfacecolor": "none",
+                              "markersize": 8, "markeredgewidth": 0.7}  # fmt: skip
 INFINITE, ZERO = "infinite", "zero"
 OFF_SCALE = {INFINITE: ("^", 0.96), ZERO: ("v", 0.04)}  # marker, height as a fraction of the axis
 RC = {

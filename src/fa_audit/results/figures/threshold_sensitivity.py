@@ -29,7 +29,7 @@ from matplotlib.patches import Patch
 
 from fa_audit.core.thresholds import FIRES_WHEN, LIMITS, DiagnosticThresholds, depth_margin, fires
 from fa_audit.results.figures import style, text_grid
-from fa_audit.results.outcomes import CHECKS, fails, reasons
+from fa_audit.results.outcomes import CHECKS, fails, is_borderline, reasons
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 
@@ -82,6 +82,8 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
             for row, run in enumerate(order):
                 part = runs["run"] == run
                 _curves(ax, row, run, swept(check, values.loc[part, check], elsewhere[part], at), check=check, at=at)
+                if is_borderline(runs[part], CHECKS[LETTERS[check]]).any():
+                    ax.plot(limit, row, label=f"{run}: borderline", **style.BORDERLINE)
             _frame(ax, check, limit, calibrate(check, runs, values[check]))
         axes[0].set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.4, -0.6))
         figure.legend(handles=_legend(), loc="outside lower center", ncols=2)
@@ -207,4 +209,5 @@ def _legend() -> list[Line2D | Patch]:
         Line2D([], [], color="black", linewidth=1.1, label="fraction that would be walked back"),
         Line2D([], [], color=style.GREY, linestyle=(0, (5, 2)), linewidth=0.9, label="the protocol's threshold"),
         Patch(**BAND, label="calibration gap"),
+        Line2D([], [], **style.BORDERLINE, label="borderline: the 95 % interval of a network contains it"),
     ]
