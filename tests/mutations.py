@@ -319,6 +319,8 @@ MUTATIONS: dict[str, Mutation] = {
          "a file of another run than its path says is refused", "tidy"),
         ("gpu-limit", "core/limits.py", "if limit > gpus * jobs:", "if False:",
          "a gpu limit that is too large is refused at the start", "devices"),
+        ("gpu-memory", "core/limits.py", "sorted(needs, reverse=True)[:jobs]", "sorted(needs)[:1]",
+         "more runs than the memory of a gpu holds are refused at the start", "devices"),
     )
 }  # fmt: skip
 

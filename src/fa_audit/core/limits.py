@@ -1,4 +1,4 @@
-"""Limits of GPU jobs, checked before the first job: Snakemake starts any number of them where there is none."""
+"""Limits of GPU jobs, checked before the first job: without them any number of jobs would start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ USUAL = 4  # the limit in profiles/slurm
 
 
 def check_limit(limits: Mapping[str, object]) -> None:
-    """Check that Snakemake starts no more GPU jobs at once than the GPUs of this machine take.
+    """Check that no more GPU jobs start at once than the GPUs of this machine take.
 
     Args:
         limits: of all resources; a resource that is not in it is not limited.
