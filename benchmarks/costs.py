@@ -71,26 +71,30 @@ def main() -> None:
     kind = "cpu" if torch.device(options.device).type == "cpu" else "gpu"
     stored = read_json(STORED).get(kind, []) if STORED.exists() else []
     there = set() if options.again else {cost_key(row) for row in stored}
-    started = start_seconds()
-    for row, spec in asked_rows(options.configfile):
-        text = json.dumps(row)
-        if cost_key(row) in there or not all(word in text for word in options.only):
-            continue
+    asked = [(json.dumps(row), row, spec) for row, spec in asked_rows(options.configfile) if cost_key(row) not in there]
+    missing = [(text, row, spec) for text, row, spec in asked if all(word in text for word in options.only)]
+    started = start_seconds() if missing else 0.0
+    for text, row, spec in missing:
         with ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")) as pool:  # a peak of its own for each
             costs = pool.submit(measured, spec, options.device).result()
         store(kind, row | costs | {"start_seconds": started})
         print(text, costs, flush=True)
+    print(f"{len(missing)} rows measured, {len(asked) - len(missing)} more are missing")
 
 
 def asked_rows(configurations: Iterable[Path]) -> list[tuple[dict[str, Any], RunSpec]]:
-    """Return every row that configurations ask for, each with a specification that is timed for it."""
+    """Return every row that configurations ask for, each with a specification that is timed for it.
+
+    Backpropagation of every network is among them: it times the audits.
+    """
     rows = {}
     for path in configurations:
         grid = read_grid(load_config(path)[0])
-        specs = (replace(grid.spec(key), penalty=0.0, random_targets=False, seed=0) for key in grid.all_run_keys())
-        for spec in dict.fromkeys(specs):
-            values = spec.to_dict()
-            rows.setdefault(cost_key(values), ({name: values[name] for name in DECIDING}, spec))
+        for spec in dict.fromkeys(replace(grid.spec(key), penalty=0.0, seed=0) for key in grid.all_run_keys()):
+            plain = replace(spec, random_targets=False)
+            for timed in (replace(plain, method="bp", frozen_blocks=0, shallow=False), plain):
+                values = timed.to_dict()
+                rows.setdefault(cost_key(values), ({name: values[name] for name in DECIDING}, timed))
     return list(rows.values())
 
 

@@ -1,10 +1,14 @@
 """Estimates of hours: by what was measured of a network, a method and its frozen blocks, else by backpropagation's."""
 
 import json
+import os
+import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
-from projects import ROOT
+from projects import ROOT, TINY, copy_sources, write_config
 
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import DECIDING, declared, own_benchmarks, read_costs
@@ -14,6 +18,7 @@ from fa_audit.experiments.spec import RunSpec
 SPEC = RunSpec(
     dataset="digits", architecture="resmlp", architecture_options=(("depth", 2), ("width", 16)), method="dfa", epochs=2
 )
+WIDTH_8 = (("depth", 2), ("residual", True), ("terminal_norm", True), ("width", 8))
 BP = replace(SPEC, method="bp")
 
 
@@ -76,6 +81,22 @@ def test_results_that_were_timed_replace_stored_costs_on_their_device(costs, tmp
     assert found.training_hours(SPEC, "cpu") == costs.training_hours(SPEC, "cpu")
     (tmp_path / "results/checkpoints/small/dfa/seed7.json").write_text("{")  # damaged: it is made again
     assert read_costs("costs.json", own_benchmarks()).training_hours(SPEC, "gpu") is None
+
+
+def test_what_a_configuration_asks_for_is_measured_and_what_is_there_is_kept(tmp_path):
+    write_config(copy_sources(tmp_path), {"settings": {"tiny": TINY}})
+    there = row(replace(BP, architecture_options=WIDTH_8, batch_size=128, frozen_blocks=2), seconds_per_epoch=1.0)
+    (tmp_path / "benchmarks/costs.json").write_text(json.dumps({"cpu": [there]}))
+    where = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(tmp_path / "src")}, "text": True, "check": True}
+    said = [
+        subprocess.run([sys.executable, *call, "--configfile", "tiny.yaml"], stdout=subprocess.PIPE, **where).stdout
+        for call in (["benchmarks/costs.py", "--only", "frozen"], ["-m", "fa_audit.cli", "plan"])
+    ]
+    rows = json.loads((tmp_path / "benchmarks/costs.json").read_text())["cpu"]
+    assert [(row["method"], row["frozen_blocks"]) for row in rows] == [("bp", 2), ("bp", 0), ("dfa", 0), ("dfa", 2)]
+    assert rows[0] == there and "3 rows measured, 0 more are missing" in said[0]
+    assert all(row["seconds_per_epoch"] > 0 and row["start_seconds"] > 0 and row["memory_mb"] > 100 for row in rows[1:])
+    assert re.search(r"^in all +1 +3 +0 +0 +0\.\d+ +\?$", said[1], re.MULTILINE), said[1]
 
 
 @pytest.mark.parametrize("path", ["config.yaml", "configs/cpu.yaml", "configs/demo.yaml", "configs/gallery.yaml"])

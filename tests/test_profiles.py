@@ -64,7 +64,7 @@ ASKED = [  # setting, options, then minutes and memory of a training and of an a
     ("both", NO_GPU, (410, 4250), (30, 5250)),
     ("cpu", (), (410, 4250), (30, 5250)),
     ("nowhere", (), (410, 2500), (10, 3500)),
-    ("long", (), (1440, 4250), (30, 5250)),
+    ("long", (), (1320, 4250), (30, 5250)),
 ]
 
 

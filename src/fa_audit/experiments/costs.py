@@ -25,7 +25,7 @@ DEVICES = ("cpu", "gpu")
 CONTEXT_MB = 500  # of a GPU, for CUDA itself in every process
 MARGIN = 2  # another machine may be slower than the one that was measured
 START_MINUTES = 10  # until a job has begun: a cold file system takes minutes to import torch
-LONGEST_MINUTES = 24 * 60  # of one job: what it does not finish in this time, the next one goes on with
+LONGEST_TRAINING, LONGEST_AUDIT = 22 * 60, 2 * 60  # minutes of one job, a day together: the next one goes on
 UNMEASURED = 1 / 60  # hours for an epoch of backpropagation of which nothing is known
 DECIDING = ("dataset", "architecture", "architecture_options", "batch_size", "method", "frozen_blocks", "shallow")
 JOBS = (  # what a row has, the rule that it times, and the folder of that rule's results
@@ -78,12 +78,13 @@ class Costs:
     def training_minutes(self, spec: RunSpec, device: str) -> int:
         """Return the minutes to ask for a training; where its device was not measured, those of a CPU."""
         hours = self.training_hours(spec, device) or self.training_hours(spec, "cpu")
-        return minutes(hours.value if hours else spec.epochs * UNMEASURED * declared(spec.method, "relative_time"))
+        guess = spec.epochs * UNMEASURED * declared(spec.method, "relative_time")
+        return min(LONGEST_TRAINING, minutes(hours.value if hours else guess))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
         """Return the minutes to ask for an audit; where its device was not measured, those of a CPU."""
         hours = self.audit_hours(spec, device) or self.audit_hours(spec, "cpu")
-        return minutes(hours.value if hours else 0)
+        return min(LONGEST_AUDIT, minutes(hours.value if hours else 0))
 
     def training_memory_mb(self, spec: RunSpec, device: str) -> int:
         """Return the main memory to ask for a training; where none was measured on a GPU, as much as on a CPU."""
@@ -120,8 +121,8 @@ class Costs:
 
 
 def minutes(hours: float) -> int:
-    """Return the minutes to ask a cluster for: twice the estimate and the start, at most a day."""
-    return min(LONGEST_MINUTES, round(START_MINUTES + MARGIN * 60 * hours))
+    """Return the minutes to ask a cluster for: twice the estimate, and the start."""
+    return round(START_MINUTES + MARGIN * 60 * hours)
 
 
 def cost_key(values: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ from fa_audit.networks import architecture_options
 
 EXPECTED = {int: "an integer such as {}", float: "a number with a point such as {}", str: "a text such as {}",
             bool: "True or False"}  # fmt: skip
-LARGEST_GRID = 50_000  # runs: a plan takes about 80 kB of memory for each, so 4 GB
+LARGEST_GRID = 50_000  # runs: a plan takes about 50 kB of memory for each, so 2.5 GB
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def _grid_size_problems(blocks: Mapping[str, SettingEntry]) -> Iterator[str]:
         largest = max(sizes, key=lambda name: sizes[name])
         yield (
             f"settings: found {size} runs, {sizes[largest]} of them in '{largest}'; expected at most {LARGEST_GRID}, of"
-            " which a plan takes 4 GB of memory. Split the configuration into several."
+            " which a plan takes 2.5 GB of memory. Split the configuration into several."
         )
 
 
