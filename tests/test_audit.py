@@ -1,4 +1,4 @@
-"""The audit of a run: credits against gradients, first flags, and what reports and tidy tables keep of it."""
+"""The audit of a run: credits against gradients, and what reports and tidy tables keep of it."""
 
 import json
 import math
