@@ -1,4 +1,4 @@
-"""The audit of a run: credits against gradients, first flags, and what reports and tidy tables keep of it."""
+"""The audit of a run: credits against gradients, and what reports and tidy tables keep of it."""
 
 import json
 import math
@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 import torch
 
-from fa_audit import DiagnosticThresholds
 from fa_audit.audit.credit_metrics import credit_alignment
 from fa_audit.audit.run_audit import audit
 from fa_audit.core.errors import AuditError
@@ -18,7 +17,6 @@ from fa_audit.methods.dfa import DFA
 from fa_audit.results.tidy import layers_table, runs_table
 from fa_audit.training.learner import build
 from fa_audit.training.loop import train
-from fa_audit.training.monitor import first_flags
 from fa_audit.training.trajectory import read_trajectory, trajectory_csv
 
 
@@ -106,7 +104,6 @@ def test_tidy_tables_have_one_row_per_run_and_per_state(make_spec, dataset):
         assert runs.loc[0, f"{name}_fires"] == found["fires"]
     stopped = runs_table([entry | {"stopped_after": 1}])  # whose baselines had a larger budget
     assert stopped[["own_frozen_acc", "bp_frozen_acc"]].isna().all(axis=None) and stopped["finite"].item()
-    assert entry["first_flags"] == first_flags(run.history, DiagnosticThresholds())
     assert runs.loc[0, "max_growth"] == max(layer.growth for layer in report.evidence.layers[:-1])
     assert layers["layer"].tolist() == [0, 1, 2, 3]
     assert layers["cosine"].tolist()[:3] == [block["cosine"].value for block in report.credit]

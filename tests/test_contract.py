@@ -104,8 +104,6 @@ KINDS = {
     "no norm": kind_of(Dense, (6,), lambda m, x: m.embed(x), lambda m, h: m.out_head(h), out_head=HEAD, **EMBED),
     "norm of the start": kind_of(Dense, (6,), lambda m, x: 3 * m.norm(m.embed(x)), lambda m, h: m.head(h),
                                  norm=LN, head=HEAD, **EMBED),
-    "flattens": kind_of(Dense, (1, 2, 3), lambda m, x: m.embed(x.flatten(1)), lambda m, h: m.out_head(m.out_ln(h)),
-                        out_ln=LN, out_head=HEAD, **EMBED),
     "cls": kind_of(Attention, (2, 4, 4), cls_and_patches, lambda m, h: m.head(m.norm(h)[:, 0]), **PATCH),
     "last": kind_of(Attention, (2, 4, 4), cls_and_patches, lambda m, h: m.head(m.norm(h)[:, -1]), "last", **PATCH),
     "token mean": kind_of(Attention, (2, 4, 4), lambda m, x: patches(m, x) + m.pos[:, 1:],

@@ -5,12 +5,14 @@ import stat
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import exclusive, read_json, remove_leftovers, sha256_of, write_json, write_text
 from fa_audit.core.files import write_atomically as write
+from fa_audit.core.folder import check_writable
 
 
 def python(program, **options):
@@ -95,3 +97,12 @@ def test_waiting_for_a_lock_names_its_holder(tmp_path, caplog):
     with exclusive(lock):
         assert f"waiting: process {os.getpid()} on " in caplog.text and str(lock) in caplog.text
     holder.join()
+
+
+@pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to("not mounted")])
+def test_what_stands_in_the_place_of_a_folder_is_named_before_any_job(tmp_path, make):
+    (tmp_path / "results").mkdir()
+    check_writable([tmp_path / "results", tmp_path / "absent"])
+    make(tmp_path / "file")
+    with pytest.raises(AuditError, match=r"file: found no folder .*Move it away"):
+        check_writable([tmp_path / "results", tmp_path / "file"])

@@ -65,7 +65,6 @@ def test_a_class_that_cannot_be_read_is_named(tmp_path, monkeypatch, entry, word
     ("name", "words"),
     [
         ("dfaa", "unknown method 'dfaa'.*Did you mean 'dfa'"),
-        ("no_such_module:Mine", "No module named 'no_such_module'"),
         ("fa_audit.methods.dfa:Nothing", "has no attribute 'Nothing'"),
         ("os:system", "expected a subclass of fa_audit.methods.method.Method"),
     ],

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import yaml
 from drawing import assert_readable, words
-from projects import ROOT
+from projects import EXPERIMENT, ROOT
 
 from fa_audit.cli import main
 from fa_audit.experiments.paths import RunKey
@@ -94,7 +94,6 @@ def test_without_audits_nothing_was_run_and_what_is_no_number_is_not_reproduced(
 
 # --- rows
 
-EXPERIMENT = {"dataset": "digits", "architecture": {"name": "resmlp", "width": 16, "depth": 2}, "epochs": 2}
 COMMON = {"setting": "tiny", "n": 3, "source": "a paper", "seeds": [1, 2]}
 ENTRIES = [
     {"quantity": "accuracy", "run": "bp", "kind": "value", "value": 0.6, "deviation": 0.01, "tolerance": 0.02},

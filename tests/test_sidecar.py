@@ -68,8 +68,6 @@ CONTENTS = {
     "[]": r"found \[\]",
     "null": "found None",
     "[" * 5000: "found no JSON",
-    '{"accuracy": NaN}': "found no JSON",
-    "": "found an empty file",
 }
 ENTRIES = [
     ("accuracy", "0.5"), ("accuracy", True), ("accuracy", 10**400), ("accuracy", None), ("provenance", {}),

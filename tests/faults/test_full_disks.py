@@ -1,7 +1,7 @@
 """A full or read-only disk gives one line that says so; what was written before is kept and continued."""
 
 import pytest
-from disks import fill, read_only, small_disk
+from disks import fill, small_disk
 from harness import clear_error
 
 pytestmark = pytest.mark.faults
@@ -24,13 +24,4 @@ def test_a_disk_with_room_for_some_states_to_resume_from(disturbed, tmp_path, st
 def test_a_file_that_the_system_does_not_let_grow(disturbed, tmp_path, size):
     clear_error(*disturbed.train(tmp_path, largest_file=size), "not written (File too large")
     assert not list(tmp_path.glob("*.part*"))
-    disturbed.rerun_to_the_same_bits(tmp_path)
-
-
-@pytest.mark.parametrize("there", ["nothing", "a state"])
-def test_a_training_into_a_read_only_folder(disturbed, tmp_path, there):
-    if there == "a state":
-        disturbed.train(tmp_path, die_at=40)
-    with read_only(tmp_path):
-        clear_error(*disturbed.train(tmp_path), "Read-only file system")
     disturbed.rerun_to_the_same_bits(tmp_path)
