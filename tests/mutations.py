@@ -261,7 +261,7 @@ MUTATIONS: dict[str, Mutation] = {
          "a model that computes something else each time is refused", "guards"),
         ("floor-scaled", "core/thresholds.py", "reference * (FLOOR_SAMPLES / samples)", "reference",
          "the gradient floor belongs to a batch size", "reference_contract"),
-        ("jackknife-scale", "core/intervals.py", "math.sqrt((count - 1) / count * (", "math.sqrt(1 / count * (",
+        ("jackknife-scale", "core/resampling.py", "math.sqrt((count - 1) / count * (", "math.sqrt(1 / count * (",
          "the stability's interval is the jackknife's", "borderline"),
         ("few-batches", "audit/verdicts.py", "measured.n_valid < FEWEST", "measured.n_valid < 2",
          "fewer than 8 batches are not evaluated", "protocol borderline"),

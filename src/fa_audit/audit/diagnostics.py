@@ -13,14 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fa_audit.core.intervals import (
-    FEWEST,
-    Interval,
-    bootstrap_medians,
-    jackknife_interval,
-    largest_growth,
-    percentile_interval,
-)
+from fa_audit.core.intervals import FEWEST, Interval
 from fa_audit.core.metrics import (
     Measured,
     growth,
@@ -30,6 +23,7 @@ from fa_audit.core.metrics import (
     sample_norms,
     unit,
 )
+from fa_audit.core.resampling import bootstrap_medians, jackknife_interval, largest_growth, percentile_interval
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference, reference, untouched
 

@@ -1,7 +1,7 @@
-"""95 % intervals of what the checks decide on: over samples, batches, test images and seeds. Imports numpy alone.
+"""95 % intervals of what the checks decide on, over test images and seeds; over samples and batches: `resampling`.
 
-Sources: Efron and Tibshirani 1993 (percentile bootstrap, delete-one jackknife); Wilson 1927; Newcombe 1998 (method 10);
-Bonett and Price 2012 (paired proportions); Abramowitz and Stegun 26.7.3 and 26.7.4 (Student's t).
+Imports no numpy: the workflow prints verdicts with it. Sources: Wilson 1927; Newcombe 1998 (method 10); Bonett and
+Price 2012 (paired proportions); Abramowitz and Stegun 26.7.3 and 26.7.4 (Student's t).
 """
 
 from __future__ import annotations
@@ -10,96 +10,11 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist, fmean, stdev
 
-import numpy as np
-
 Interval = tuple[float, float]
 LOWER, UPPER = 0.025, 0.975  # quantiles at the ends of a two-sided 95 % interval
 Z = NormalDist().inv_cdf(UPPER)
-RESAMPLES = 2000
 FEWEST = 8  # samples or batches from which an interval is formed
 MOST_SEEDS = 1000
-
-
-# --- over samples --------------------------------------------------------------------------------------------------
-
-
-def bootstrap_medians(rows: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
-    """Return medians of every row in resamples of the columns, shape ``(resamples, R)``.
-
-    All rows are resampled alike, so that a ratio of two of them is that of the same samples. As torch's, the median of
-    an even number of samples is the lower of the two in the middle.
-
-    Args:
-        rows: ``(R, B)``, one quantity of B samples a row.
-        seed: of the draws: the same rows give the same numbers.
-
-    >>> bootstrap_medians(np.array([[1.0, 2.0, 3.0], [10.0, 20.0, 30.0]]), resamples=2).shape
-    (2, 2)
-    """
-    samples, randomness = rows.shape[1], np.random.default_rng(seed)
-    order, middle, half = np.argsort(rows, axis=1), (samples - 1) // 2, 4 * math.isqrt(samples)
-    first = max(0, middle - half)  # a median of a resample lies this far from the middle once in 1e13
-    near = order[:, first : middle + half + 1]
-    before = np.zeros((samples, len(rows)))
-    np.put_along_axis(before, order[:, :first].T, 1.0, axis=0)
-    places = []
-    for _ in range(resamples):
-        counts = np.bincount(randomness.integers(samples, size=samples), minlength=samples)
-        up_to = (counts @ before)[:, None] + counts[near].cumsum(axis=1)
-        places.append((up_to > middle).argmax(axis=1))
-    return np.take_along_axis(np.take_along_axis(rows, near, axis=1), np.array(places).T, axis=1).T
-
-
-def largest_growth(medians: np.ndarray) -> np.ndarray:
-    """Return the largest ratio of a median to the one before it, ``(..., S) -> (...)``; infinite behind a 0.
-
-    >>> largest_growth(np.array([[1.0, 2.0, 8.0], [1.0, 3.0, 3.0]])).tolist()
-    [4.0, 3.0]
-    """
-    before, after = medians[..., :-1], medians[..., 1:]
-    with np.errstate(invalid="ignore"):
-        ratios = np.divide(after, before, out=np.full_like(after, np.inf), where=before != 0)
-    return ratios.max(axis=-1)
-
-
-def percentile_interval(draws: np.ndarray, value: float) -> Interval | None:
-    """Return where the middle 95 % of bootstrap draws lie; None where a draw is NaN.
-
-    The interval is widened to `value` where that lies outside, as a maximum over many equal blocks can.
-
-    >>> percentile_interval(np.arange(1.0, 1001.0), 500.0)
-    (25.0, 975.0)
-    """
-    if np.isnan(draws).any():
-        return None
-    low, high = np.quantile(draws, (LOWER, UPPER), method="inverted_cdf").tolist()
-    return min(low, value), max(high, value)
-
-
-# --- over batches --------------------------------------------------------------------------------------------------
-
-
-def jackknife_interval(cosines: np.ndarray) -> Interval | None:
-    """Return the delete-one jackknife interval of the mean over pairs of different batches, within -1..1.
-
-    ``mean ± t sqrt((K - 1) / K sum_k (m_k - mean of m)^2)``, ``m_k`` the mean without batch k, t at K - 1 degrees of
-    freedom; None for fewer than `FEWEST` batches.
-
-    Args:
-        cosines: symmetric ``(K, K)``, of every pair of batches.
-
-    >>> jackknife_interval(np.full((8, 8), 0.25))
-    (0.25, 0.25)
-    """
-    count = len(cosines)
-    if count < FEWEST:
-        return None
-    of_batch = cosines.sum(axis=1) - cosines.diagonal()
-    total = of_batch.sum()
-    without = (total - 2 * of_batch) / ((count - 1) * (count - 2))
-    error = math.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum())
-    value, half = total / (count * (count - 1)), student_t(count - 1) * error
-    return max(-1.0, float(value - half)), min(1.0, float(value + half))
 
 
 # --- over test images ----------------------------------------------------------------------------------------------
