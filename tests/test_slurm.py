@@ -92,7 +92,7 @@ def test_training_and_audit_of_a_run_are_one_submission_with_its_gpu_memory_and_
         audited = "audit" in job["Comment"]
         assert job["JobState"] == "COMPLETED" and job["TresPerJob"] == "gres:gpu:1"
         assert job["TRES"].startswith(f"cpu=1,mem={3000 if audited else 2000}M,node=1")
-        assert job["TimeLimit"] == ("00:49:00" if audited else "00:34:00")  # minutes of the training, and of the audit
+        assert job["TimeLimit"] == ("00:24:00" if audited else "00:14:00")  # minutes of the training, and of the audit
         assert job["JobName"].startswith("fa-audit_") and job["Requeue"] == "1"
     assert "nodes of a cluster, at most 4 GPUs at a time" in said
 
