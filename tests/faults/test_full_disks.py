@@ -10,7 +10,7 @@ NO_SPACE = ("not written", "No space left on device", "free on its disk", "Free 
 
 @pytest.mark.parametrize("states", [0, 0.5, 1.5])
 def test_a_disk_with_room_for_some_states_to_resume_from(disturbed, tmp_path, states):
-    assert disturbed.train(tmp_path, die_at=40)[0] == -9
+    assert disturbed.train(tmp_path, die_at=20)[0] == -9
     size = (tmp_path / ".net.resume").stat().st_size
     with small_disk(tmp_path, 400_000) as disk:
         ballast = fill(disk, int(states * size))

@@ -119,12 +119,12 @@ OTHER = "of another run than expected: method"
 @pytest.mark.parametrize(
     ("name", "of", "words"),
     [
-        ("results/checkpoints/tiny/dfa/seed1.safetensors", None, MIXED_UP),
+        ("results/checkpoints/tiny/dfa/seed1.safetensors", None, "altered (SHA-256 differs); train the run again"),
         ("results/trajectories/tiny/dfa/seed1.csv", None, MIXED_UP),
         (SIDECAR, None, DAMAGED),
         (BASELINE, None, DAMAGED),
-        (BASELINE, OWN_BASELINE, OTHER),
-        (OWN_BASELINE, BASELINE, OTHER),
+        (BASELINE, OWN_BASELINE, "run: found 'dfa+frozen'; expected 'bp+frozen'. Delete it"),
+        (OWN_BASELINE, BASELINE, "run: found 'bp+frozen'; expected 'dfa+frozen'. Delete it"),
         (SIDECAR.replace("dfa", "dfa+frozen"), SIDECAR.replace("dfa", "bp+frozen"), OTHER),
     ],
 )
