@@ -13,6 +13,12 @@ JUNK = st.recursive(
 )
 
 
+def altered(content, place=0.9):
+    """Bytes with one bit flipped, at a fraction of their length."""
+    position = int(place * len(content))
+    return content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :]
+
+
 def places(value, place=()):
     """Every place in nested lists and mappings."""
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

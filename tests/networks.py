@@ -46,6 +46,12 @@ def batch_of(shape=SHAPE, count=5, seed=1):
     return x, torch.randint(CLASSES, (count,), generator=randomness)
 
 
+def states_and_gradients(model, x, labels, loss_fn=F.cross_entropy):
+    """The states of a network of the reference contract, and the gradients by them, by autograd."""
+    logits, states = model(x, return_hidden=True)
+    return states, torch.autograd.grad(loss_fn(logits, labels), states)
+
+
 def assert_same(found, expected, what=""):
     """Equal to 1e-10 of the expected norm, which must not be zero."""
     assert found.shape == expected.shape, what

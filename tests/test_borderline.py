@@ -12,8 +12,9 @@ from drawing import drawn
 from drawing import lines as lines_of
 from made_up_runs import cells, tidy_of
 from made_up_runs import network as row_of
+from networks import states_and_gradients
 from scipy import stats
-from test_protocol import batches, network, report_of, states_and_gradients
+from test_protocol import batches, network, report_of
 
 from fa_audit import diagnose
 from fa_audit.audit.audit_file import read_audit

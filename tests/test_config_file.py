@@ -104,8 +104,6 @@ def test_a_value_of_the_command_line_has_no_line_and_the_others_keep_theirs(tmp_
     assert found == ["b.yaml, line 1", "a.yaml, line 9"] and LineOf()("settings.a") == ""
 
 
-# --- any value anywhere ----------------------------------------------------------------------------------------------
-
 WHOLE = yaml.safe_load((ROOT / "configs/ci.yaml").read_text())
 
 

@@ -317,7 +317,6 @@ def test_a_method_in_a_file_of_its_own_is_checked_by_name(tmp_path, monkeypatch)
     costly = "\n\nclass Costly(Mine):\n    relative_time = 2.0 * 3\n"
     (tmp_path / "my_method.py").write_text(MY_METHOD + costly)
     monkeypatch.syspath_prepend(tmp_path)
-    check_method("my_method:Mine")
     found = failures("my_method:Costly", QUICK)  # the workflow reads literals only
     assert set(found) == {"declarations"} and "relative_time=1.0 in the source, 6.0 in" in found["declarations"]
     with_its_own_constants = replace(load_method("my_method:Mine"), scale=-2.0)

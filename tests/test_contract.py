@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
-from networks import snapshot
+from networks import snapshot, states_and_gradients
 from torch import nn
 
 from fa_audit import diagnose
@@ -144,8 +143,7 @@ def vector(kind, h, mean):
 
 
 def truth(model, x, labels):
-    logits, hidden = copy.deepcopy(model).eval()(x, return_hidden=True)
-    gradients = torch.autograd.grad(F.cross_entropy(logits, labels), hidden)
+    hidden, gradients = states_and_gradients(copy.deepcopy(model).eval(), x, labels)
     norms = [vector(model.kind, h, torch.mean).norm(dim=1).median().item() for h in hidden]
     return norms, [vector(model.kind, g, torch.sum).norm(dim=1).median().item() for g in gradients]
 
@@ -186,8 +184,7 @@ class Widening(nn.Module):
 
 def test_blocks_that_change_the_width_and_work_in_place_are_audited():
     model, x, y = Widening(), torch.randn(8, 4), torch.randint(3, (8,))
-    logits, states = model(x, return_hidden=True)
-    gradients = torch.autograd.grad(F.cross_entropy(logits, y), states)
+    _, gradients = states_and_gradients(model, x, y)
     expected = [torch.linalg.vector_norm(g.double(), dim=-1).median().item() for g in gradients]
     assert diagnose(model, [(x, y)], 0.5).bp_grad_norms == pytest.approx(expected, rel=1e-6)
 

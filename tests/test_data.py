@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision.transforms.functional as tvf
+from damage import altered
 from PIL import Image
 from safetensors.torch import save
 from torchvision.datasets import CIFAR10
@@ -144,16 +145,12 @@ def test_a_saved_data_set_is_read_back(dataset, tmp_path):
     assert sorted(path.name for path in (tmp_path / "deep").iterdir()) == ["tiny.safetensors"]
 
 
-def flipped(content):
-    return content[:-1] + bytes([content[-1] ^ 1])
-
-
 DAMAGED_FILES = {
     "empty": (lambda content: b"", "not a data set written by fa-audit"),
     "cut by a byte": (lambda content: content[:-1], "not a data set written by fa-audit"),
     "a pickle": (lambda content: pickle.dumps({}), "not a data set written by fa-audit"),
     "of another program": (lambda content: save({"a": torch.zeros(1)}), "not a data set written by fa-audit"),
-    "a bit": (flipped, "train_images altered .*. Delete it and make it alone"),
+    "a bit": (altered, "train_images altered .*. Delete it and make it alone"),
     "another mean": (lambda content: content.replace(b"[0.4]", b"[0.5]"), "description altered"),
 }
 
@@ -225,7 +222,7 @@ def test_a_folder_as_published_is_read_without_the_network(network, tmp_path):
 
 @pytest.mark.parametrize("name", CONTENTS)
 def test_corrupted_files_are_never_accepted_and_missing_ones_downloaded_once(network, tmp_path, name):
-    corrupted = CONTENTS | {name: flipped(CONTENTS[name])}
+    corrupted = CONTENTS | {name: altered(CONTENTS[name])}
     write_folder(tmp_path / "here", corrupted)
     network.side_effect = lambda url, root, **_: write_folder(root, corrupted)
     for folder in (tmp_path / "here", tmp_path / "downloaded"):

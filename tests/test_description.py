@@ -46,9 +46,6 @@ def samples(count=BATCH, side=SIDE, channels=3, dtype=torch.float32):
     return x, torch.randint(CLASSES, (count,), generator=randomness)
 
 
-# --- models with the passes written out ----------------------------------------------------------------------------
-
-
 def plain_cnn():
     """A plain chain without a name to go by, which works in place wherever it can."""
     return nn.Sequential(
@@ -255,9 +252,6 @@ def test_a_skip_outside_is_seen_however_far_the_states_explode(factor):
     assert found == pytest.approx([h.norm(dim=1).median().item() for h in states], rel=1e-6)
 
 
-# --- nothing is left behind ----------------------------------------------------------------------------------------
-
-
 class Fragile(nn.Module):
     """Fails behind its first block while `broken`."""
 
@@ -290,9 +284,6 @@ def test_nothing_stays_attached_even_after_a_failure(broken):
         assert "image_shape" in str(error)
     assert snapshot(model) == before and torch.equal(x, images)
     kept.remove()
-
-
-# --- the door ------------------------------------------------------------------------------------------------------
 
 
 def test_parameters_that_need_no_gradients_are_audited_from_a_description():

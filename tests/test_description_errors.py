@@ -2,15 +2,13 @@
 
 import pytest
 import torch
+from test_description import CLASSES, resnet18
 from torch import nn
-from torchvision import models as zoo
 
 from fa_audit import diagnose
 from fa_audit.core.errors import AuditError
 from fa_audit.networks.description import describe
 from fa_audit.networks.trace import Description
-
-CLASSES = 4
 
 
 class Tricky(nn.Module):
@@ -52,10 +50,6 @@ class Tokens(nn.Module):
 
     def forward(self, x):
         return self.head(self.head_reads(self.block(x.flatten(2).transpose(1, 2))))
-
-
-def resnet18():
-    return zoo.resnet18(num_classes=CLASSES)
 
 
 def answering(answer):

@@ -150,30 +150,26 @@ TINY = {"settings": {"tiny": RUNS}}
 NO_PROFILE = ["--workflow-profile", "none", "--cores", "1", "--nolock"]
 DATA = "results/data/digits.safetensors"
 CALL = [DATA, "--touch", "--force", "--configfile", "tiny.yaml"]
-STARTS = [  # what CUDA shows of two GPUs, options, and words of the refusal, or of the start
-    ("0", ["--resources", "other=1"], "no limit of GPU jobs", "Add --resources gpu=1"),
-    ("0,GPU-1", NO_PROFILE, "no limit of GPU jobs", "Add --resources gpu=2"),
-    ("0", ["--resources", "gpu=3"], "gpu=3: found room for 1 (GPUs: 1, jobs on each: 1)", "gpu=1"),
-    ("0,-1,GPU-1", ["--resources", "gpu=2"], "gpu=2: found room for 1", "gpu=1"),
-    ("0", ["--resources", "gpu=0"], "", "CPU"),
-    ("", ["--resources", "other=1"], "", "CPU"),
-    ("-1,0", NO_PROFILE, "", "CPU"),
-    ("0,1", ["--resources", "gpu=2"], "", "GPU, 2 at a time"),
-]
-NUMBERS = ("0", "two")
-# Runs of 4000 MB on GPUs of 16000 and of 10000 MB: which are visible, how many runs at a time, and words.
+# Runs of 4000 MB on GPUs of 16000 and of 10000 MB, as many on each as fit.
 SMI = """#!/bin/sh
 case "$*" in *--id=0,1) echo 16000; echo 10000;; *--id=0) echo 16000;; *) echo 'No devices were found'; exit 6;; esac
 """
-FITTING = [
-    ("0", ["--resources", "gpu=3"], "GPU, 3 at a time"),
-    ("0,1", ["--resources", "gpu=4"], "GPU, 4 at a time"),
-    (
-        "0,1",
-        ["--resources", "gpu=5"],
-        "found 3 jobs on a GPU of 10000 MB; the largest of this configuration need 12000",
-    ),
-    ("MIG-1", ["--workflow-profile", "profiles/gpu"], "GPU, 8 at a time"),
+MANY = {OWN: "8", "PATH": f".:{os.environ['PATH']}"}  # with nvidia-smi
+STARTS = [  # what CUDA shows of two GPUs, more of the environment, options, whether it is refused, and words
+    ("0", {}, ["--resources", "other=1"], True, "no limit of GPU jobs", "Add --resources gpu=1"),
+    ("0,GPU-1", {}, NO_PROFILE, True, "no limit of GPU jobs", "Add --resources gpu=2"),
+    ("0", {}, ["--resources", "gpu=3"], True, "gpu=3: found room for 1 (GPUs: 1, jobs on each: 1)", "gpu=1"),
+    ("0,-1,GPU-1", {}, ["--resources", "gpu=2"], True, "gpu=2: found room for 1", "gpu=1"),
+    ("0", {}, ["--resources", "gpu=0"], False, "CPU"),
+    ("", {}, ["--resources", "other=1"], False, "CPU"),
+    ("-1,0", {}, NO_PROFILE, False, "CPU"),
+    ("0,1", {}, ["--resources", "gpu=2"], False, "GPU, 2 at a time"),
+    ("0", {OWN: "0"}, ["--resources", "gpu=1"], True, f"fa-audit: {OWN}: found '0'; expected an integer 1..99"),
+    ("0", {OWN: "two"}, ["--resources", "gpu=1"], True, f"fa-audit: {OWN}: found 'two'; expected an integer 1..99"),
+    ("0", MANY, ["--resources", "gpu=3"], False, "GPU, 3 at a time"),
+    ("0,1", MANY, ["--resources", "gpu=4"], False, "GPU, 4 at a time"),
+    ("0,1", MANY, ["--resources", "gpu=5"], True, "found 3 jobs on a GPU of 10000 MB", "need 12000", "gpu=4."),
+    ("MIG-1", MANY, ["--workflow-profile", "profiles/gpu"], False, "GPU, 8 at a time"),
 ]
 BP = RunSpec(dataset="digits", architecture="resmlp", architecture_options=tuple(RESMLP.items()), method="bp")
 MEASURED = {name: BP.to_dict()[name] for name in DECIDING} | {"seconds_per_epoch": 1.0, "machine": "mine"}
@@ -193,29 +189,16 @@ def outcomes(tmp_path_factory):
     (folder / "nvidia-smi").write_text(SMI)
     (folder / "nvidia-smi").chmod(0o755)
     (folder / "benchmarks/costs.json").write_text(json.dumps({"gpu": [MEASURED | {"gpu_memory_mb": 4000}]}))
-    starts = [([*CALL, *options], {"CUDA_VISIBLE_DEVICES": visible}) for visible, options, *_ in STARTS]
-    numbers = [([*CALL, "--resources", "gpu=1"], {"CUDA_VISIBLE_DEVICES": "0", OWN: number}) for number in NUMBERS]
-    smi = {"PATH": f"{folder}:{os.environ['PATH']}", OWN: "8"}
-    many = [([*CALL, *options], smi | {"CUDA_VISIBLE_DEVICES": gpus}) for gpus, options, _ in FITTING]
-    return snakemake_calls(folder, [*starts, *numbers, *many])
+    return snakemake_calls(
+        folder, [([*CALL, *options], more | {"CUDA_VISIBLE_DEVICES": gpus}) for gpus, more, options, *_ in STARTS]
+    )
 
 
 @pytest.mark.parametrize("number", range(len(STARTS)))
-def test_a_limit_that_the_gpus_do_not_bear_is_refused_with_the_option_to_add(outcomes, number):
-    outcome, (_, _, error, words) = outcomes[number], STARTS[number]
-    assert outcome.status == bool(error) and error in outcome.said and words in outcome.said, outcome.said
+def test_what_the_gpus_do_not_bear_is_refused_with_the_option_to_add(outcomes, number):
+    outcome, (_, _, _, refused, *words) = outcomes[number], STARTS[number]
+    assert outcome.status == refused and all(word in outcome.said for word in words), outcome.said
     assert "Traceback" not in outcome.said
-
-
-def test_a_wrong_number_of_jobs_on_a_gpu_is_refused(outcomes):
-    for number, outcome in zip(NUMBERS, outcomes[len(STARTS) :]):
-        assert outcome.status == 1 and f"fa-audit: {OWN}: found '{number}'; expected an integer 1..99" in outcome.said
-
-
-def test_more_runs_than_the_memory_of_a_gpu_holds_are_refused_with_the_number_that_it_holds(outcomes):
-    for (_, _, words), outcome in zip(FITTING, outcomes[-len(FITTING) :], strict=True):
-        assert words in outcome.said and outcome.status == ("at a time" not in words), outcome.said
-        assert not outcome.status or "Use --resources gpu=4." in outcome.said
 
 
 def test_the_memory_of_a_gpu_is_estimated_from_a_cpu_s_until_it_is_measured(tmp_path):

@@ -24,9 +24,6 @@ def test_the_tables_of_methods_are_those_of_the_registry():
     assert done.returncode == 0, done.stderr
 
 
-# --- docs/protocol.md ----------------------------------------------------------------------------------------------
-
-
 def places():
     """What stands in backquotes after "In the files", in every card."""
     files = re.findall(r"\*\*In the files:\*\*(.*?)\*\*Lies:\*\*", PROTOCOL, flags=re.DOTALL)

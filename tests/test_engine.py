@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import block_by_hand, by_hand, energy, rough_learner
+from networks import block_by_hand, by_hand, energy, rough_learner, states_and_gradients
 
 from fa_audit.core.randomness import generator
 from fa_audit.data.dataset import pad, training_batches
@@ -99,8 +99,8 @@ def test_random_targets_leave_nothing_to_learn(make_spec, dataset, method="bp"):
 def test_history_holds_norms_growth_and_the_cosine_at_the_block_input(make_spec, dataset):
     trained = train(make_spec("dfa", epochs=1), dataset)
     learner, x, labels = trained.learner, dataset.normalise(dataset.test_images), dataset.test_labels
-    logits, states = learner.network(x, return_hidden=True)
-    truth = torch.autograd.grad(F.cross_entropy(logits, labels), states)
+    states, truth = states_and_gradients(learner.network, x, labels)
+    logits = learner.network(x)
     error = logits.softmax(dim=1) - F.one_hot(labels, CLASSES)
     rows = trained.history
     assert [row["layer"] for row in rows] == [0, 1, 2, 3] and {row["epoch"] for row in rows} == {1}

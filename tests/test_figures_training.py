@@ -47,9 +47,6 @@ def assert_curves(ax, run, last, column):
     assert [line.tolist() for line in lines(ax, run)] == expected
 
 
-# ---- overview
-
-
 def test_the_overview_has_every_seed_its_mean_and_its_baselines_in_the_order_of_accuracy(tidy):
     limits = DiagnosticThresholds(frozen_acc_margin_pp=5.0)
     figure = drawn("audit_overview", tidy, labels={"bp": "BP", "dfa": "DFA + all"}, thresholds=limits)
@@ -68,9 +65,6 @@ def test_the_overview_has_every_seed_its_mean_and_its_baselines_in_the_order_of_
         assert own[:, 1].tolist() == frozen and bp[:, 1].tolist() == of(tidy.runs, run, "bp_frozen_acc")
         assert asked[:, 1] == pytest.approx(np.array(frozen) + 0.05)  # below which the depth check fires
     assert "own frozen + 5 points: fires below" in words(figure)
-
-
-# ---- credit of every layer
 
 
 def test_every_measured_block_and_state_has_its_seeds_and_the_line_of_their_means(tidy):
@@ -106,9 +100,6 @@ def test_markers_are_hollow_where_the_reference_is_below_its_limit(tidy):
             assert all(hollow == (last[y] < limit) for _, y, hollow in markers(aggregate, run))
 
 
-# ---- trajectories
-
-
 def test_every_setting_has_a_row_of_its_last_states_with_rings_where_the_checks_first_fired():
     shallower = several({"dfa": {**EXPLODED, "first_scale_flag": 1}, "fa": {}}, setting="shallower", depth=2)
     two = tidy_of(several(RUNS, setting="deep"), shallower)
@@ -135,9 +126,6 @@ def test_every_setting_has_a_row_of_its_last_states_with_rings_where_the_checks_
     assert legend_of(figure) == ["BP", "fa", "dfa", FIRST]
 
 
-# ---- depths
-
-
 def test_every_depth_has_its_seeds_and_the_line_of_their_means():
     depths = tidy_of(*(several(RUNS, setting=f"depth{depth}", depth=depth) for depth in DEPTHS))
     depths.runs.loc[(depths.runs["run"] == "dfa") & (depths.runs["setting"] == "depth4"), "own_frozen_acc"] = NAN
@@ -152,9 +140,6 @@ def test_every_depth_has_its_seeds_and_the_line_of_their_means():
     depths.runs["depth"] = 4
     with pytest.raises(AuditError, match=r"depth2, depth4, depth12 all have depth 4; expected .* that differ in depth"):
         drawn("depth_sweep", depths)
-
-
-# ---- ladder
 
 
 def test_rungs_go_from_the_frozen_baseline_to_the_whole_plain_network():
@@ -180,8 +165,6 @@ def test_rungs_go_from_the_frozen_baseline_to_the_whole_plain_network():
     with pytest.raises(AuditError, match=r"found bp\+penalty1e-2, bp\+random_targets.*; expected runs of a ladder"):
         drawn("depth_ladder", tidy_of(others))
 
-
-# ---- penalties
 
 PENALTIES = ("", "+penalty1e-3", "+penalty1e-1")
 SWEEP = {  # the larger the penalty, the smaller the states, the better the credit

@@ -27,9 +27,6 @@ def faces(figure):
     return {(round(p.get_y() + 0.5), round(p.get_x() + 0.5)): (p.get_facecolor(), p.get_hatch()) for p in filled}
 
 
-# ---- verdict matrix
-
-
 def test_squares_say_what_fires_in_all_and_in_some_seeds_and_how_many_fail():
     seeds = (1, 2, 3)
     rows = [network("bp", setting=s, seed=seed) for s in ("vit", "mlp") for seed in seeds]
@@ -49,9 +46,6 @@ def test_squares_say_what_fires_in_all_and_in_some_seeds_and_how_many_fail():
     looks = faces(figure)
     colours, hatches = zip(*(looks[at] for at in ((0, 0), (1, 1), (2, 1), (3, 0), (3, 1))))
     assert len(set(colours)) == 5 and len(set(hatches[:4])) == 4 == len(legend_of(figure))
-
-
-# ---- decision utility
 
 
 def test_squares_count_the_seeds_of_all_settings_that_a_strategy_withdraws_where_it_has_its_number():
@@ -76,9 +70,6 @@ def test_squares_count_the_seeds_of_all_settings_that_a_strategy_withdraws_where
     }  # fmt: skip
     looks = faces(figure)
     assert looks[0, 0] != looks[0, 2] != looks[3, 2] and looks[3, 2][1] and not looks[0, 0][1]
-
-
-# ---- threshold sensitivity
 
 
 def curve(figure, panel, run, label=None):
@@ -140,9 +131,6 @@ def test_the_calibration_compares_trusted_with_failing_networks_and_marks_the_ga
     stability = axes[2]
     assert [text.get_text() for text in stability.texts] == ["n/a"]  # dfa has no value
     assert not [line for line in stability.lines if line.get_label() == "dfa"]
-
-
-# ---- triangulation
 
 
 def texts_of(ax):

@@ -45,9 +45,6 @@ def specs_of(grid):
     return {key: grid.setting(key.setting).spec(key.run, key.seed) for key in grid.all_run_keys()}
 
 
-# --- what the project ships ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_shipped_configuration_is_valid(path):
     grid = shipped(path)
@@ -97,9 +94,6 @@ def test_the_options_read_from_its_source_are_the_class_s_own(name):
     parameters = inspect.signature(load("architecture", ARCHITECTURES, name)).parameters
     defaults = {option: parameter.default for option, parameter in parameters.items()}
     assert architecture_options(name) == {n: d for n, d in defaults.items() if n not in ("image_shape", "classes")}
-
-
-# --- expansion -------------------------------------------------------------------------------------------------------
 
 
 def test_a_setting_expands_to_full_specifications_of_its_runs_and_seeds():
@@ -166,9 +160,6 @@ def test_the_monitor_is_for_runs_and_not_for_baselines():
     assert setting.spec("dfa", 1).monitor == (("D1", 9.0), ("D2", 1e-7))
     assert setting.spec("dfa+frozen", 1).monitor == setting.spec("bp+shallow", 1).monitor == ()
     assert grid_of(a=BLOCK).setting("a").spec("dfa", 1).monitor == ()
-
-
-# --- runs that several settings ask for ------------------------------------------------------------------------------
 
 
 def test_a_run_that_settings_share_is_trained_in_the_first_of_them():

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from projects import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 # As python -m venv and pip: notes the command in `calls`; fails where a file named `fail-WORD` stands.
 PYTHON = """#!/bin/sh
 case "$*" in

@@ -50,9 +50,6 @@ def audited(dataset, **changes):
     return audit_model("mine", entry(image_shape=[3, 10, 12], **changes), dataset, "cpu", DiagnosticThresholds())
 
 
-# --- the configuration -----------------------------------------------------------------------------------------------
-
-
 def test_an_entry_has_every_key_with_its_default():
     defaults = {"weights": None, "seed": 42, "image_shape": None, "batches": 10}
     accuracies = dict.fromkeys(("accuracy", "frozen_accuracy", "bp_frozen_accuracy"))
@@ -61,9 +58,6 @@ def test_an_entry_has_every_key_with_its_default():
         model_entry({"mine": ENTRY}, "mini")
     with pytest.raises(AuditError, match="config: it has no models"):
         model_entry({}, "mine")
-
-
-# --- the model -----------------------------------------------------------------------------------------------------
 
 
 def test_a_model_that_does_not_repeat_bit_for_bit_on_a_device_is_refused_with_what_to_do(dataset):
@@ -119,9 +113,6 @@ def test_what_makes_no_model(change, words):
     with pytest.raises(AuditError) as failure:
         build_model(entry(**change))
     assert words in str(failure.value)
-
-
-# --- inputs and the audit ------------------------------------------------------------------------------------------
 
 
 def test_images_are_brought_to_the_model_s_shape():

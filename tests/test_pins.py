@@ -1,13 +1,12 @@
 """constraints.txt, envs/fa-audit.yaml and pyproject.toml name the same versions."""
 
 import tomllib
-from pathlib import Path
 
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from projects import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

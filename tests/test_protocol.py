@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from networks import states_and_gradients
 
 from fa_audit import DiagnosticReport, DiagnosticThresholds, diagnose
 from fa_audit.audit.diagnostics import Diagnostics, Layer, measure
@@ -129,11 +130,6 @@ def batches(count=4, size=9):
         (torch.randn(size, 1, 2, 3, generator=randomness), torch.randint(4, (size,), generator=randomness))
         for _ in range(count)
     ]
-
-
-def states_and_gradients(model, x, labels):
-    logits, states = model(x, return_hidden=True)
-    return states, torch.autograd.grad(F.cross_entropy(logits, labels), states)
 
 
 def test_layers_equal_a_direct_computation():

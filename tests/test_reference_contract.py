@@ -5,9 +5,8 @@ import math
 from dataclasses import replace
 
 import pytest
-import torch
 import torch.nn.functional as F
-from networks import batch_of, rough_learner
+from networks import batch_of, rough_learner, states_and_gradients
 
 import fa_audit
 from fa_audit import DiagnosticThresholds, FAProtocol, diagnose
@@ -23,9 +22,8 @@ def case():
 
 def norms(model, x, y, loss_fn=F.cross_entropy):
     """Median norms of states and of gradients, by autograd."""
-    logits, states = model(x, return_hidden=True)
-    gradients = torch.autograd.grad(loss_fn(logits, y), states)
-    return [pytest.approx([r.norm(dim=1).median().item() for r in rows]) for rows in (states, gradients)]
+    both = states_and_gradients(model, x, y, loss_fn)
+    return [pytest.approx([r.norm(dim=1).median().item() for r in rows]) for rows in both]
 
 
 def test_the_three_check_package_s_quick_start(case):
@@ -102,8 +100,7 @@ def test_one_report_has_the_attributes_of_one_package_and_the_items_of_the_other
 
 def test_a_feature_map_s_gradient_is_given_by_sum_and_by_mean():
     network, batch = rough_learner("small_resnet", shape=(1, 4, 4)).network.eval(), batch_of((1, 4, 4))
-    logits, states = network(batch[0], return_hidden=True)
-    gradients = torch.autograd.grad(F.cross_entropy(logits, batch[1]), states)
+    _, gradients = states_and_gradients(network, *batch)
     for entry, g in zip(diagnose(network, [batch], None).evidence.layers, gradients):
         by_mean = g.mean(dim=(2, 3)).norm(dim=1).median().item()
         assert (entry.grad_norm_position_mean, entry.grad_norm) == pytest.approx((by_mean, 16 * by_mean))

@@ -37,9 +37,6 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-# --- a training that is done ---------------------------------------------------------------------------------------
-
-
 def test_what_another_process_trained_meanwhile_is_kept(training, trained, monkeypatch):
     before = contents(trained)
     (trained / "resume").write_text("the state of the process that waited")
@@ -60,8 +57,6 @@ def test_results_that_are_missing_or_damaged_are_trained_again(training, trained
         facts = read_sidecar(trained / "run.json")
         check_run(facts, trained / "run.json", checkpoint=trained / "run.safetensors", trajectory=trained / "run.csv")
 
-
-# --- what is no sidecar ----------------------------------------------------------------------------------------------
 
 CONTENTS = {
     "{}": "missing spec, digest, accuracy, checkpoint_sha256",

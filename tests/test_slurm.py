@@ -57,15 +57,10 @@ def submit(cluster, folder, *arguments):
             cluster.cancel_all()
 
 
-def said_by(process):
-    """What Snakemake said until it ended."""
-    return process.communicate(timeout=600)[0]
-
-
 def run(cluster, folder, *arguments):
     """Run Snakemake to a good end; what it said, and its submissions."""
     with submit(cluster, folder, *arguments) as process:
-        said = said_by(process)
+        said = process.communicate(timeout=600)[0]
     assert process.returncode == 0, said
     return said, submissions(cluster, folder)
 
@@ -195,7 +190,7 @@ def test_a_lost_training_goes_on_to_the_same_bits(cluster, undisturbed, tmp_path
     with submit(cluster, folder, TARGET) as process:
         wait_for(log, "epoch 5/240", process)
         cluster.ask(*command, submissions(cluster, folder)[0]["JobId"])
-        said = said_by(process)
+        said = process.communicate(timeout=600)[0]
     assert (folder / TARGET).exists() == (process.returncode == 0) == (len(states) == 1), said
     if process.returncode:
         assert "CANCELLED" in said and "run the same command again" in said

@@ -61,8 +61,6 @@ def test_short_numbers_lose_nothing(value):
     assert float(short_number(value)) == value and short_number(1234.0) == "1.234e3"
 
 
-# --- specifications ------------------------------------------------------------------------------------------------
-
 SPEC = RunSpec(dataset="digits", architecture="resmlp", architecture_options=(("depth", 4), ("width", 8)), method="dfa")
 CHANGES = {
     "dataset": "cifar10",

@@ -30,9 +30,6 @@ def column(rows, *headings):
     return [tuple(row[heading] for heading in headings) for row in rows]
 
 
-# ---- numbers by hand
-
-
 def test_main_audit_by_hand():
     three = [
         run("dfa", accuracy=[0.30, 0.31, 0.35], max_growth=[1e4, 12345.0, 2e3], grad_norm_last=[1e-9, 2e-9, 9e-9],
@@ -149,9 +146,6 @@ def test_inventory_by_hand():
     assert "counted once: 4 networks; 2.00 hours (of 1 of them)." in table.caption
 
 
-# ---- statistics over seeds
-
-
 def test_missing_seeds_are_counted():
     table = build("main_audit", run("bp"), run("fa", 2, accuracy=[0.3, 0.4], own_frozen_acc=[0.2, None],
                                                three_check=["PASS", None]))  # fmt: skip
@@ -180,9 +174,6 @@ def test_csv_holds_every_seed_and_statistic_in_full_precision():
     assert values.loc[values["quantity"] == "three_check", "verdict"].notna().all()
     assert "main,dfa+penalty1e-2,dfa+penalty1e-2,256,4,100,0.01,accuracy,deviation,,1,,\n" in to_csv(table)
     assert "main,dfa+penalty1e-2,dfa+penalty1e-2,256,4,100,0.01,own_frozen_acc,mean,,0,,\n" in to_csv(table)
-
-
-# ---- every kind
 
 
 @pytest.mark.parametrize("kind", OF_RUNS)

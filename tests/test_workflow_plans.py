@@ -104,11 +104,6 @@ PLANS = {
         },
         {"collect_baseline", *AFTER_AUDITS},
     ),
-    "a budget": Plan(
-        configured("settings", "student_mlp", "epochs", value=4),
-        {"train_network": runs("student_mlp", "bp+frozen", "ep", "ep+frozen")},
-        {"collect_baseline", "audit_network", *AFTER_AUDITS},
-    ),
     "the code of a data set": Plan(
         appended("src/fa_audit/data/synthetic_teacher.py"),
         {"train_network": runs("student_mlp", "bp+frozen", "ep", "ep+frozen")},

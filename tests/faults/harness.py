@@ -103,9 +103,3 @@ def clear_error(status, said, *words):
     line = said.strip().splitlines()[-1]
     assert all(word in line for word in words), line
     return line
-
-
-def altered(content, place):
-    """Flip one bit, at a fraction of the content's length."""
-    position = int(place * len(content))
-    return content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :]

@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from damage import altered
 from disks import fill, read_only, small_disk
-from harness import altered, at_random, lasting
+from harness import at_random, lasting
 from projects import TINY, command, snakemake, write_config
 
 pytestmark = pytest.mark.faults
@@ -130,7 +131,7 @@ OTHER = "of another run than expected: method"
 )
 def test_a_damaged_file_and_one_of_another_run_are_named_and_made_again(complete, finished, name, of, words):
     path = complete / name
-    damaged = b"[]" if path.suffix == ".json" else altered(path.read_bytes(), 0.9)
+    damaged = b"[]" if path.suffix == ".json" else altered(path.read_bytes())
     path.write_bytes((complete / of).read_bytes() if of else damaged)
     for _ in range(2):
         refused(complete, name, words, target="audit")  # which asks for the baselines, too
@@ -142,7 +143,7 @@ def test_a_damaged_file_and_one_of_another_run_are_named_and_made_again(complete
 
 def test_damaged_data_cost_nothing_that_was_trained_on_them(complete, finished):
     path = complete / "results/data/digits.safetensors"
-    path.write_bytes(altered(path.read_bytes(), 0.9))
+    path.write_bytes(altered(path.read_bytes()))
     refused(complete, "results/data/digits.safetensors", "make it alone")
     path.unlink()
     for target in ("results/data/digits.safetensors", TARGET):
