@@ -77,7 +77,7 @@ def test_a_step_reads_moves_and_draws_nothing_on_the_host(dataset, architecture,
     noise = torch.Generator()
     next(batches)  # moves the epoch's draws, once
     with OnMeta(), DrawnOnMeta(noise):
-        step(learner, optimiser, next(batches), noise)
+        assert step(learner, optimiser, next(batches), noise).is_meta
 
 
 def test_maps_lie_channels_last_on_a_cpu_alone():

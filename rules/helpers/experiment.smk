@@ -139,8 +139,8 @@ def original(folder, ending):
     return lambda wildcards: ORIGINALS[wildcards.duplicate].path(folder, ending)
 
 
-# ---- files by kind. Functions of no wildcards in particular: a target's files are listed when it is asked for, because
-# a rule that lists those of ten thousand runs holds 15 MB even where nobody does.
+# ---- files by kind. Functions, so that a target's files are listed only when the target is asked for: those of ten
+# thousand runs take 15 MB.
 
 
 def checkpoint_files(wildcards):

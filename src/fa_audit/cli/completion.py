@@ -13,7 +13,7 @@ def completed(argument: argparse.Action, names: Iterable[str]) -> None:
 
 
 def answer_shell(parser: argparse.ArgumentParser) -> None:
-    """Where it is the shell that asks, say what may come next and exit."""
+    """Complete the command line and exit, where it is the shell that asks."""
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 

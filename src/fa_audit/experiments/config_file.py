@@ -88,7 +88,7 @@ def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
     """Yield the line of every key and item below a node.
 
     Raises:
-        yaml.MarkedYAMLError: a key is repeated, or a number is octal, which nobody means.
+        yaml.MarkedYAMLError: a key is repeated, or a number begins with 0, which YAML reads as octal.
     """
     if isinstance(node, yaml.ScalarNode) and node.style is None and OCTAL.fullmatch(node.value):
         read = f"found {node.value}, which YAML reads as the octal number {int(node.value, 8)}; write it without the 0"

@@ -89,6 +89,7 @@ class DescribedNetwork(Network):
         return h.flatten(1)
 
     def shift(self, h: Tensor, delta: Tensor) -> Tensor:
+        """Return the state `h` with the vector that is read of it moved by `delta` ``(B, d)``, shaped like `h`."""
         if positions := self.averaged[h.dim()]:
             for position in positions:
                 delta = delta.unsqueeze(position)
