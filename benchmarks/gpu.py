@@ -32,7 +32,7 @@ from typing import Any
 import costs
 import torch
 from costs import ROOT, STORED, audit_seconds, dataset_of, machine, seconds
-from throughput import BATCH, RESMLP, bar, random_images, report_machine
+from throughput import BATCH, RESMLP, bar, random_images, report_machine, steps_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fa_audit.audit.credit_metrics import IN_DOUBLE
@@ -40,9 +40,8 @@ from fa_audit.audit.run_audit import audit
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.files import read_json
 from fa_audit.core.numerics import set_numerics
-from fa_audit.core.randomness import generator
 from fa_audit.data.data_file import checksum
-from fa_audit.data.dataset import Dataset, evaluation_batches, pad, training_batches
+from fa_audit.data.dataset import Dataset, evaluation_batches
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import CONTEXT_MB, DECIDING, Costs, cost_key, read_costs
 from fa_audit.experiments.grid import Grid, read_grid
@@ -50,7 +49,7 @@ from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.training.checkpoint import learner_tensors, load_checkpoint, save_checkpoint
-from fa_audit.training.learner import Learner, build, learn
+from fa_audit.training.learner import Learner
 from fa_audit.training.loop import observe, train
 
 CONTROL, PIPE = "nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY"
@@ -128,21 +127,6 @@ def failing(name: str) -> Iterator[None]:
 
 
 # --- one step ------------------------------------------------------------------------------------------------------
-
-
-def steps_of(spec: RunSpec, data: Dataset) -> Iterator[Learner]:
-    """Train without end, in the phase in which a run spends most of its time; yield the learner after every step."""
-    learner = build(spec, data.image_shape, data.classes).to(data.train_images.device)
-    optimiser, padded = learner.optimiser(), pad(data.train_images, data.padding)
-    noise = generator(spec.seed, "noise", device=padded.device)
-    learner.train_mode()
-    learner.method.begin_epoch(learner.state, 0.5)
-    while True:
-        for x, labels in training_batches(data, padded, spec.batch_size, generator(spec.seed, "order")):
-            optimiser.zero_grad()
-            learn(learner, x, labels, noise)
-            optimiser.step()
-            yield learner
 
 
 def report_waiting(bench: Bench) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import multiprocessing
 import os
 import platform
@@ -283,24 +282,28 @@ class Products(TorchDispatchMode):
             function(*args, **kwargs)
 
 
+def steps_of(spec: RunSpec, data: Dataset) -> Iterator[Learner]:
+    """Train without end, in the phase in which a run spends most of its time; yield the learner after every step."""
+    learner = build(spec, data.image_shape, data.classes).to(data.train_images.device)
+    optimiser, padded = learner.optimiser(), pad(data.train_images, data.padding)
+    noise = generator(spec.seed, "noise", device=padded.device)
+    learner.train_mode()
+    learner.method.begin_epoch(learner.state, 0.5)
+    while True:
+        for x, labels in training_batches(data, padded, spec.batch_size, generator(spec.seed, "order")):
+            optimiser.zero_grad()
+            learn(learner, x, labels, noise)
+            optimiser.step()
+            yield learner
+
+
 def step_seconds(method: str, dataset: Dataset) -> tuple[float, float]:
     """Return the median CPU times of a training step, its batch included, and of its matrix products, in turn."""
-    spec, padded = spec_of(method), pad(dataset.train_images, dataset.padding)
-    learner = build(spec, dataset.image_shape, dataset.classes)
-    optimiser, noise = learner.optimiser(), torch.Generator()
-    learner.train_mode()
-    epochs = (training_batches(dataset, padded, BATCH, generator(0, "epoch", epoch)) for epoch in itertools.count())
-    batches = itertools.chain.from_iterable(epochs)
-
-    def step() -> None:
-        optimiser.zero_grad()
-        learn(learner, *next(batches), noise)
-        optimiser.step()
-
-    step()
+    steps = steps_of(spec_of(method), dataset)
+    next(steps)
     with Products() as products:
-        step()
-    both = [(cpu_seconds(step), cpu_seconds(products.repeat)) for _ in range(STEPS_TIMED)]
+        next(steps)
+    both = [(cpu_seconds(lambda: next(steps)), cpu_seconds(products.repeat)) for _ in range(STEPS_TIMED)]
     return tuple(statistics.median(side) for side in zip(*both))
 
 
