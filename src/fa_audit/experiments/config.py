@@ -20,7 +20,8 @@ from fa_audit.core.validation import Different, Strict, validated
 from fa_audit.experiments.spec import LARGEST, LARGEST_OPTION, Run, RunSpec, parse_run, short_number
 from fa_audit.networks import architecture_options
 
-BUDGET = ("epochs", "batch_size", "lr", "weight_decay")
+OWN_OPTIONS = ("optimiser", "clip", "normalise", "rms_floor", "frozen_embedding", "validation")  # departures
+BUDGET = ("epochs", "batch_size", "lr", "weight_decay", *OWN_OPTIONS)
 PAPER = {field.name: field.default for field in fields(RunSpec)}
 LIMITS = DiagnosticThresholds().limits
 
@@ -49,8 +50,8 @@ SettingName = Annotated[str, Field(description="the name of a setting")]
 Text = Annotated[str, Field(min_length=1, description="a text")]
 OptionName = Annotated[
     str,
-    _other_than("name", "lr", "weight_decay"),
-    Field(description="epochs, batch_size or an option of the architecture"),
+    _other_than("name", "weight_decay"),
+    Field(description="epochs, batch_size, lr, an option of training or one of the architecture"),
 ]
 ArgumentName = Annotated[str, Field(description="the name of an argument, quoted if it looks like a number")]
 Argument = Annotated[JsonValue, Field(description="a finite number, text, true, false, null, a list or a mapping")]
@@ -102,11 +103,36 @@ class SettingEntry(Strict):
     dataset: DatasetName
     architecture: Architecture = Field(description="a mapping with the key 'name' and the architecture's options")
     epochs: int = Field(
-        PAPER["epochs"], ge=1, le=100000, description="an integer 1..100000: passes over the training set"
+        PAPER["epochs"],
+        ge=0,
+        le=100000,
+        description="an integer 0..100000: passes over the training set; 0 leaves the network untrained",
     )
     batch_size: int = Field(PAPER["batch_size"], ge=1, le=65536, description="an integer 1..65536: images per step")
     lr: float = Field(PAPER["lr"], gt=0, description="a number > 0, written like 0.001 or 1.0e-3: learning rate")
     weight_decay: float = Field(PAPER["weight_decay"], ge=0, description="a number >= 0: AdamW's weight decay")
+    optimiser: Literal["adamw", "sgd"] = Field(PAPER["optimiser"], description="adamw, or sgd with momentum 0.9")
+    clip: float = Field(
+        PAPER["clip"], ge=0, description="a number >= 0: the largest norm of all gradients together; 0 does not clip"
+    )
+    normalise: bool = Field(
+        PAPER["normalise"],
+        description="true or false: whether credits are divided by their root mean square where a method asks for it",
+    )
+    rms_floor: float = Field(
+        PAPER["rms_floor"],
+        ge=0,
+        description="a number >= 0 that is added to that root mean square, written like 1.0e-6",
+    )
+    frozen_embedding: bool = Field(
+        PAPER["frozen_embedding"], description="true or false: the embedding stays at initialisation"
+    )
+    validation: float = Field(
+        PAPER["validation"],
+        ge=0,
+        lt=1,
+        description="a fraction >= 0 and below 1: of the training set, held out to choose by",
+    )
     seeds: Different[ASeed] = Field(
         min_length=1, description=f"a non-empty list of different integers from 0 to {LARGEST}"
     )

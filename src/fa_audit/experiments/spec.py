@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -133,6 +133,16 @@ def _parse_penalty(number: str, text: str, where: str) -> float:
 LARGEST_OPTION = 8192  # of an architecture: a file must not make anyone build a network without end
 LARGEST = 2**31 - 1  # an integer, of seeds too: torch takes no arbitrary ones
 SHARED = ("dataset", "architecture", "architecture_options", "epochs", "batch_size", "lr", "weight_decay", "seed")
+# Departures from the paper's training; a specification lists only those that are made.
+DEPARTURES = {
+    "optimiser": "adamw",
+    "clip": 0.0,
+    "normalise": True,
+    "rms_floor": 1e-6,
+    "frozen_embedding": False,
+    "validation": 0.0,
+    "snapshot": None,
+}
 
 
 PRINTABLE = r"^(?:[^\p{C}\p{Z}]| )*$"
@@ -158,11 +168,20 @@ class SpecFile(Strict):
     frozen_blocks: Seed
     shallow: Flag
     random_targets: Flag
-    epochs: Positive
+    epochs: Seed
     batch_size: Positive
     lr: NonNegative
     weight_decay: NonNegative
     seed: Seed
+    optimiser: Literal["adamw", "sgd"] = DEPARTURES["optimiser"]
+    clip: NonNegative = DEPARTURES["clip"]
+    normalise: Flag = DEPARTURES["normalise"]
+    rms_floor: NonNegative = DEPARTURES["rms_floor"]
+    frozen_embedding: Flag = DEPARTURES["frozen_embedding"]
+    validation: Annotated[float, Field(ge=0, lt=1, description="a fraction >= 0 and below 1")] = DEPARTURES[
+        "validation"
+    ]
+    snapshot: Seed | None = DEPARTURES["snapshot"]
     monitor: Annotated[
         dict[Text, Annotated[float, Field(description="a finite number")]],
         Field(description="a mapping of checks to limits"),
@@ -187,6 +206,13 @@ class RunSpec:
         lr: AdamW's learning rate before the cosine decay to 0.
         weight_decay: AdamW's decoupled weight decay.
         seed: fixes initialisation, feedback matrices, shuffling, augmentation and noise.
+        optimiser: ``"adamw"``, or ``"sgd"`` (momentum 0.9).
+        clip: largest norm of all gradients together; 0 does not clip.
+        normalise: whether credits are divided by their root mean square, for methods that ask for it.
+        rms_floor: what is added to that root mean square.
+        frozen_embedding: the embedding stays at initialisation.
+        validation: the fraction of the training set, its last samples, that is held out.
+        snapshot: training ends after this epoch of the schedule, whose length stays `epochs`; None: after the last.
         monitor: checks (``"D1"``, ``"D2"``) and their limits, sorted; training ends after the first epoch at which all
             of them fire. Empty: it never ends early.
 
@@ -207,16 +233,31 @@ class RunSpec:
     lr: float = 1e-3
     weight_decay: float = 0.01
     seed: int = 42
+    optimiser: str = "adamw"
+    clip: float = 0.0
+    normalise: bool = True
+    rms_floor: float = 1e-6
+    frozen_embedding: bool = False
+    validation: float = 0.0
+    snapshot: int | None = None
     monitor: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         validated(SpecFile, self.to_dict(), "run specification")
-        for name in ("penalty", "lr", "weight_decay"):  # equal specifications must have equal digests: 0, 0.0, -0.0
+        for name in (
+            "penalty",
+            "lr",
+            "weight_decay",
+            "clip",
+            "rms_floor",
+            "validation",
+        ):  # equal specifications must have equal digests: 0, 0.0, -0.0
             object.__setattr__(self, name, float(getattr(self, name)) + 0.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON types; ``RunSpec.from_dict`` inverts it."""
+        """Return plain JSON types, without departures that are not made; ``RunSpec.from_dict`` inverts it."""
         values = {name: getattr(self, name) for name in NAMES}
+        values = {name: value for name, value in values.items() if name not in DEPARTURES or value != DEPARTURES[name]}
         return values | {"architecture_options": dict(self.architecture_options), "monitor": dict(self.monitor)}
 
     @classmethod
@@ -233,7 +274,7 @@ class RunSpec:
     def with_run(self, run: Run) -> RunSpec:
         """Return the specification of another run with the same network, data, budget and seed, and no monitor."""
         depth = dict(self.architecture_options).get("depth", 0)
-        return run.spec(depth=depth, **{name: getattr(self, name) for name in SHARED})
+        return run.spec(depth=depth, **{name: getattr(self, name) for name in (*SHARED, *DEPARTURES)})
 
     @property
     def digest(self) -> str:
