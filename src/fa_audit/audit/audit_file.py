@@ -241,6 +241,7 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     first_flags: FirstFlags
     batch_norm_twice: BatchNormTwice = None
     headline_acc: Fraction
+    validation_acc: Fraction = None
     baselines: Baselines
     checks: Checks
     finite: YesNo

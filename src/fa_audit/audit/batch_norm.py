@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fa_audit.audit.diagnose import BATCH_SIZE
 from fa_audit.core.metrics import growth, median_norm
 from fa_audit.core.randomness import generator
-from fa_audit.data.dataset import Dataset, evaluation_batches, pad, training_batches
+from fa_audit.data.dataset import Dataset, evaluation_batches, held_out, pad, training_batches
 from fa_audit.networks.trace import reference, untouched
 from fa_audit.training.learner import Learner
 
@@ -54,7 +54,8 @@ def batch_norm_twice(learner: Learner, dataset: Dataset, epochs: int) -> dict[st
 
 def _last_batches(learner: Learner, dataset: Dataset, epochs: int) -> Iterator[Tensor]:
     """Return an iterator over the inputs of the last `STEPS` batches of a training."""
-    spec, padded = learner.spec, pad(dataset.train_images, dataset.padding)
+    spec, dataset = learner.spec, held_out(dataset, learner.spec.validation)[0]
+    padded = pad(dataset.train_images, dataset.padding)
     steps = -(-len(dataset.train_labels) // spec.batch_size)
     first = max(0, epochs - -(-STEPS // steps))
     streams = (generator(spec.seed, "epoch", epoch) for epoch in range(first, epochs))

@@ -14,7 +14,7 @@ from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.errors import AuditError
 from fa_audit.core.provenance import provenance
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.data.dataset import Dataset, evaluation_batches, load_dataset, stability_batches
+from fa_audit.data.dataset import Dataset, evaluation_batches, held_out, load_dataset, stability_batches
 from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.networks.trace import accuracy_of
@@ -134,7 +134,7 @@ def audit_files(
     _check_data(learner, dataset)
     with naming_own_code(learner.spec):
         if sidecar:
-            _check_accuracy(learner, dataset, facts["accuracy"], sidecar)
+            _check_accuracies(learner, dataset, facts, sidecar)
         report = audit(
             learner,
             dataset,
@@ -171,14 +171,17 @@ def _compared(baselines: Mapping[str, str | Path], expected: RunSpec, hint: str)
     return compared
 
 
-def _check_accuracy(learner: Learner, dataset: Dataset, told: float, sidecar: str | Path) -> None:
-    """Compare the accuracy that a sidecar tells with the network's; another device may round a few samples apart."""
-    found = accuracy_of(learner.network, evaluation_batches(dataset))
-    if abs(found - told) > max(ROUNDING, 2 / len(dataset.test_labels)):
-        raise AuditError(
-            f"{sidecar}: accuracy: found {told}; the network of its checkpoint has {found:.4f} on these test images."
-            " One of them was altered: delete both and run the training again, or give the data that it was trained on."
-        )
+def _check_accuracies(learner: Learner, dataset: Dataset, facts: Mapping[str, Any], sidecar: str | Path) -> None:
+    """Compare the accuracies that a sidecar tells with the network's; another device may round a few samples apart."""
+    validation = held_out(dataset, learner.spec.validation)[1]
+    for name, images in {"accuracy": dataset, "validation_accuracy": validation}.items():
+        found = accuracy_of(learner.network, evaluation_batches(images)) if images else None
+        told = facts.get(name)
+        if found != told and (None in (found, told) or abs(found - told) > max(ROUNDING, 2 / len(images.test_labels))):
+            raise AuditError(
+                f"{sidecar}: {name}: found {told}; the network of its checkpoint has {found} on these images. One of"
+                " them was altered: delete both and run the training again, or give the data that it was trained on."
+            )
 
 
 def _check_baseline_history(baseline: Mapping[str, Any], beside: Path) -> None:
@@ -194,6 +197,7 @@ def _about(spec: RunSpec, facts: Mapping[str, Any], device: str) -> dict[str, An
     trained = facts.get("provenance", {})
     known = {key: facts.get(key) for key in ("stopped_after", "seconds")}
     known |= {key: trained.get(key) for key in ("device", "commit")}
+    known |= {"validation_acc": facts["validation_accuracy"]} if spec.validation and facts else {}
     return {"spec": spec.to_dict(), "digest": spec.digest} | known | {"provenance": provenance(device)}
 
 

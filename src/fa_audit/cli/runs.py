@@ -56,7 +56,7 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     for name, kind, meaning in (
         ("epochs", int, "passes over the training set"),
         ("batch_size", int, "images per step"),
-        ("lr", float, "learning rate of AdamW, before its cosine decay to 0"),
+        ("lr", float, "learning rate, before its cosine decay to 0"),
         ("weight_decay", float, "decoupled weight decay of AdamW"),
         ("seed", int, "of initialisation, feedback, order, augmentation and noise"),
     ):

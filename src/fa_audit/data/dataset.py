@@ -72,6 +72,27 @@ class Dataset:
         return moments[0], moments[1]
 
 
+def held_out(dataset: Dataset, fraction: float) -> tuple[Dataset, Dataset | None]:
+    """Return the data set without the last samples of its training set, and one whose test set they are.
+
+    Args:
+        fraction: of the training set, rounded to whole samples, at least one; 0 holds out nothing.
+
+    Raises:
+        AuditError: nothing would be left to train on.
+    """
+    if not fraction:
+        return dataset, None
+    first = len(dataset.train_labels) - max(1, round(fraction * len(dataset.train_labels)))
+    if first < 1:
+        raise AuditError(
+            f"validation: found {fraction} of {len(dataset.train_labels)} samples; expected some to train."
+        )
+    images, labels = dataset.train_images, dataset.train_labels
+    training = replace(dataset, train_images=images[:first], train_labels=labels[:first])
+    return training, replace(dataset, test_images=images[first:], test_labels=labels[first:])
+
+
 def save_dataset(dataset: Dataset, path: str | Path) -> None:
     """Write the arrays, how to present them, and a SHA-256 of each array and of the description."""
     arrays = {name: getattr(dataset, name).contiguous() for name in ARRAYS}

@@ -23,6 +23,7 @@ from fa_audit.networks import architecture_options
 OWN_OPTIONS = ("optimiser", "clip", "normalise", "rms_floor", "frozen_embedding", "validation")  # departures
 BUDGET = ("epochs", "batch_size", "lr", "weight_decay", *OWN_OPTIONS)
 PAPER = {field.name: field.default for field in fields(RunSpec)}
+VALUE = "a number, true, false or the name of an optimiser"
 LIMITS = DiagnosticThresholds().limits
 
 
@@ -110,7 +111,9 @@ class SettingEntry(Strict):
     )
     batch_size: int = Field(PAPER["batch_size"], ge=1, le=65536, description="an integer 1..65536: images per step")
     lr: float = Field(PAPER["lr"], gt=0, description="a number > 0, written like 0.001 or 1.0e-3: learning rate")
-    weight_decay: float = Field(PAPER["weight_decay"], ge=0, description="a number >= 0: AdamW's weight decay")
+    weight_decay: float = Field(
+        PAPER["weight_decay"], ge=0, description="a number >= 0: weight decay, of adamw decoupled from the gradient"
+    )
     optimiser: Literal["adamw", "sgd"] = Field(PAPER["optimiser"], description="adamw, or sgd with momentum 0.9")
     clip: float = Field(
         PAPER["clip"], ge=0, description="a number >= 0: the largest norm of all gradients together; 0 does not clip"
@@ -152,25 +155,27 @@ class SettingEntry(Strict):
     vary: dict[
         OptionName,
         Annotated[
-            Different[Annotated[int | bool, Field(description="an integer, true or false")]],
-            Field(min_length=1, description="a non-empty list of different integers, or of true and false"),
+            Different[Annotated[int | float | bool | Literal["adamw", "sgd"], Field(description=VALUE)]],
+            Field(min_length=1, description="a non-empty list of different values"),
         ],
     ] = Field(
         {},
         min_length=1,
-        description="a mapping of epochs or options of the architecture to lists of values: one setting for each value,"
-        " or combination of values",
+        description="a mapping of epochs, lr, or options of training or of the architecture to lists of values: one"
+        " setting for each value, or combination of values",
     )
 
     def expanded(self, block: str) -> dict[str, SettingEntry]:
         """Return the settings that the block stands for, one for every combination of the values under ``vary``.
 
-        ``depth_sweep`` with ``vary: {depth: [2, 4]}`` gives ``depth_sweep_depth2`` and ``depth_sweep_depth4``.
+        ``depth_sweep`` with ``vary: {depth: [2, 4]}`` gives ``depth_sweep_depth2`` and ``depth_sweep_depth4``; names
+        hold no points and signs, so that ``tuned`` with ``vary: {lr: [0.003, 0.025]}`` gives ``tuned_lr3em3`` and
+        ``tuned_lr2p5em2``.
         """
         settings = {}
         for values in product(*self.vary.values()):
             chosen = dict(zip(self.vary, values))
-            name = "_".join([block, *(f"{option}{str(value).lower()}" for option, value in chosen.items())])
+            name = "_".join([block, *(f"{option}{_named(value)}" for option, value in chosen.items())])
             settings[name] = self._varied(chosen)
         return settings
 
@@ -195,6 +200,13 @@ class SettingEntry(Strict):
         }
         named = "baselines" in self.model_fields_set
         return audited | {"baselines": self.baselines if named else _usual_baselines(audited.values())}
+
+
+def _named(value: Any) -> str:
+    """Return how a value is written in the name of a setting: ``true``, ``4``, ``2p5em2`` for 0.025."""
+    if isinstance(value, float):
+        value = short_number(value) if value else 0
+    return str(value).lower().replace(".", "p").replace("-", "m")
 
 
 def _usual_baselines(audited: Iterable[list[str]]) -> list[str]:

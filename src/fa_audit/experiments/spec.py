@@ -173,7 +173,7 @@ class SpecFile(Strict):
     lr: NonNegative
     weight_decay: NonNegative
     seed: Seed
-    optimiser: Literal["adamw", "sgd"] = DEPARTURES["optimiser"]
+    optimiser: Annotated[Literal["adamw", "sgd"], Field(description="adamw or sgd")] = DEPARTURES["optimiser"]
     clip: NonNegative = DEPARTURES["clip"]
     normalise: Flag = DEPARTURES["normalise"]
     rms_floor: NonNegative = DEPARTURES["rms_floor"]
@@ -203,15 +203,15 @@ class RunSpec:
         random_targets: fresh uniform labels in every minibatch.
         epochs: passes over the training set.
         batch_size: images per step; the last batch of an epoch may be smaller.
-        lr: AdamW's learning rate before the cosine decay to 0.
-        weight_decay: AdamW's decoupled weight decay.
+        lr: learning rate before the cosine decay to 0.
+        weight_decay: decoupled from the gradient in AdamW, added to it in SGD.
         seed: fixes initialisation, feedback matrices, shuffling, augmentation and noise.
         optimiser: ``"adamw"``, or ``"sgd"`` (momentum 0.9).
-        clip: largest norm of all gradients together; 0 does not clip.
+        clip: largest norm of all gradients together, those of the method's state included; 0 does not clip.
         normalise: whether credits are divided by their root mean square, for methods that ask for it.
         rms_floor: what is added to that root mean square.
         frozen_embedding: the embedding stays at initialisation.
-        validation: the fraction of the training set, its last samples, that is held out.
+        validation: the fraction of the training set, its last samples, that is held out: never trained on.
         snapshot: training ends after this epoch of the schedule, whose length stays `epochs`; None: after the last.
         monitor: checks (``"D1"``, ``"D2"``) and their limits, sorted; training ends after the first epoch at which all
             of them fire. Empty: it never ends early.

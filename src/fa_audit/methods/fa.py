@@ -42,4 +42,4 @@ class FA(Method):
             credit = credit @ state[layer]
             descending.append(credit)
         embedding, *blocks = reversed(descending)
-        return Credits(tuple(blocks), embedding)
+        return Credits(tuple(blocks), embedding, batch_mean=True)

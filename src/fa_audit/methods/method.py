@@ -25,6 +25,8 @@ class Credits:
         embedding: the credit of ``h_0``.
         normalise: divide each credit by its per-sample root mean square before learning from it; otherwise the
             credits must be gradients of the per-sample loss.
+        batch_mean: they are gradients of the batch-mean loss, of which there are B per-sample ones: a training that
+            does not normalise multiplies them by B.
         objective: a scalar, mean over the batch, that blocks and embedding descend in place of ``<f_l, r(a_l)>``;
             for methods that learn at other states than those of the forward pass. The credits are then audited only.
     """
@@ -32,6 +34,7 @@ class Credits:
     blocks: tuple[Tensor, ...]
     embedding: Tensor
     normalise: bool = True
+    batch_mean: bool = False
     objective: Tensor | None = None
 
 
@@ -52,7 +55,7 @@ class Method:
         memory_mb: memory beyond backpropagation's; added to the workflow's ``mem_mb``.
         end_to_end: learn from the global loss by ordinary backpropagation. `credits` is then only audited.
         random_feedback: `init_state` draws feedback at random, so that fresh draws make a null for its cosine.
-        decays_state: AdamW's weight decay acts on the parameters of the state as on those of the network.
+        decays_state: the optimiser's weight decay acts on the parameters of the state as on those of the network.
     """
 
     summary: ClassVar[str] = ""

@@ -57,7 +57,7 @@ def transported_credits(
         (credit,) = torch.autograd.grad(following, h, credit)
         descending.append(credit)
     embedding, *blocks = map(network.read_gradient, reversed(descending))
-    return Credits(tuple(blocks), embedding)
+    return Credits(tuple(blocks), embedding, batch_mean=True)
 
 
 def _check_all_passed(block: nn.Module, feedback: Mapping[nn.Parameter, Tensor], used: set[nn.Parameter]) -> None:

@@ -49,7 +49,10 @@ def trace(network: Network, x: Tensor, *, local: bool) -> Trace:
         local: cut the graph before every block and before the head, so that one backward pass of a sum
             of local losses gives each part its own gradient only. Otherwise the graph is the network's own.
     """
-    states, residuals = [network.embed(x)], []
+    embedded = network.embed(x)
+    if torch.is_grad_enabled() and not embedded.requires_grad:  # no parameter learns there; gradients by h_0 exist
+        embedded = embedded.detach().requires_grad_()
+    states, residuals = [embedded], []
     for layer in range(len(network.blocks)):
         h = states[-1].detach() if local else states[-1]
         residual, following = network.split(layer, h)

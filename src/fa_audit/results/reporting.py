@@ -11,6 +11,7 @@ import pandas as pd
 
 from fa_audit.audit.audit_file import SeedGroup, number, outcome_columns
 from fa_audit.core.thresholds import CHECK_LABELS, sign_of
+from fa_audit.experiments.spec import DEPARTURES
 from fa_audit.results.disclosures import by_seed, disclosures
 from fa_audit.results.over_seeds import CHECKS, verdict_over_seeds
 from fa_audit.results.statistics import summarise
@@ -114,6 +115,8 @@ def _identification(group: SeedGroup) -> Iterator[tuple[str, str]]:
     yield from _specification(audit["spec"]) if "spec" in audit else _model(audit.get("entry", {}))
     if group.unit == "seed":
         yield "Seeds", ", ".join(map(str, group.labels))
+    if "validation_acc" in audit:
+        yield "Validation accuracy", by_seed(group, lambda audit: f"{audit.get('validation_acc', UNKNOWN)}")
     yield "Digest", by_seed(group, lambda audit: audit.get("digest", UNKNOWN))
     if "spec" in audit:
         yield "Trained by commit", by_seed(group, lambda audit: audit.get("commit", UNKNOWN))
@@ -127,11 +130,13 @@ def _identification(group: SeedGroup) -> Iterator[tuple[str, str]]:
 
 
 def _specification(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    departures = {name: value for name, value in spec.items() if value != DEPARTURES.get(name, value)}
     options = {
         f"residual penalty {spec['penalty']:g}": spec["penalty"],
         f"first {spec['frozen_blocks']} blocks at initialisation": spec["frozen_blocks"],
         "no blocks": spec["shallow"],
         "random targets": spec["random_targets"],
+        _settings(departures): departures,
         f"stops early on {_settings(spec.get('monitor', {}))}": spec.get("monitor"),
     }
     yield "Options", ", ".join(text for text, chosen in options.items() if chosen) or "none"

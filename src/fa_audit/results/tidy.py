@@ -16,8 +16,9 @@ import pandas as pd
 from fa_audit.audit.audit_file import outcome_columns, read_audit
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_text
+from fa_audit.experiments.config import OWN_OPTIONS
 from fa_audit.experiments.paths import TIDY, RunKey
-from fa_audit.experiments.spec import RunSpec
+from fa_audit.experiments.spec import DEPARTURES, RunSpec
 from fa_audit.training.trajectory import check_history, read_trajectory
 
 KEY = RunKey._fields
@@ -122,7 +123,9 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         **{key: spec[key] for key in ("method", "dataset", "architecture")},
         **{key: spec["architecture_options"][key] for key in ("width", "depth")},
         **{key: spec[key] for key in ("epochs", "penalty", "frozen_blocks", "shallow", "random_targets")},
+        **{key: (DEPARTURES | spec)[key] for key in ("lr", *OWN_OPTIONS)},
         "accuracy": audit["headline_acc"],
+        "validation_acc": audit.get("validation_acc"),
         "own_frozen_acc": baselines.get("own"),
         "bp_frozen_acc": baselines.get("bp"),
         "shallow_acc": baselines.get("shallow"),

@@ -21,8 +21,8 @@ from fa_audit.networks.trace import trace, untouched
 from fa_audit.testing.credits import topmost_cosine
 from fa_audit.testing.findings import differing, expect, expect_finite, expect_none, expect_same
 from fa_audit.testing.subject import HELD_OUT, Subject, credits_of, named
-from fa_audit.training.learner import Learner, build, learn, teaching_signal
-from fa_audit.training.optimiser import AdamW
+from fa_audit.training.learner import RMS_FLOOR, Learner, build, learn, teaching_signal
+from fa_audit.training.optimiser import Optimiser
 
 ROUNDING = 1e-3  # relative deviation of gradients that are the same but for the order of sums
 LEAST_COSINE = 0.5  # of the gradients of an objective with those that its audited credits imply
@@ -91,7 +91,7 @@ def _minibatches(subject: Subject, count: int) -> Iterator[tuple[Tensor, Tensor]
 
 
 def _check_step(
-    learner: Learner, plain: Network, optimiser: AdamW, x: Tensor, labels: Tensor, randomness: torch.Generator
+    learner: Learner, plain: Network, optimiser: Optimiser, x: Tensor, labels: Tensor, randomness: torch.Generator
 ) -> None:
     """Take the gradients of one minibatch and compare them, part by part, with those that its credits imply."""
     plain.load_state_dict(before := copy.deepcopy(learner.network.state_dict()))
@@ -122,7 +122,8 @@ def _implied(plain: Network, credits: Any, x: Tensor, labels: Tensor) -> dict[st
     run = trace(plain, x, local=True)
     outputs = (run.states[0], *run.residuals)
     targets = (credits.embedding, *credits.blocks)
-    signals = [teaching_signal(h, a, credits.normalise) for h, a in zip(outputs, targets, strict=True)]
+    floor = RMS_FLOOR if credits.normalise else None
+    signals = [teaching_signal(h, a, floor) for h, a in zip(outputs, targets, strict=True)]
     parameters = dict(plain.named_parameters())
     local = sum((h * signal.detach()).sum() for h, signal in zip(outputs, signals))
     total = F.cross_entropy(run.logits, labels) + local

@@ -25,7 +25,7 @@ from fa_audit.testing.subject import CLASSES, DEPTH, HELD_OUT, Subject, clouds, 
 from fa_audit.training.checkpoint import learner_tensors, load_checkpoint, load_learner_tensors, save_checkpoint
 from fa_audit.training.learner import Learner, residual_energy
 from fa_audit.training.loop import train
-from fa_audit.training.optimiser import AdamW
+from fa_audit.training.optimiser import Optimiser
 from fa_audit.training.resume import Resume
 
 WELL_ABOVE_CHANCE = 0.6  # chance is 1/6
@@ -151,7 +151,7 @@ class Interrupted(Exception):
 class Interrupting(Resume):
     """Interrupt a training as soon as its first epoch is saved."""
 
-    def save(self, learner: Learner, optimiser: AdamW, progress: dict[str, Any]) -> None:
+    def save(self, learner: Learner, optimiser: Optimiser, progress: dict[str, Any]) -> None:
         super().save(learner, optimiser, progress)
         raise Interrupted
 

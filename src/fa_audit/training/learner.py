@@ -13,15 +13,16 @@ from torch import Tensor, nn
 from fa_audit.core.errors import AuditError, listed, shortened
 from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import call, load, naming_errors
-from fa_audit.experiments.spec import RunSpec
+from fa_audit.experiments.spec import DEPARTURES, RunSpec
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Credits, Method
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace, keeping_statistics, trace, untouched
-from fa_audit.training.optimiser import AdamW
+from fa_audit.training.optimiser import Optimiser
 
-RMS_FLOOR = 1e-6
+RMS_FLOOR = DEPARTURES["rms_floor"]
+SMALLEST = 1e-30  # a floor of 0 must not divide zeros by zero
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,18 @@ class Learner:
         return self
 
     def train_mode(self) -> None:
-        """Set training mode for all but the frozen blocks, whose normalisation statistics stay as they are."""
+        """Set training mode for all but what is frozen, whose normalisation statistics stay as they are."""
         self.network.train()
+        self.network.embed.train(not self.spec.frozen_embedding)
         for block in self.network.blocks[: self.spec.frozen_blocks]:
             block.eval()
 
-    def optimiser(self) -> AdamW:
-        """Return AdamW over everything that learns; frozen parameters are left out because it would decay them."""
+    def optimiser(self) -> Optimiser:
+        """Return the optimiser of everything that learns; without frozen parameters, which it would decay."""
         decays = {self.network: self.spec.weight_decay}
         decays[self.state] = self.spec.weight_decay if self.method.decays_state else 0.0
         learning = [([p for p in module.parameters() if p.requires_grad], decay) for module, decay in decays.items()]
-        return AdamW(learning, self.spec.lr)
+        return Optimiser(learning, self.spec.lr, self.spec.optimiser, self.spec.clip)
 
 
 def load_method(name: str) -> Method:
@@ -114,6 +116,8 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Met
     if spec.frozen_blocks > len(network.blocks):
         raise AuditError(f"frozen_blocks: found {spec.frozen_blocks}; the network has {len(network.blocks)} blocks.")
     network.blocks[: spec.frozen_blocks].requires_grad_(False)
+    if spec.frozen_embedding:
+        network.embed.requires_grad_(False)
     return Learner(spec, image_shape, network, method, state)
 
 
@@ -242,10 +246,13 @@ def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[Term]:
         return [(credits.objective, None)]
     outputs = (run.states[0], *run.residuals[first:])
     targets = (credits.embedding, *credits.blocks[first:])
-    return [(h, teaching_signal(h, a, credits.normalise)) for h, a in zip(outputs, targets, strict=True)]
+    floor = learner.spec.rms_floor if learner.spec.normalise and credits.normalise else None
+    if floor is None and credits.batch_mean:
+        targets = tuple(a * len(a) for a in targets)
+    return [(h, teaching_signal(h, a, floor)) for h, a in zip(outputs, targets, strict=True)]
 
 
-def teaching_signal(output: Tensor, credit: Tensor, normalise: bool) -> Tensor:
+def teaching_signal(output: Tensor, credit: Tensor, floor: float | None) -> Tensor:
     """Return the gradient of ``mean <output, r(credit)>`` by `output`, shaped like `output`.
 
     The mean is over samples and, where a state has tokens or positions, over those: each gets the credit.
@@ -253,9 +260,9 @@ def teaching_signal(output: Tensor, credit: Tensor, normalise: bool) -> Tensor:
     Args:
         output: ``(B, d)``, ``(B, T, d)`` or ``(B, d, H, W)``.
         credit: ``(B, d)``.
-        normalise: apply ``r``.
+        floor: of ``r``; None uses the credit as it is.
     """
-    signal = (normalised(credit) if normalise else credit) * (credit.numel() / output.numel() / len(credit))
+    signal = (credit if floor is None else normalised(credit, floor)) * (credit.numel() / output.numel() / len(credit))
     if output.dim() == 3:
         signal = signal[:, None]
     if output.dim() == 4:
@@ -268,7 +275,7 @@ def residual_energy(residuals: tuple[Tensor, ...]) -> Tensor:
     return sum(f.square().sum(1 if f.dim() == 4 else -1).mean() for f in residuals)
 
 
-def normalised(credit: Tensor) -> Tensor:
-    """Return ``r(a) = a / (rms(a) + 1e-6)``, the root mean square over features, ``(B, d) -> (B, d)``."""
+def normalised(credit: Tensor, floor: float = RMS_FLOOR) -> Tensor:
+    """Return ``r(a) = a / (rms(a) + floor)``, the root mean square over features, ``(B, d) -> (B, d)``."""
     rms = credit.square().mean(dim=-1, keepdim=True).sqrt()
-    return credit / (rms + RMS_FLOOR)
+    return credit / (rms + (floor or SMALLEST))

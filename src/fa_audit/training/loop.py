@@ -14,13 +14,13 @@ from torch import Tensor
 
 from fa_audit.core.metrics import cosine, growth, median_norm
 from fa_audit.core.randomness import generator
-from fa_audit.data.dataset import Dataset, evaluation_batches, pad, training_batches
+from fa_audit.data.dataset import Dataset, evaluation_batches, held_out, pad, training_batches
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods.method import Method
 from fa_audit.networks.trace import accuracy_of, reference, trace, untouched
 from fa_audit.training.learner import Learner, build, check_credits, check_shapes, learn
 from fa_audit.training.monitor import should_stop
-from fa_audit.training.optimiser import AdamW
+from fa_audit.training.optimiser import Optimiser
 from fa_audit.training.resume import Resume
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, Row
 
@@ -37,6 +37,7 @@ class Trained:
         accuracy: fraction of the whole test set that the last epoch's network classifies correctly.
         seconds: wall time of training, interruptions left out.
         stopped_after: the epoch after which the monitor ended the training early; None if it did not.
+        validation_accuracy: fraction of the held-out samples that the same network classifies correctly; None without.
     """
 
     learner: Learner
@@ -44,6 +45,7 @@ class Trained:
     accuracy: float
     seconds: float
     stopped_after: int | None = None
+    validation_accuracy: float | None = None
 
 
 def train(
@@ -64,7 +66,7 @@ def train(
     Raises:
         AuditError: the method's credits on the first minibatch are not what the engine learns from.
     """
-    dataset = dataset.to(device)
+    dataset, validation = held_out(dataset.to(device), spec.validation)
     learner = build(spec, dataset.image_shape, dataset.classes, method).to(device)
     optimiser = learner.optimiser()
     past = resume.load(learner, optimiser) if resume else None
@@ -92,10 +94,11 @@ def train(
     stopped_after = last if last < spec.epochs else None
     if stopped_after:
         log.info("stopped by the monitor after epoch %d: %s fired", last, " and ".join(dict(spec.monitor)))
-    return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"], stopped_after)
+    chosen_by = accuracy_of(learner.network, evaluation_batches(validation)) if validation else None
+    return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"], stopped_after, chosen_by)
 
 
-def _run_epoch(learner: Learner, optimiser: AdamW, dataset: Dataset, padded: Tensor, epoch: int) -> float:
+def _run_epoch(learner: Learner, optimiser: Optimiser, dataset: Dataset, padded: Tensor, epoch: int) -> float:
     """Train for one epoch at the cosine schedule's learning rate; return the mean cross-entropy."""
     spec = learner.spec
     optimiser.set_lr(spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs)))

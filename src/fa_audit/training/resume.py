@@ -20,7 +20,7 @@ from fa_audit.training.checkpoint import (
     write_tensor_file,
 )
 from fa_audit.training.learner import Learner
-from fa_audit.training.optimiser import AdamW
+from fa_audit.training.optimiser import Optimiser
 
 log = logging.getLogger(__name__)
 FORMAT = "fa-audit resume 1"
@@ -41,7 +41,7 @@ class Resume:
     fingerprint: str
     every: float = 10.0
 
-    def save(self, learner: Learner, optimiser: AdamW, progress: dict[str, Any]) -> None:
+    def save(self, learner: Learner, optimiser: Optimiser, progress: dict[str, Any]) -> None:
         """Replace the file by the present state; `progress` must be JSON types."""
         moments = {
             f"optimiser.{index}.{name}": value
@@ -53,7 +53,7 @@ class Resume:
         tensors = learner_tensors(learner) | moments | {"progress": written}
         write_tensor_file(self.path, FORMAT, tensors, {"fingerprint": self.fingerprint})
 
-    def load(self, learner: Learner, optimiser: AdamW) -> dict[str, Any] | None:
+    def load(self, learner: Learner, optimiser: Optimiser) -> dict[str, Any] | None:
         """Restore the state and return `progress`; None without a usable file."""
         if not self.path.exists():
             return None

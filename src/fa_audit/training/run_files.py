@@ -103,6 +103,8 @@ def write_run(
         "trajectory_sha256": sha256_of(trajectory),
         "provenance": provenance(device) | {"peak_memory_mb": peak_memory_mb(device)},
     }
+    if trained.validation_accuracy is not None:
+        about["validation_accuracy"] = trained.validation_accuracy
     if own := own_code(spec.method, spec.architecture, spec.dataset):
         about["provenance"]["own_code"] = own
     write_json(sidecar, about)

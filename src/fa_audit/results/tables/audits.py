@@ -8,6 +8,7 @@ from dataclasses import replace
 import pandas as pd
 
 from fa_audit.core.thresholds import depth_margin
+from fa_audit.experiments.config import OWN_OPTIONS
 from fa_audit.results.statistics import penalty_text, rank_runs, without_penalty
 from fa_audit.results.tables.formats import Table
 from fa_audit.results.tables.rows import Column, OverSeeds, Verdict, by_setting, run_table
@@ -72,7 +73,7 @@ def comparison(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
 
 # --- a setting at several depths, widths or numbers of epochs ------------------------------------------------------
 
-SIZES = ["width", "depth", "epochs"]
+SIZES = ["width", "depth", "epochs", "lr", *OWN_OPTIONS]
 VARIATION = (ACCURACY, OWN_FROZEN, DEEP_COSINE, GROWTH, GRADIENT, *FIRST_FLAGS, THREE_CHECK)
 VARIATION_NOTE = (
     "Accuracy and deep cosine (credit with gradient at the block's input, mean over samples and over blocks l >= 1): "
@@ -84,16 +85,20 @@ VARIATION_NOTE = (
 def variation(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return runs by mean accuracy over all settings, in each the settings by what varies, rising.
 
-    Settings differ in width, depth or epochs; others are led by their labels.
+    Settings differ in width, depth, epochs or options of training; others are led by their labels.
     """
-    sizes = tidy.runs.drop_duplicates("setting").set_index("setting")[SIZES]
-    varied = [name for name in SIZES if sizes[name].nunique() > 1]
-    if varied and sizes.duplicated(varied).any():  # they do not tell every two settings apart
-        varied = []
-    order = rank_runs(tidy.runs)
-    rows = sorted(by_setting(tidy), key=lambda row: (order.index(row[1]), *sizes.loc[row[0], varied]))
+    order, varied = rank_runs(tidy.runs), varied_sizes(tidy.runs)
+    sizes = tidy.runs.drop_duplicates("setting").set_index("setting")[varied]
+    rows = sorted(by_setting(tidy), key=lambda row: (order.index(row[1]), *sizes.loc[row[0]]))
     caption = f"{title}. {VARIATION_NOTE}"
     return run_table(tidy, VARIATION, rows=rows, caption=caption, labels=labels, varied=varied)
+
+
+def varied_sizes(runs: pd.DataFrame) -> list[str]:
+    """Return what differs between settings, if that tells every two of them apart; else nothing."""
+    settings = runs.drop_duplicates("setting")
+    varied = [name for name in SIZES if name in settings and settings[name].nunique() > 1]
+    return [] if varied and settings.duplicated(varied).any() else varied
 
 
 # --- the penalty sweep ---------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,7 +98,8 @@ def run_table(
 
     Args:
         labels: how to print runs and settings; their names where they are not listed.
-        varied: whole numbers of `NETWORK` that tell the settings apart and are printed in place of their labels.
+        varied: columns of the runs table that tell the settings apart and are printed in place of their labels;
+            they stand in ``values``, too.
     """
     seeds = tidy.runs.groupby("setting")["seed"].nunique().loc[list(tidy.settings)]
     several = len(tidy.settings) > 1 and not varied
@@ -107,15 +108,24 @@ def run_table(
         group = tidy.runs[(tidy.runs["setting"] == setting) & (tidy.runs["run"] == run)].sort_values("seed")
         label = label_of(run, group, labels)
         first = (labels.get(setting, setting), label)[0 if several else 1 :]
-        cells.append((*first, *(Number(group[name].iloc[0], decimals=0) for name in varied),
+        cells.append((*first, *(_option(group[name].iloc[0]) for name in varied),
                       *(column.cell(group, seeds[setting]) for column in columns)))  # fmt: skip
-        values += _values(group, label, columns)
+        values += _values(group, label, columns, dict.fromkeys((*NETWORK, *varied)))
     return Table(
         caption=f"{caption} {seeds_text(seeds.to_dict(), labels)} {INCOMPLETE}",
         columns=(*("setting", "run")[0 if several else 1 :], *varied, *(column.heading for column in columns)),
         rows=tuple(cells),
         values=pd.DataFrame(values).astype({"seed": "Int64", "value": float}),
     )
+
+
+def _option(value: Any) -> str | Number:
+    """Return how one of the varied values is printed: text, yes or no, or a number."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    return Number(value, decimals=0 if isinstance(value, int | np.integer) else None)
 
 
 def label_of(name: str, group: pd.DataFrame, labels: Mapping[str, str]) -> str:
@@ -153,10 +163,12 @@ def summary_of(values: pd.Series) -> dict[str, Any]:
     return summary
 
 
-def _values(group: pd.DataFrame, label: str, columns: Sequence[AnyColumn]) -> Iterator[dict[str, Any]]:
+def _values(
+    group: pd.DataFrame, label: str, columns: Sequence[AnyColumn], network: Iterable[str]
+) -> Iterator[dict[str, Any]]:
     """Yield the rows of ``values`` for one row of the table."""
     key = group.iloc[0]
-    common = {name: key[name] for name in ("setting", "run")} | {"label": label} | {name: key[name] for name in NETWORK}
+    common = {name: key[name] for name in ("setting", "run")} | {"label": label} | {name: key[name] for name in network}
     numbers = [column for column in columns if isinstance(column, Column)]
     shown = [name for column in numbers for name in (column.quantity, *column.spread[:1])]
     for quantity in dict.fromkeys([*shown, *(f"{check}_distance" for check in CHECKS.values())]):
