@@ -24,6 +24,7 @@ from networks import (
     vector,
 )
 
+from fa_audit.audit.run_audit import audit
 from fa_audit.methods import METHODS
 from fa_audit.methods.ep import EP
 from fa_audit.networks import ARCHITECTURES
@@ -113,21 +114,23 @@ def hand_credits(method, name, learner, states, labels):
     return credits
 
 
-def normalised(a):
-    return a / ((a**2).mean(dim=1, keepdim=True).sqrt() + 1e-6)
+def normalised(a, floor):
+    return a / ((a**2).mean(dim=1, keepdim=True).sqrt() + floor)
 
 
-@pytest.mark.parametrize(("frozen", "penalty"), [(0, 0.0), (1, 0.3)])
+@pytest.mark.parametrize(("frozen", "penalty", "floor"), [(0, 0.0, 1e-6), (1, 0.3, 0.2), (0, 0.0, None)])
 @pytest.mark.parametrize("method", ["dfa", "fa"])
 @every_architecture
-def test_the_engine_descends_the_local_losses_as_they_are_written(name, method, frozen, penalty):
-    """Every part has its own pass and its own backward."""
-    learner = rough_learner(name, method, frozen_blocks=frozen, penalty=penalty, depth=3)
+def test_the_engine_descends_the_local_losses_as_they_are_written(name, method, frozen, penalty, floor):
+    """Every part has its own pass and its own backward; without r(a), credits are gradients of the per-sample loss."""
+    options = {"rms_floor": floor} if floor else {"normalise": False}
+    learner = rough_learner(name, method, frozen_blocks=frozen, penalty=penalty, depth=3, **options)
     network, (x, labels) = learner.network, batch_of()
     learner.train_mode()
     with torch.no_grad():
         _, states = by_hand(name, network, x, training=True, frozen=frozen)
-    embedding, *blocks = map(normalised, hand_credits(method, name, learner, states, labels))
+    credits, scale = hand_credits(method, name, learner, states, labels), len(x) if method == "fa" else 1
+    embedding, *blocks = (normalised(a, floor) if floor else scale * a for a in credits)
     losses = {network.embed: local_loss(embed_by_hand(name, network, x, training=True), embedding)}
     losses[network.head] = F.cross_entropy(head_by_hand(name, network, states[-1]), labels)
     for layer in range(frozen, 3):
@@ -138,6 +141,18 @@ def test_the_engine_descends_the_local_losses_as_they_are_written(name, method, 
         for parameter, gradient in zip(part.parameters(), torch.autograd.grad(loss, list(part.parameters()))):
             assert_same(parameter.grad, gradient)
     assert all(p.grad is None for p in network.blocks[:frozen].parameters())
+
+
+@every_pair
+def test_a_frozen_embedding_keeps_every_bit_and_its_network_can_be_audited(dataset, name, method):
+    for options in ({}, {"frozen_blocks": 2}, {"shallow": True}):
+        spec = spec_of(name, method, lr=0.01, frozen_embedding=True, **options)
+        before = build(spec, dataset.image_shape, dataset.classes).network.state_dict()
+        learner = train(spec, dataset).learner
+        kept = [n for n, tensor in learner.network.state_dict().items() if torch.equal(tensor, before[n])]
+        fixed = ("embed.", "blocks.") if "frozen_blocks" in options else "embed."
+        assert kept == [n for n in before if n.startswith(fixed)]
+        assert audit(learner, dataset, None).checks.finite
 
 
 @every_pair

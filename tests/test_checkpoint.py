@@ -219,7 +219,7 @@ def interrupt(spec, dataset, path, *, after, fingerprint="same", method=None):
 
 
 def assert_same_run(one, other, folder):
-    assert (str(one.history), str(one.accuracy)) == (str(other.history), str(other.accuracy))
+    assert (str(one.history), one.validation_accuracy) == (str(other.history), other.validation_accuracy)
     for trained, name in ((one, "one"), (other, "other")):
         save_checkpoint(trained.learner, folder / name)
     assert (folder / "one").read_bytes() == (folder / "other").read_bytes()
@@ -244,6 +244,7 @@ class Diverging(DFA):
         ("resmlp", BP(), {}),
         ("resmlp", FA(), {"random_targets": True}),
         ("resmlp", Diverging(), {}),
+        ("resmlp", FA(), {"optimiser": "sgd", "clip": 0.1, "frozen_embedding": True, "validation": 0.2}),
         ("small_resnet", DFA(), {"penalty": 0.01, "frozen_blocks": 1}),
     ],
 )

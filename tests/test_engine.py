@@ -1,5 +1,7 @@
 """The engine's gradients against formulas written out by hand, in float64."""
 
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -7,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from networks import block_by_hand, by_hand, energy, rough_learner, states_and_gradients
 
+from fa_audit.core.errors import AuditError
 from fa_audit.core.randomness import generator
 from fa_audit.data.dataset import pad, training_batches
 from fa_audit.methods import METHODS
@@ -14,6 +17,7 @@ from fa_audit.methods.bp import BP
 from fa_audit.networks.trace import trace
 from fa_audit.training.learner import build, learn
 from fa_audit.training.loop import train
+from fa_audit.training.optimiser import Optimiser
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, trajectory_csv
 
 SHAPE, CLASSES = (1, 4, 4), 3
@@ -52,11 +56,15 @@ def test_feedback_matrices_have_the_published_scale_and_shape(make_spec):
     assert not torch.equal(fa.B0, fa.B1)
 
 
-def test_training_is_adamw_with_a_cosine_schedule(make_spec, dataset):
+OPTIMISERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(torch.optim.SGD, momentum=0.9)}
+
+
+@pytest.mark.parametrize(("name", "clip"), [("adamw", 0.0), ("sgd", 0.0), ("sgd", 0.3)])
+def test_training_is_the_optimiser_with_a_cosine_schedule(make_spec, dataset, name, clip):
     """`train` against a loop written out here: order of batches, learning rates, decay, losses."""
-    spec = make_spec("bp", epochs=3, lr=0.01, weight_decay=0.1)
+    spec = make_spec("bp", epochs=3, lr=0.01, weight_decay=0.1, optimiser=name, clip=clip)
     network = build(spec, dataset.image_shape, dataset.classes).network
-    optimiser = torch.optim.AdamW(network.parameters(), lr=0.01, weight_decay=0.1, fused=True)
+    optimiser = OPTIMISERS[name](network.parameters(), lr=0.01, weight_decay=0.1)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=3)
     padded, losses = pad(dataset.train_images, 1), []
     for epoch in range(3):
@@ -65,6 +73,7 @@ def test_training_is_adamw_with_a_cosine_schedule(make_spec, dataset):
             optimiser.zero_grad()
             loss = F.cross_entropy(network(x), labels)
             loss.backward()
+            assert not clip or torch.nn.utils.clip_grad_norm_(network.parameters(), clip) > clip
             optimiser.step()
             total += loss.item() * len(labels) / 50
         losses.append(total)
@@ -75,14 +84,45 @@ def test_training_is_adamw_with_a_cosine_schedule(make_spec, dataset):
     assert [row["train_loss"] for row in trained.history if row["layer"] == 0] == pytest.approx(losses, rel=1e-5)
 
 
+def test_sgd_by_hand_and_as_torch_s_with_a_gradient_that_clipping_halves():
+    ours, theirs = ([torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (1.0, -2.0)] for _ in "ab")
+    optimiser = Optimiser([(ours[:1], 0.5), (ours[1:], 0.0)], 0.1, "sgd", clip=2.5)
+    other = OPTIMISERS["sgd"]([{"params": theirs[:1], "weight_decay": 0.5}, {"params": theirs[1:]}], lr=0.1)
+    after = [(0.8, -2.2), (0.55, -2.42)]  # 1.5 + 0.5 and 2; 0.9 * 2 + 0.3 + 0.5 * 0.8 and 0.9 * 2 + 0.4, each times 0.1
+    for size, expected in zip((1.0, 0.1), after, strict=True):  # gradients of length 5, and 0.5
+        for parameter, slope in zip((*ours, *theirs), (3.0, 4.0, 3.0, 4.0), strict=True):
+            parameter.grad = size * torch.tensor(slope, dtype=torch.float64)
+        torch.nn.utils.clip_grad_norm_(theirs, 2.5)
+        for stepping in (optimiser, other):
+            stepping.step()
+        torch.testing.assert_close(ours, theirs, rtol=1e-15, atol=0)
+        assert [parameter.item() for parameter in ours] == pytest.approx(expected, rel=1e-6)
+
+
+def test_held_out_samples_are_the_last_are_never_trained_on_and_give_the_validation_accuracy(make_spec, dataset):
+    spec, images, labels = make_spec("dfa", validation=0.2), dataset.train_images, dataset.train_labels
+    changed = replace(dataset, train_images=images.clone(), train_labels=labels.clone())
+    changed.train_images[40:], changed.train_labels[40:] = 255 - images[40:], (labels[40:] + 1) % CLASSES
+    cut = replace(dataset, train_images=images[:40], train_labels=labels[:40])
+    trained, *others = train(spec, dataset), train(spec, changed), train(replace(spec, validation=0.0), cut)
+    assert all(other.history == trained.history for other in others)
+    right = trained.learner.network(dataset.normalise(images[40:])).argmax(dim=1) == labels[40:]
+    assert trained.validation_accuracy == right.double().mean().item() and others[1].validation_accuracy is None
+    assert others[0].validation_accuracy != trained.validation_accuracy
+    with pytest.raises(AuditError, match=r"validation: found 0.999 of 50 samples; expected some to train"):
+        train(replace(spec, validation=0.999), dataset)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_freezing_does_not_change_what_the_others_learn(batch, method):
-    """Credits pass frozen blocks as if they were trained; only their own gradients are missing."""
-    frozen, free = (rough_learner("resmlp", method, SHAPE, depth=3, frozen_blocks=k) for k in (2, 0))
+    """Credits pass what is frozen as if it were trained; only its own gradients are missing."""
+    options = {"frozen_blocks": 2, "frozen_embedding": True}, {}
+    frozen, free = (rough_learner("resmlp", method, SHAPE, depth=3, **option) for option in options)
     for learner in (frozen, free):
         learn(learner, *batch, torch.Generator())
     kept, everything = gradients(frozen.network), gradients(free.network)
-    assert set(everything) - set(kept) == {name for name in everything if name.startswith(("blocks.0.", "blocks.1."))}
+    still = ("embed.", "blocks.0.", "blocks.1.")
+    assert set(everything) - set(kept) == {name for name in everything if name.startswith(still)}
     for name, gradient in kept.items():
         torch.testing.assert_close(gradient, everything[name], rtol=1e-12, atol=1e-15)
 

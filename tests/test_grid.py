@@ -132,6 +132,15 @@ def test_a_ladder_has_one_rung_per_number_of_trainable_top_blocks():
     assert [4 - setting.spec(run, 1).frozen_blocks for run in (*setting.runs, "dfa+frozen")] == [4, 3, 2, 1, 0]
 
 
+def test_numbers_that_vary_are_spelled_without_points_and_signs_and_baselines_share_the_options():
+    searched = {"lr": [0.0025, 1.0], "normalise": [True, False], "optimiser": ["sgd"]}
+    grid = grid_of(tuned=BLOCK | {"validation": 0.1, "vary": searched})
+    spelled = [f"tuned_lr{lr}_normalise{flag}_optimisersgd" for lr in ("2p5em3", "1e0") for flag in ("true", "false")]
+    assert list(grid.settings) == spelled
+    spec = grid.settings["tuned_lr2p5em3_normalisefalse_optimisersgd"].spec("dfa+frozen", 1)
+    assert (spec.lr, spec.normalise, spec.optimiser, spec.validation) == (0.0025, False, "sgd", 0.1)
+
+
 def test_a_block_that_varies_something_is_one_setting_for_each_combination():
     grid = grid_of(sweep=without(BLOCK, "epochs") | {"vary": {"epochs": [1, 3], "residual": [True, False]}})
     names = [f"sweep_epochs{count}_residual{flag}" for count in (1, 3) for flag in ("true", "false")]

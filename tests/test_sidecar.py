@@ -8,6 +8,7 @@ import pytest
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 from fa_audit.data.dataset import save_dataset
+from fa_audit.results.tidy import runs_table
 from fa_audit.training import run_files as runfiles
 from fa_audit.training.resume import Resume
 from fa_audit.training.run_files import train_run
@@ -19,9 +20,11 @@ def training(dataset, make_spec, tmp_path):
     """Trains a run into the folder, under a fingerprint."""
     files = {"sidecar": tmp_path / "run.json", "trajectory": tmp_path / "run.csv"}
 
-    def train(fingerprint="this run"):
+    def train(fingerprint="this run", **options):
         resume = Resume(tmp_path / "resume", fingerprint)
-        train_run(make_spec("dfa"), dataset, tmp_path / "run.safetensors", **files, resume=resume, device="cpu")
+        train_run(
+            make_spec("dfa", **options), dataset, tmp_path / "run.safetensors", **files, resume=resume, device="cpu"
+        )
 
     return train
 
@@ -101,6 +104,20 @@ def test_a_sidecar_and_a_baseline_are_read_as_baselines(trained):
     assert read_baseline(trained / "baseline.json") == baseline
     with pytest.raises(AuditError, match=r"baseline.json: missing fingerprint, seconds, stopped_after"):
         read_sidecar(trained / "baseline.json")
+
+
+def test_a_validation_accuracy_is_in_the_audit_and_its_table_and_an_edited_one_is_refused(training, trained, capsys):
+    training("another run", validation=0.2, optimiser="sgd")
+    command = ["audit", str(trained / "run.safetensors"), "--data", str(trained / "data.safetensors")]
+    facts = json.loads((trained / "run.json").read_text())
+    assert main([*command, "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out) | {"setting": "s", "run": "dfa", "seed": 3, "baseline_runs": {}}
+    row = runs_table([found | {"stopped_after": None}]).iloc[0]
+    assert found["validation_acc"] == row["validation_acc"] == facts["validation_accuracy"]
+    assert (row["lr"], row["optimiser"], row["normalise"], row["validation"]) == (1e-3, "sgd", True, 0.2)
+    for wrong in (0.999, None):
+        (trained / "run.json").write_text(json.dumps(facts | {"validation_accuracy": wrong}))
+        assert main(command) == 1 and f"validation_accuracy: found {wrong}; the netw" in capsys.readouterr().err
 
 
 def test_an_edited_accuracy_and_a_trajectory_with_holes_are_refused(trained, capsys):

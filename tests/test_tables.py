@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from made_up_runs import SEEDS, backwards, cells, run, tidy_of
 
+from fa_audit.core.errors import AuditError
 from fa_audit.core.registry import load
 from fa_audit.results.tables import TABLES
 from fa_audit.results.tables.formats import to_csv, to_latex
@@ -78,6 +79,36 @@ def test_variation_by_hand():
     assert column(rows, "width", "epochs") == [("512", "1"), ("512", "5"), ("2048", "1"), ("2048", "5")]
     assert column(rows[:2], "D1 from epoch") == [("never",), ("2.7 ± 0.6",)]
     assert (rows[0]["deep cosine"], rows[0]["max growth"]) == ("0.040 ± 0.060", "75.0")  # 0.06, -0.06, 0 from the mean
+
+
+TRIED = {"first": (3e-4, True), "paper": (1e-3, True), "last": (1e-3, False)}  # setting -> lr, normalise
+
+
+def tried(setting, name, validation, accuracy):
+    lr, normalise = TRIED[setting]
+    return run(name, setting=setting, lr=lr, normalise=normalise, validation_acc=validation, accuracy=accuracy)
+
+
+def test_tuned_chooses_by_mean_validation_accuracy_whatever_the_test_accuracy_and_ranks_beside_the_untuned():
+    found = [
+        tried("first", "bp", 0.5, 0.99), tried("first", "dfa", [0.9, 0.1, 0.2], 0.99), tried("first", "fa", 0.4, 0.3),
+        tried("paper", "bp", 0.7, 0.6), tried("paper", "dfa", 0.3, 0.5), tried("paper", "fa", 0.3, [0.1, 0.2, 0.3]),
+        tried("last", "bp", 0.7, 0.9), tried("last", "dfa", 0.5, 0.65), tried("last", "fa", 0.2, 0.99),
+    ]  # fmt: skip
+    rows = rows_of("tuned", *found)
+    options = column(rows, "run", "lr", "normalise", "rank (untuned)")
+    assert options == [
+        ("DFA", "1.0e-3", "no", "1 (2)"), ("BP", "1.0e-3", "yes", "2 (1)"), ("fa", "3.0e-4", "yes", "3 (3)"),
+    ]  # fmt: skip
+    shown = ("validation (%)", "accuracy (%)", "untuned validation (%)", "untuned (%)")
+    assert column(rows[2:], *shown) == [("40.0 ± 0.0", "30.0 ± 0.0", "30.0 ± 0.0", "20.0 ± 10.0")]
+    for wrong, words in (
+        (found[:-1], "tuned: fa not in every one of first, paper, last"),
+        ([*found[:-1], tried("last", "fa", NAN, 0.9)], "tuned: no validation accuracy in last; expected validation"),
+        ([*found[:3], *found[6:]], "tuned: no setting has lr 0.001, .*normalise True"),
+    ):
+        with pytest.raises(AuditError, match=words):
+            build("tuned", *wrong)
 
 
 def test_penalty_by_hand():
