@@ -118,12 +118,14 @@ def normalised(a, floor):
     return a / ((a**2).mean(dim=1, keepdim=True).sqrt() + floor)
 
 
-@pytest.mark.parametrize(("frozen", "penalty", "floor"), [(0, 0.0, 1e-6), (1, 0.3, 0.2), (0, 0.0, None)])
+@pytest.mark.parametrize(
+    ("frozen", "penalty", "floor", "options"),
+    [(0, 0.0, 1e-6, {}), (1, 0.3, 0.2, {"rms_floor": 0.2}), (0, 0.0, None, {"normalise": False})],
+)
 @pytest.mark.parametrize("method", ["dfa", "fa"])
 @every_architecture
-def test_the_engine_descends_the_local_losses_as_they_are_written(name, method, frozen, penalty, floor):
+def test_the_engine_descends_the_local_losses_as_they_are_written(name, method, frozen, penalty, floor, options):
     """Every part has its own pass and its own backward; without r(a), credits are gradients of the per-sample loss."""
-    options = {"rms_floor": floor} if floor else {"normalise": False}
     learner = rough_learner(name, method, frozen_blocks=frozen, penalty=penalty, depth=3, **options)
     network, (x, labels) = learner.network, batch_of()
     learner.train_mode()
