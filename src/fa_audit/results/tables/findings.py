@@ -56,8 +56,9 @@ def with_derived(tidy: Tidy) -> pd.DataFrame:
     """Return the runs with margin, logarithms of norms and growths, and the deep rho that float32 gives."""
     keys = list(KEY)
     runs = tidy.runs.astype({"accuracy": float, "own_frozen_acc": float}).set_index(keys)
-    first = tidy.layers[tidy.layers["layer"] == 0].set_index(keys)["hidden_norm"]
-    deep = tidy.layers[tidy.layers["layer"] > 0].groupby(keys)["rho_float32"].mean()
+    layers = tidy.layers.sort_values([*keys, "layer"])
+    first = layers[layers["layer"] == 0].set_index(keys)["hidden_norm"]
+    deep = layers[layers["layer"] > 0].groupby(keys)["rho_float32"].mean()
     logarithms = {
         "log_growth": runs["max_growth"],
         "log_total_growth": runs["hidden_norm_last"] / first,
