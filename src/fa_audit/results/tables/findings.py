@@ -55,7 +55,7 @@ def findings(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
 def with_derived(tidy: Tidy) -> pd.DataFrame:
     """Return the runs with margin, logarithms of norms and growths, and the deep rho that float32 gives."""
     keys = list(KEY)
-    runs = tidy.runs.astype({"accuracy": float, "own_frozen_acc": float}).set_index(keys)
+    runs = tidy.runs.astype({"accuracy": float, "own_frozen_acc": float}).set_index(keys).sort_index()
     layers = tidy.layers.sort_values([*keys, "layer"])
     first = layers[layers["layer"] == 0].set_index(keys)["hidden_norm"]
     deep = layers[layers["layer"] > 0].groupby(keys)["rho_float32"].mean()
