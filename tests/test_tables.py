@@ -15,7 +15,7 @@ from fa_audit.results.tables.rows import STATISTICS
 
 MISSING = "–"  # noqa: RUF001 the en dash is meant
 LABELS = {"bp": "BP", "dfa": "DFA", "vit": "ViT-Mini"}
-OF_RUNS = sorted(set(TABLES) - {"inventory", "tuned"})  # which need a kind of input of their own
+OF_RUNS = sorted(set(TABLES) - {"inventory", "deciding_checks", "findings", "baselines", "tuned"})
 NAN = math.nan
 
 
@@ -173,6 +173,27 @@ def test_inventory_by_hand():
     table = build("inventory", run("bp", seconds=None), run("dfa", 1, seconds=[7200]))
     assert cells(table)[0]["hours"] == "2.00 (1/4)"
     assert "counted once: 4 networks; 2.00 hours (of 1 of them)." in table.caption
+
+
+def test_findings_by_hand():
+    bp = run("bp", accuracy=[0.50, 0.52, 0.54], max_growth=[10.0, 100.0, 1000.0], hidden_norm_last=[400.0, 40.0, 4.0])
+    row, single = rows_of("findings", bp, run("dfa", 1, accuracy=0.3, cosines=(0.4, -0.2)))
+    assert row["accuracy (%)"] == r"52.0 \[47.0, 57.0\]"  # 2 t(.975, 2) / sqrt(3) = 4.97
+    assert row["margin over own frozen (points)"] == r"12.0 \[7.0, 17.0\]"
+    assert row["log10 max growth"] == r"2.00 \[-0.48, 4.48\]"
+    assert (
+        row["log10 ||h_L|| / ||h_0||"] == r"1.00 \[-1.48, 3.48\]"
+        and row["deep rho, float32"] == r"0.400 \[0.400, 0.400\]"
+    )
+    assert (single["accuracy (%)"], single["deep rho, float32"]) == ("30.0 (1/3)", "-0.100 (1/3)")
+
+
+def test_which_check_decides_by_hand():
+    found = build("deciding_checks", run("bp", fires="c"), run("dfa", fires="bc")).values.set_index("check")
+    assert found[["fires", "alone"]].to_dict("index") == {
+        "scale": {"fires": 0, "alone": 0}, "reference": {"fires": 3, "alone": 0},
+        "stability": {"fires": 6, "alone": 3}, "depth": {"fires": 0, "alone": 0},
+    }  # fmt: skip
 
 
 def test_missing_seeds_are_counted():

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from fa_audit.methods import METHODS
@@ -45,20 +45,20 @@ def _markdown(header: list[str], rows: Iterable[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows])
 
 
-def document(text: str) -> str:
-    """Return the text with the tables between its markers replaced."""
-    for name, table in {"methods": methods_table(), "constants": constants_table()}.items():
-        pattern = rf"(?<=<!-- table: {name} -->\n)[^<]*(?=<!-- end -->)"
-        text, count = re.subn(pattern, lambda _, table=table: table + "\n", text)
+def filled(text: str, tables: Mapping[str, str], path: Path) -> str:
+    """Return a document's text with the tables between their markers replaced."""
+    for name, table in tables.items():
+        pattern = rf"(?<=<!-- table: {re.escape(name)} -->\n).*?(?=<!-- end -->)"
+        text, count = re.subn(pattern, lambda _, table=table: table.rstrip("\n") + "\n", text, flags=re.DOTALL)
         if count != 1:
-            raise SystemExit(f"{DOCUMENT}: found {count} places for the table '{name}'; expected one.")
+            raise SystemExit(f"{path}: found {count} places for the table '{name}'; expected one.")
     return text
 
 
 def main() -> None:
     """Rewrite the document; with --check exit with 1 if it is stale instead."""
     before = DOCUMENT.read_text(encoding="utf-8")
-    after = document(before)
+    after = filled(before, {"methods": methods_table(), "constants": constants_table()}, DOCUMENT)
     if "--check" in sys.argv[1:]:
         if after != before:
             raise SystemExit(f"{DOCUMENT} is stale: run python tools/methods_table.py")

@@ -4,9 +4,9 @@ tidy: the tidy tables of one or more settings, of one where the kind is in `TABL
 title: the beginning of the caption.
 labels: how to print runs and settings; their names where they are not listed.
 
-`Table.values` of all kinds but the inventory are as `fa_audit.results.tables.rows.run_table` describes them. One new
-file and one line here add a table; one that lives elsewhere is named ``package.module:function`` instead. This file
-holds names only and imports nothing.
+`Table.values` of all kinds but inventory and deciding_checks are as `fa_audit.results.tables.rows.run_table` describes
+them. One new file and one line here add a table; one that lives elsewhere is named ``package.module:function`` instead.
+This file holds names only and imports nothing.
 """
 
 TABLES: dict[str, str] = {
@@ -16,6 +16,9 @@ TABLES: dict[str, str] = {
     "tuned": "fa_audit.results.tables.tuned:tuned",
     "penalty": "fa_audit.results.tables.audits:penalty",
     "null_calibration": "fa_audit.results.tables.audits:null_calibration",
+    "findings": "fa_audit.results.tables.findings:findings",
+    "baselines": "fa_audit.results.tables.findings:baselines",
+    "deciding_checks": "fa_audit.results.tables.findings:deciding_checks",
     "inventory": "fa_audit.results.tables.inventory:inventory",
 }
 TABLES_OF_ONE = frozenset({"main_audit", "penalty"})  # kinds that show one setting

@@ -1,0 +1,122 @@
+"""Tables of docs/findings.md: numbers with intervals over seeds, baselines side by side, which check decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from fa_audit.core.thresholds import depth_margin
+from fa_audit.results.tables.formats import Number, Table
+from fa_audit.results.tables.rows import Column, Verdict, by_setting, run_table, summary_of
+from fa_audit.results.tidy import KEY, Tidy
+
+
+@dataclass(frozen=True)
+class WithInterval(Column):
+    """A column of means, each with its 95 % t-interval over the seeds where there are several."""
+
+    def cell(self, group: pd.DataFrame, seeds: int) -> Number | str:  # type: ignore[override]
+        """Return the printed text of one row; arguments as for `Column.cell`."""
+        summary = summary_of(group[self.quantity])
+        if summary["interval_low"] is None:
+            return super().cell(group, seeds)
+        mean, low, high = (self.scale * summary[name] for name in ("mean", "interval_low", "interval_high"))
+        return f"{mean:.{self.decimals}f} [{low:.{self.decimals}f}, {high:.{self.decimals}f}]"
+
+
+FINDINGS = (
+    WithInterval("accuracy (%)", "accuracy", scale=100, decimals=1),
+    WithInterval("margin over own frozen (points)", "margin", scale=100, decimals=1, signed=True),
+    WithInterval("log10 max growth", "log_growth", decimals=2),
+    WithInterval("log10 ||h_L|| / ||h_0||", "log_total_growth", decimals=2),
+    WithInterval("log10 ||h_L||", "log_state", decimals=2),
+    WithInterval("log10 ||g_L||", "log_gradient", decimals=2),
+    WithInterval("deep cosine", "deep_cosine", decimals=3),
+    WithInterval("deep rho", "deep_rho", decimals=3),
+    WithInterval("deep rho, float32", "deep_rho_float32", decimals=3),
+    Verdict("three-check", "three_check"),
+)
+FINDINGS_NOTE = (
+    "Means over seeds with 95 % t-intervals; a single seed has none. Margin: accuracy minus own frozen baseline, seed "
+    "by seed; max growth: largest ||h_l+1|| / ||h_l||; deep: mean over the blocks l >= 1; rho: perturbation "
+    "correlation, in float64 and in float32, from the same checkpoint."
+)
+
+
+def findings(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
+    """Return accuracy, margin, scale, reference and credit of settings side by side, each with its interval."""
+    table = replace(tidy, runs=with_derived(tidy))
+    return run_table(table, FINDINGS, rows=by_setting(tidy), caption=f"{title}. {FINDINGS_NOTE}", labels=labels)
+
+
+def with_derived(tidy: Tidy) -> pd.DataFrame:
+    """Return the runs with margin, logarithms of norms and growths, and the deep rho that float32 gives."""
+    keys = list(KEY)
+    runs = tidy.runs.astype({"accuracy": float, "own_frozen_acc": float}).set_index(keys).sort_index()
+    layers = tidy.layers.sort_values([*keys, "layer"])
+    first = layers[layers["layer"] == 0].set_index(keys)["hidden_norm"]
+    deep = layers[layers["layer"] > 0].groupby(keys)["rho_float32"].mean()
+    logarithms = {
+        "log_growth": runs["max_growth"],
+        "log_total_growth": runs["hidden_norm_last"] / first,
+        "log_state": runs["hidden_norm_last"],
+        "log_gradient": runs["grad_norm_last"],
+    }
+    with np.errstate(divide="ignore", invalid="ignore"):
+        derived = {name: np.log10(values.astype(float)) for name, values in logarithms.items()}
+    margin = depth_margin(runs["accuracy"], runs["own_frozen_acc"])
+    return runs.assign(margin=margin, deep_rho_float32=deep, **derived).reset_index()
+
+
+BASELINES = (
+    WithInterval("accuracy (%)", "accuracy", scale=100, decimals=1),
+    WithInterval("own frozen (%)", "own_frozen_acc", scale=100, decimals=1),
+    WithInterval("bp+frozen (%)", "bp_frozen_acc", scale=100, decimals=1),
+    WithInterval("bp+shallow (%)", "shallow_acc", scale=100, decimals=1),
+)
+BASELINES_NOTE = (
+    "Means over seeds with 95 % t-intervals. Own frozen: blocks at initialisation, embedding and head trained by the "
+    "method; bp+frozen: the same by backpropagation; bp+shallow: no blocks at all."
+)
+
+
+def baselines(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
+    """Return every method's accuracy beside that of each baseline it can be compared with."""
+    runs = tidy.runs.astype({column.quantity: float for column in BASELINES})
+    rows = by_setting(tidy)
+    return run_table(
+        replace(tidy, runs=runs), BASELINES, rows=rows, caption=f"{title}. {BASELINES_NOTE}", labels=labels
+    )
+
+
+CHECKS = {"scale": "(a) scale", "reference": "(b) reference", "stability": "(c) stability", "depth": "(d) depth"}
+DECIDING_NOTE = (
+    "Audits in which a check of the four fires, and in which no other does. Audits whose baselines are missing count "
+    "where their other checks were evaluated."
+)
+
+
+def deciding_checks(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
+    """Return, setting by setting, how often each of the four checks fires, and how often it alone decides."""
+    fires = tidy.runs[[f"{check}_fires" for check in CHECKS]].astype("boolean").fillna(False).astype(bool)
+    fires.columns = list(CHECKS)
+    alone = fires.mul(fires.sum(axis=1) == 1, axis=0)
+    counts = [
+        {"setting": setting, "check": check, "audits": int(of.sum()), "fires": int(fires[of][check].sum()),
+         "alone": int(alone[of][check].sum())}
+        for setting in tidy.settings for of in [tidy.runs["setting"] == setting] for check in CHECKS
+    ]  # fmt: skip
+    values = pd.DataFrame(counts)
+    rows = tuple(
+        (
+            labels.get(row.setting, row.setting),
+            CHECKS[row.check],
+            f"{row.fires}/{row.audits}",
+            f"{row.alone}/{row.audits}",
+        )
+        for row in values.itertuples()
+    )
+    return Table(f"{title}. {DECIDING_NOTE}", ("setting", "check", "fires", "alone"), rows, values)
