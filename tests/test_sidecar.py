@@ -115,6 +115,9 @@ def test_a_validation_accuracy_is_in_the_audit_and_its_table_and_an_edited_one_i
     row = runs_table([found | {"stopped_after": None}]).iloc[0]
     assert found["validation_acc"] == row["validation_acc"] == facts["validation_accuracy"]
     assert (row["lr"], row["optimiser"], row["normalise"], row["validation"]) == (1e-3, "sgd", True, 0.2)
+    other = {key: value for key, value in facts["spec"].items() if key != "optimiser"}
+    (trained / "run.json").write_text(json.dumps(facts | {"spec": other}))
+    assert main(command) == 1 and "optimiser 'adamw', not 'sgd'" in capsys.readouterr().err
     for wrong in (0.999, None):
         (trained / "run.json").write_text(json.dumps(facts | {"validation_accuracy": wrong}))
         assert main(command) == 1 and f"validation_accuracy: found {wrong}; the netw" in capsys.readouterr().err
