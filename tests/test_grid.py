@@ -74,7 +74,7 @@ def test_every_audited_run_of_the_paper_has_its_frozen_and_shallow_baselines():
             assert own.snapshot == setting.spec(run, setting.seeds[0]).snapshot
             epoch = f"+epoch{own.snapshot}" if "+epoch" in run else ""
             assert (roles["bp"], roles["shallow"]) == (f"bp+frozen{epoch}", f"bp+shallow{epoch}")
-    assert compared > 200
+    assert compared > 150
 
 
 @pytest.mark.parametrize("name", ["cpu", "measured"])
