@@ -143,10 +143,9 @@ class Grid:
         """
         parts: dict[RunKey, list[RunKey]] = defaultdict(list)
         for key in self.all_run_keys():
-            run = parse_run(key.run)
-            if key not in self.duplicate_runs and run.snapshot != 0:
-                parts[key._replace(run=str(run.whole))].append(key)
-        in_order = (sorted(keys, key=lambda key: self.spec(key).last_epoch) for keys in parts.values())
+            if key not in self.duplicate_runs and parse_run(key.run).snapshot != 0:
+                parts[key._replace(run=str(parse_run(key.run).whole))].append(key)
+        in_order = (sorted(keys, key=lambda key: parse_run(key.run).until) for keys in parts.values())
         return {later: earlier for keys in in_order for earlier, later in pairwise(keys)}
 
 

@@ -68,6 +68,11 @@ class Run:
         return replace(self, snapshot=None)
 
     @property
+    def until(self) -> float:
+        """Return the epoch after which it ends: infinity for the last, whichever that is."""
+        return math.inf if self.snapshot is None else self.snapshot
+
+    @property
     def is_baseline(self) -> bool:
         """Return whether this is a network whose blocks are all frozen or absent: what others are compared with."""
         return self.frozen < 0 or self.shallow

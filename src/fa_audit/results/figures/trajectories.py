@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -63,7 +62,7 @@ def joined(tidy: Tidy) -> Tidy:
     They agree where they overlap, and epoch 0 is a snapshot's only. What else is known of a run is that of its latest
     network.
     """
-    latest = tidy.runs["run"].map(lambda run: math.inf if (k := parse_run(run).snapshot) is None else k)
+    latest = tidy.runs["run"].map(lambda run: parse_run(run).until)
     runs, rows = (table.assign(run=table["run"].map(whole)) for table in (tidy.runs, tidy.trajectories))
     runs = runs.loc[latest.sort_values().index].drop_duplicates(list(KEY), keep="last")
     return replace(tidy, runs=runs, trajectories=rows.drop_duplicates([*KEY, "epoch", "layer"]))
