@@ -11,7 +11,7 @@ from pydantic import Field
 from fa_audit.core.errors import AuditError, shortened
 from fa_audit.core.files import read_json, sha256_of
 from fa_audit.core.validation import Tolerant, problems_of
-from fa_audit.experiments.spec import RunSpec, SpecFile, Text, parse_run
+from fa_audit.experiments.spec import DEPARTURES, RunSpec, SpecFile, Text, parse_run
 
 HINT = "Delete it and make it again."
 Fraction = Annotated[float, Field(ge=0, le=1, description="a fraction 0..1")]
@@ -89,7 +89,7 @@ def check_spec(found: RunSpec, expected: RunSpec, path: str | Path, hint: str = 
     Raises:
         AuditError: they differ, as when a killed workflow's training ends after an edit of the configuration.
     """
-    theirs, ours = found.to_dict(), expected.to_dict()
+    theirs, ours = (DEPARTURES | spec.to_dict() for spec in (found, expected))
     differing = [name for name in ours if theirs[name] != ours[name]]
     if differing:
         pairs = "; ".join(f"{name} {shortened(theirs[name])}, not {shortened(ours[name])}" for name in differing)
