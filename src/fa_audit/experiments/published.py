@@ -194,7 +194,10 @@ class Entry(Strict):
     @property
     def chance(self) -> str:
         """Return what its null scores, and which one that is."""
-        return f"{plain(self.null.value)}, {self.null.origin}" if self.null else ""
+        if not self.null:
+            return ""
+        score = plain(self.null.value)
+        return f"{score if isinstance(score, str) else f'{score:g}'}, {self.null.origin}"
 
     def run_keys(self) -> Iterator[RunKey]:
         """Yield the audits that it is compared with."""
@@ -535,9 +538,9 @@ def _answer_problems(where: str, entry: Entry) -> Iterator[str]:
         yield str(unknown("quantity", entry.quantity, QUANTITIES, where=where))
         return
     quantity = QUANTITIES[entry.quantity]
-    for place in ("layer", "epoch"):
+    for place, named in (("layer", "a layer"), ("epoch", "an epoch")):
         if (place in quantity.places) != (getattr(entry, place) is not None):
-            yield f"{where}: {entry.quantity} {f'needs a {place}' if place in quantity.places else f'has no {place}'}."
+            yield f"{where}: {entry.quantity} {f'needs {named}' if place in quantity.places else f'has no {place}'}."
     if not (quantity.answers if entry.kind == "verdict" else quantity.number):
         yield f"{where}: {entry.quantity} is {'a' if quantity.answers else 'no'} verdict; found kind {entry.kind}."
     elif entry.kind == "verdict":

@@ -23,11 +23,10 @@ UNCOUNTED = {UNINFORMATIVE: "{} that a null passes", REPEATS: "{} that repeat ot
 def short_sum(rows: pd.DataFrame) -> str:
     """Return how many of the informative numbers were reproduced, of those that were run."""
     found = sum_of(rows)
-    share = f" ({100 * found.reproduced / found.run:.0f} %)" if found.run else ""
-    return (
-        f"{found.reproduced} of {found.run} reproduced{share}, {found.same} in the same order, {found.missed} not;"
-        f" {found.absent} not run"
-    )
+    if not found.run:
+        return f"{found.absent} not run"
+    share = f"{found.reproduced} of {found.run} reproduced ({100 * found.reproduced / found.run:.0f} %)"
+    return f"{share}, {found.same} in the same order, {found.missed} not; {found.absent} not run"
 
 
 def summary_line(rows: pd.DataFrame) -> str:

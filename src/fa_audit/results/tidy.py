@@ -96,7 +96,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
         AuditError: the file is missing, or no CSV with a header.
     """
     try:
-        return pd.read_csv(path, float_precision="round_trip")
+        return pd.read_csv(path)
     except (OSError, ValueError) as error:
         raise AuditError(f"{path}: found no table ({error}); delete the file and make it again.") from error
 

@@ -22,6 +22,7 @@ DISTANCE = "distance from the published value;\n1: all that its rule allows"
 TINY = 6  # points
 LINE_HEIGHT, SURROUNDINGS = 0.135, 1.1  # inches: one line; title, axis and legend
 REACH = 3.2  # of the axis, in margins
+LEAST = 4  # lines of an empty figure
 BESIDE = 1.05  # where marks without a distance stand, as a fraction of the axis
 MARKS = {REPRODUCED: ("o", style.COLOURS[3]), SAME: ("D", style.COLOURS[1]), NOT_REPRODUCED: ("X", style.COLOURS[4])}
 BEYOND = {True: ">", False: "<"}
@@ -41,7 +42,7 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
         [line for _, line in group.groupby(LINE, sort=False)] for _, group in shown.groupby("setting", sort=False)
     ]
     columns = _columns(groups) if groups else [[]]
-    height = max(map(_height, columns))
+    height = max(LEAST, *map(_height, columns))
     absent = {setting: sum_of(group).absent for setting, group in count.groupby("setting")}
     with style.context():
         figure = style.new_figure(f"{title}: {short_sum(rows)}", height=SURROUNDINGS + LINE_HEIGHT * height)
