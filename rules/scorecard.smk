@@ -2,6 +2,7 @@ rule build_scorecard:
     """Every published number against the audits of its setting, with the rule and the verdict."""
     input:
         audits=run_files("audits", "json", published_keys()),
+        trajectories=run_files("trajectories", "csv", published_keys()),
         published=FILE,
         code=code_files(*stage("build_scorecard")),
     output:

@@ -1,7 +1,8 @@
 rule train_network:
-    """Train one network; go on from the state that an interrupted training kept."""
+    """Train one network; go on from the state that an interrupted training kept, or that of an earlier epoch."""
     input:
         data=data_of,
+        previous=previous_network,
     output:
         checkpoint="results/checkpoints/{setting}/{run}/seed{seed}.safetensors",
         sidecar="results/checkpoints/{setting}/{run}/seed{seed}.json",

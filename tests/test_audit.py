@@ -14,9 +14,10 @@ from fa_audit.core.errors import AuditError
 from fa_audit.data.dataset import evaluation_batches
 from fa_audit.methods import METHODS
 from fa_audit.methods.dfa import DFA
+from fa_audit.networks.trace import trace
 from fa_audit.results.tidy import layers_table, runs_table
 from fa_audit.training.learner import build
-from fa_audit.training.loop import train
+from fa_audit.training.loop import block_credits, train
 from fa_audit.training.trajectory import read_trajectory, trajectory_csv
 
 
@@ -29,6 +30,25 @@ def test_bp_s_credits_are_the_gradients_at_the_blocks_outputs_and_so_is_fa_s_las
     assert all(abs(value) < 0.9 for value in below)
 
 
+def test_credits_residuals_and_states_are_compared_by_medians_over_samples(make_spec, dataset):
+    learner = build(make_spec("dfa"), dataset.image_shape, dataset.classes)
+    for parameter in learner.network.blocks.parameters():
+        parameter.data *= 3
+    report, (x, labels) = audit(learner, dataset, 0.5), evaluation_batches(dataset)[0]
+    run, credits = trace(learner.network, x, local=True), block_credits(learner, x, labels)
+    start, *_, last = (h.detach() for h in run.states)
+    norm, layer = torch.linalg.vector_norm, report.evidence.layers[-1]
+    expected = {
+        report.credit[1]["credit_norm"].value: norm(credits[1], dim=1),
+        report.credit[1]["residual_ratio"].value: norm(run.residuals[1], dim=1) / norm(run.states[1], dim=1),
+        layer.displacement.value: norm(last - start, dim=1) / norm(start, dim=1),
+        layer.cosine_to_embedding.value: torch.cosine_similarity(last, start, dim=1),
+    }
+    assert len(expected) == 4 and report.evidence.layers[0].displacement.value == 0
+    for found, per_sample in expected.items():
+        assert found == pytest.approx(per_sample.median().item(), rel=1e-5)
+
+
 def test_an_audit_keeps_the_two_frozen_baselines_apart(make_spec, dataset):
     learner = build(make_spec("dfa"), dataset.image_shape, dataset.classes)
     report = audit(learner, dataset, 0.5, own_frozen=("dfa+frozen", 0.45), bp_frozen_acc=0.49, name="dfa")
@@ -39,13 +59,16 @@ def test_an_audit_keeps_the_two_frozen_baselines_apart(make_spec, dataset):
     assert "dfa+frozen" in str(report)
 
 
+FIXED = ("feature_drift", "credit_norm")  # which need not depend on the network's states
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_weights_that_are_not_finite_leave_reasons_and_no_numbers(make_spec, dataset, method):
     learner = build(make_spec(method), dataset.image_shape, dataset.classes)
     learner.network.embed[1].weight.data[0, 0] = math.nan
     report = audit(learner, dataset, 0.5)
-    of_blocks = [entry for block in report.credit for name, entry in block.items() if name != "feature_drift"]
-    assert len(of_blocks) == 33 and len(report.deep) == 8
+    of_blocks = [entry for block in report.credit for name, entry in block.items() if name not in FIXED]
+    assert len(of_blocks) == 36 and len(report.deep) == 8
     assert all(entry.value is None and entry.reason for entry in [*of_blocks, *report.deep.values()])
     assert report.feature_drift["embed.1.weight"].value is None
     json.dumps(report.to_dict(), allow_nan=False)

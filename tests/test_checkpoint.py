@@ -19,6 +19,7 @@ from fa_audit.methods.dfa import DFA
 from fa_audit.methods.ep import EP
 from fa_audit.methods.fa import FA
 from fa_audit.methods.state_bridge import StateBridge
+from fa_audit.training import loop
 from fa_audit.training import resume as resume_files
 from fa_audit.training.checkpoint import (
     FORMAT,
@@ -59,8 +60,7 @@ def test_a_checkpoint_is_read_back_bit_by_bit(tmp_path, architecture, name, meth
         tensor.detach().add_(change)
     save_checkpoint(learner, tmp_path / "c")
     again = load_checkpoint(tmp_path / "c")
-    ours, theirs = learner_tensors(learner), learner_tensors(again)
-    assert ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert same_tensors(learner_tensors(learner), learner_tensors(again))
     assert (again.spec, again.image_shape, again.network.classes) == (learner.spec, SHAPE, CLASSES)
     assert again.method == learner.method and (method is None or again.method != load_method(name))
     learning = [{name: p.requires_grad for name, p in each.network.named_parameters()} for each in (again, learner)]
@@ -218,6 +218,10 @@ def interrupt(spec, dataset, path, *, after, fingerprint="same", method=None):
         train(spec, dataset, resume=Interrupting(path, fingerprint, after=after), method=method)
 
 
+def same_tensors(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
 def assert_same_run(one, other, folder):
     assert (str(one.history), one.validation_accuracy) == (str(other.history), other.validation_accuracy)
     for trained, name in ((one, "one"), (other, "other")):
@@ -260,6 +264,38 @@ def test_interrupted_after_any_epochs_and_resumed_is_uninterrupted(dataset, tmp_
         again = train(spec, dataset, resume=Resume(path, "same"), method=method)
         assert_same_run(again, whole, tmp_path)
         path.unlink()
+
+
+@pytest.mark.parametrize(("architecture", "method"), [("resmlp", "credit_bridge"), ("small_resnet", "ep")])
+def test_a_snapshot_is_the_run_at_its_epoch_and_the_run_goes_on_from_it(
+    dataset, tmp_path, monkeypatch, architecture, method
+):
+    spec, path = spec_of(architecture, method, epochs=4), tmp_path / "4"
+    whole, initial = train(spec, dataset), train(dataclasses.replace(spec, snapshot=0), dataset)
+    fresh = build(spec, dataset.image_shape, dataset.classes)
+    assert same_tensors(learner_tensors(initial.learner), learner_tensors(fresh))
+    assert {(row["epoch"], row["train_loss"]) for row in initial.history} == {(0, None)}
+    resume = None
+    for epoch in (1, 2):
+        interrupt(spec, dataset, path, after=epoch)
+        resume = Resume(tmp_path / f"{epoch}", "one", previous=resume, keep=True)
+        part = train(dataclasses.replace(spec, snapshot=epoch), dataset, resume=resume)
+        resume.clear()
+        tensors = read_tensor_file(path, resume_files.FORMAT)[0]
+        found = learner_tensors(part.learner)
+        assert same_tensors(found, {name: tensors[name] for name in found})
+        assert part.history == [row for row in whole.history if row["epoch"] <= epoch] and part.stopped_after is None
+    assert [file.name for file in sorted(tmp_path.iterdir())] == ["2", "4"]
+    path.unlink()
+    done, run_epoch = [], loop._run_epoch
+    monkeypatch.setattr(loop, "_run_epoch", lambda *given: done.append(given[-1]) or run_epoch(*given))
+    with pytest.raises(Interrupted):
+        train(spec, dataset, resume=Interrupting(path, "same", after=3, previous=resume))
+    again = Resume(path, "same", previous=resume)
+    assert_same_run(train(spec, dataset, resume=again), whole, tmp_path)
+    assert done == [2, 3]  # counted from 0, the third and the fourth
+    again.clear()
+    assert not path.exists() and not resume.path.exists()
 
 
 def test_a_resumed_run_does_not_repeat_epochs(make_spec, dataset, tmp_path, monkeypatch):

@@ -61,7 +61,7 @@ settings:
     seeds:
       - 1
       - -2
-    epochs: 0
+    epochs: -1
     runs: [dfa]
 """
 JSON = '{"settings":\n {"a":\n  {"dataset": "digits", "architecture": {"name": "resmlp"},\n "seeds": [1,\n -2]}}}'
@@ -78,13 +78,14 @@ def test_every_problem_has_its_file_and_line(tmp_path, monkeypatch):
     (tmp_path / "a.yaml").write_text(TEXT)
     (tmp_path / "a.json").write_text(JSON)
     assert refused(*load_config("a.yaml")) == [
-        "a.yaml, line 8: settings.a.epochs: found 0; expected an integer 1..100000: passes over the training set.",
+        "a.yaml, line 8: settings.a.epochs: found -1; expected an integer 0..100000: passes over the training set; 0"
+        " leaves the network untrained.",
         "  a.yaml, line 7: settings.a.seeds.1: found -2; expected an integer from 0 to 2147483647.",
     ]
     assert refused(*load_config("a.json"))[0].startswith("a.json, line 5: settings.a.seeds.1: found -2")
-    (tmp_path / "names.yaml").write_text(TEXT.replace("-2", "2").replace("epochs: 0", "baseline: []"))
+    (tmp_path / "names.yaml").write_text(TEXT.replace("-2", "2").replace("epochs: -1", "baseline: []"))
     assert refused(*load_config("names.yaml"))[0].startswith("names.yaml, line 2: settings.a: unknown key 'baseline'")
-    varied = TEXT.replace("-2", "2").replace("epochs: 0", "vary: {epochs: [1, 2]}").replace("dfa", "dfa+frosen")
+    varied = TEXT.replace("-2", "2").replace("epochs: -1", "vary: {epochs: [1, 2]}").replace("dfa", "dfa+frosen")
     (tmp_path / "runs.yaml").write_text(varied)
     (line,) = refused(*load_config("runs.yaml"))
     assert line.startswith("runs.yaml, line 9: settings.a.runs 'dfa+frosen': unknown option")

@@ -52,7 +52,11 @@ HOURS = {  # hours of two epochs, and whether they were measured
 @pytest.mark.parametrize("case", HOURS)
 def test_hours_are_those_of_the_nearest_row_and_say_whether_it_is_the_run_s_own(costs, case):
     change, hours, measured = HOURS[case]
-    assert costs.training_hours(replace(SPEC, **change), "cpu") == (pytest.approx(hours), measured)
+    spec = replace(SPEC, **change)
+    assert costs.training_hours(spec, "cpu") == (pytest.approx(hours), measured)
+    snapshot, rest = costs.training_hours(replace(spec, snapshot=1), "cpu"), costs.training_hours(spec, "cpu", after=1)
+    started = costs.training_hours(replace(spec, snapshot=0), "cpu").value  # both start a process
+    assert snapshot.value + rest.value == pytest.approx(hours + started)
 
 
 def test_what_was_never_measured_has_no_hours(costs, tmp_path):

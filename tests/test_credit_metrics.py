@@ -34,7 +34,7 @@ from fa_audit.training.loop import block_credits
 SHAPE, CLASSES, BATCH, WIDTH = (1, 4, 4), 3, 24, 8
 PER_BLOCK = {
     *("cosine", "clamped_cosine", "cosine_at_output", "rho", "rho_bp", "rho_random", "rho_float32", "rho_bp_float32"),
-    *("nudging", "bridge_residual", "feature_drift", "fresh_b_cosine"),
+    *("nudging", "bridge_residual", "feature_drift", "fresh_b_cosine", "credit_norm", "residual_ratio"),
 }
 DEEP = {"cosine", "clamped_cosine", "rho", "rho_bp", "rho_float32", "rho_bp_float32", "nudging", "fresh_b_null"}
 

@@ -124,6 +124,12 @@ def test_every_setting_has_a_row_of_its_last_states_with_rings_where_the_checks_
     assert accuracy.get_ylim()[1] < 0.1 < below[2].get_ylim()[1]
     assert [row[0].get_title(loc="left") for row in panels] == ["Four blocks", "shallower"]
     assert legend_of(figure) == ["BP", "fa", "dfa", FIRST]
+    short = {"losses": (2.0,), "depth": 4}
+    one = tidy_of(several({"dfa": {}, "dfa+epoch0": short, "dfa+epoch1": short}))
+    one.trajectories.loc[one.trajectories["run"] == "dfa+epoch0", "epoch"] = 0
+    figure = drawn("trajectories", one)
+    assert legend_of(figure) == ["dfa"]
+    assert [curve[:, 0].tolist() for curve in lines(figure.axes[0], "dfa")] == [[0, 1, 2, 3]] * 3
 
 
 def test_every_depth_has_its_seeds_and_the_line_of_their_means():
@@ -155,13 +161,14 @@ def test_rungs_go_from_the_frozen_baseline_to_the_whole_plain_network():
         network("bp+random_targets", random_targets=True, depth=3),
     ]  # fmt: skip
     frozen = network("bp+frozen", frozen_blocks=3, depth=3, own_frozen_acc=NAN)
-    figure = drawn("depth_ladder", tidy_of(rows, others, frozen), labels={"dfa": "DFA"})
+    figure = drawn("depth_ladder", tidy_of(rows, others, frozen, network("bp+epoch1", depth=3)), labels={"dfa": "DFA"})
     ax = figure.axes[0]
+    assert_seeds(ax, "bp+epoch1", {0: [0.4], 3: [0.6]})
     assert_seeds(ax, "bp", {0: [0.21, 0.22], 2: [0.41, 0.42], 3: [0.51, 0.52]})
     assert_seeds(ax, "dfa", {0: [0.01, 0.02], 1: [0.11, 0.12], 2: [0.21], 3: [0.31, 0.32]})
     (means,) = lines(ax, "bp mean")
     np.testing.assert_allclose(means[:, 1], [0.215, NAN, 0.415, 0.515])
-    assert legend_of(figure) == ["bp (n = 2)", "DFA (n = 1 to 2)"]
+    assert legend_of(figure) == ["bp+epoch1 (n = 1)", "bp (n = 2)", "DFA (n = 1 to 2)"]
     with pytest.raises(AuditError, match=r"found bp\+penalty1e-2, bp\+random_targets.*; expected runs of a ladder"):
         drawn("depth_ladder", tidy_of(others))
 

@@ -1,7 +1,7 @@
 """A configuration expands to settings, runs, baselines and specifications; shared runs are trained once."""
 
 import inspect
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from projects import ROOT
@@ -12,6 +12,7 @@ from fa_audit.core.registry import load
 from fa_audit.experiments.config import Configuration, ModelEntry, SettingEntry
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.networks import ARCHITECTURES, architecture_options
 from fa_audit.networks.description import READS
@@ -51,9 +52,8 @@ def test_every_shipped_configuration_is_valid(path):
     assert list(grid.run_keys("runs")) and list(grid.run_keys("baselines"))
 
 
-def test_the_paper_has_seventeen_settings_and_more_than_125_trainings():
+def test_the_paper_has_every_network_and_data_set_and_more_than_125_trainings():
     grid = shipped(PAPER)
-    assert len({setting.block for setting in grid.settings.values()} - {"tuned"}) == 17
     specs = specs_of(grid)
     assert len(set(specs.values())) == len(specs) - len(grid.duplicate_runs) >= 125
     assert {spec.architecture for spec in specs.values()} == set(ARCHITECTURES)
@@ -72,8 +72,10 @@ def test_every_audited_run_of_the_paper_has_its_frozen_and_shallow_baselines():
             own = setting.spec(roles["own"], setting.seeds[0])
             assert own.frozen_blocks == dict(own.architecture_options)["depth"]
             assert own.method == setting.spec(run, setting.seeds[0]).method
-            assert (roles["bp"], roles["shallow"]) == ("bp+frozen", "bp+shallow")
-    assert compared > 80
+            assert own.snapshot == setting.spec(run, setting.seeds[0]).snapshot
+            epoch = f"+epoch{own.snapshot}" if "+epoch" in run else ""
+            assert (roles["bp"], roles["shallow"]) == (f"bp+frozen{epoch}", f"bp+shallow{epoch}")
+    assert compared > 150
 
 
 @pytest.mark.parametrize("name", ["cpu", "measured"])
@@ -130,6 +132,30 @@ def test_a_ladder_has_one_rung_per_number_of_trainable_top_blocks():
     setting = grid_of(a=without(BLOCK, "runs") | {"ladder": ["dfa"], "architecture": {"name": "resmlp", "depth": 4}})
     setting = setting.setting("a")
     assert [4 - setting.spec(run, 1).frozen_blocks for run in (*setting.runs, "dfa+frozen")] == [4, 3, 2, 1, 0]
+
+
+def test_snapshots_are_runs_after_earlier_epochs_and_each_training_goes_on_from_the_one_before():
+    sweep = {"sweep": {"methods": ["fa"], "penalties": [0.1]}, "ladder": ["ep"], "epochs": 3, "snapshots": [0, 2, 1, 3]}
+    grid = grid_of(a=BLOCK | sweep, again=BLOCK | sweep | {"runs": ["bp+epoch2"], "snapshots": [1]})
+    for run in ("bp", "dfa", "fa+penalty1e-1", "ep", "ep+frozen1", "dfa+frozen", "bp+shallow"):
+        names = [run, *(f"{run}+epoch{epoch}" for epoch in range(3))]
+        whole, *parts = (RunKey("a", name, 1) for name in names)
+        assert [grid.spec(key) for key in parts] == [replace(grid.spec(whole), snapshot=epoch) for epoch in range(3)]
+        assert [grid.previous_runs.get(key) for key in (*parts, whole)] == [None, None, *parts[1:]]
+    setting = grid.setting("a")
+    baselines = {"own": "dfa+frozen+epoch2", "bp": "bp+frozen+epoch2", "shallow": "bp+shallow+epoch2"}
+    assert setting.baselines_of("dfa+epoch2") == baselines and setting.baselines_of("dfa+frozen+epoch2") == {}
+    copied = {key for key in grid.all_run_keys() if key.setting == "again"}  # trained above, snapshots, too
+    assert copied == grid.duplicate_runs.keys() and all(
+        grid.spec(k) == grid.spec(v) for k, v in grid.duplicate_runs.items()
+    )
+
+
+def test_a_setting_may_have_a_monitor_of_its_own():
+    grid = read_grid(
+        {"settings": {"a": BLOCK, "b": BLOCK | {"monitor": {"stop_on": ["D2"]}}}, "monitor": {"stop_on": ["D1"]}}
+    )
+    assert [dict(grid.setting(name).spec("dfa", 1).monitor) for name in "ab"] == [{"D1": 50.0}, {"D2": 1e-7}]
 
 
 def test_a_block_that_varies_something_is_one_setting_for_each_combination():

@@ -37,7 +37,7 @@ def also(**parts):
 MISTAKES = [
     # the types of a setting
     (setting(epoch=3), "settings.demo: unknown key 'epoch'", "Did you mean 'epochs'"),
-    (setting(epochs="many"), "settings.demo.epochs: found 'many'; expected an integer 1..100000"),
+    (setting(epochs="many"), "settings.demo.epochs: found 'many'; expected an integer 0..100000"),
     (setting(lr=float("nan")), "settings.demo.lr: found nan; expected a number > 0"),
     (setting(lr=10**400), "settings.demo.lr: found 1000"),
     (setting(lr="1e-3"), "settings.demo.lr", "1.0e-3"),
@@ -63,6 +63,12 @@ MISTAKES = [
     (setting(runs=["dfa+pen"]), "settings.demo.runs 'dfa+pen': unknown option 'pen'", "penalty<number>"),
     (setting(baselines=["bp+frozen"]), "settings.demo.baselines: missing 'dfa+frozen', the frozen baseline of dfa"),
     (setting(baselines=["dfa"]), "'dfa' is no baseline"),
+    (setting(snapshots=[1, 2, 1]), "settings.demo.snapshots: found [1, 2, 1]; expected a list of different epochs"),
+    (setting(epochs=3, snapshots=[1, 3, 4]), "settings.demo.snapshots: found 4; expected at most 3, the last epoch"),
+    (setting(epochs=0, snapshots=[0]), "settings.demo.snapshots: found with 0 epochs; expected none"),
+    (setting(runs=["dfa+epoch100"]), "demo.runs: 'dfa+epoch100' is no snapshot; the last epoch is 100", "it is 'dfa'"),
+    (setting(runs=["dfa+epoch1"]), "missing 'dfa+frozen+epoch1', the frozen baseline of dfa+epoch1"),
+    (setting(monitor={"stop_on": []}), "settings.demo.monitor.stop_on: found []; expected a non-empty list"),
     ({"settings": {"demo": NO_RUNS}}, "settings.demo: nothing to audit; expected runs, a sweep or a ladder"),
     # vary
     (setting(vary={"width": [1]}), "settings.demo.vary.width: given a second time outside 'vary'"),

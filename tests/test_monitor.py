@@ -1,6 +1,7 @@
 """Runs that end early: which checks fire at which epoch, what stops a training, and what an audit makes of it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,8 @@ def test_a_monitor_ends_the_training_after_the_first_epoch_that_fires(dataset, m
         assert stopped.stopped_after == 3 and whole.stopped_after is None
         assert stopped.history == [row for row in whole.history if row["epoch"] <= 3]  # the same steps, then none
         assert stopped.accuracy == stopped.history[-1]["test_accuracy"]
+    snapshot = train(replace(spec, epochs=5, snapshot=3), dataset)
+    assert snapshot.stopped_after is None and train(replace(spec, epochs=5, snapshot=4), dataset).stopped_after == 3
     assert train(make_spec("dfa", epochs=2, monitor=(("D1", 1e9),)), dataset).stopped_after is None
     assert train(make_spec("dfa", epochs=1, monitor=EAGER), dataset).stopped_after is None  # it had ended anyway
 

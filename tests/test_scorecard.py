@@ -1,8 +1,10 @@
-"""The scorecard's rules against cases worked out by hand, its rows, its texts, its figure and its command."""
+"""The scorecard's rules and their nulls against cases worked out by hand, its rows, claims, texts, figure, command."""
 
 import io
 import json
 import math
+import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,152 +13,286 @@ import yaml
 from drawing import assert_readable, words
 from projects import EXPERIMENT, ROOT
 
+from fa_audit.audit.run_audit import audit
 from fa_audit.cli import main
-from fa_audit.experiments.paths import RunKey
-from fa_audit.experiments.published import Entry, read_published
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.experiments.paths import TIDY, RunKey
+from fa_audit.experiments.published import QUANTITIES, read_published
 from fa_audit.results.figures.scorecard_figure import REACH, draw
-from fa_audit.results.scorecard import COLUMNS, judge, scorecard, summary_line
+from fa_audit.results.scorecard import COLUMNS, claims, judge, read_measured, scorecard, sum_of
+from fa_audit.results.scorecard_texts import summary_line
+from fa_audit.results.tidy import Tidy, tidy_of, write_tables
+from fa_audit.training.loop import train
+from fa_audit.training.trajectory import trajectory_csv
 
-HIT, MISS, ABSENT = "reproduced", "not reproduced", "not run"
+HIT, SAME, MISS, ABSENT = "reproduced", "same order", "not reproduced", "not run"
+REST = {"setting": "tiny", "n": 3, "source": "a paper", "seeds": [1, 2]}
+RULES = {
+    "value": {"quantity": "stability", "value": 0.36, "deviation": None, "tolerance": 0.02},
+    "magnitude": {"quantity": "max_growth", "value": 3e-4, "deviation": None},
+    "bound": {"quantity": "own_margin", "above": 0.0},
+    "verdict": {"quantity": "scale_flag", "value": True},
+    "order": {"quantity": "accuracy", "run": ["bp", "fa", "dfa", "ep"]},
+}
 
 
-def entry(kind, value=None, run="bp", **fields):
-    quantity = {"verdict": "scale_flag", "magnitude": "grad_norm_last"}.get(kind, "accuracy")
-    fields = {"quantity": quantity, "setting": "tiny", "n": 3, "source": "a paper"} | fields
-    return Entry(kind=kind, value=value, run=run, **fields)
+def body(kind, null=None, **given):
+    """An entry of the file; its null fails its rule unless another one is given."""
+    fields = {"run": "bp", "kind": kind} | REST | RULES[kind] | given
+    if null is None:
+        null = {True: False, False: True}.get(fields["value"], "incomplete") if kind == "verdict" else -1e9
+        null = 1e9 if fields.get("below") else null
+    return fields if kind == "order" else fields | {"null": {"value": null, "from": "a null"}}
 
 
-def judged(published, *values, **by_run):
-    """The judgement on values of one run, or of several by name, seeds counted from 0."""
-    measured = {run: dict(enumerate(found)) for run, found in (by_run or {published.runs[0]: values}).items()}
-    return judge(published, measured)
+def published_of(*bodies, claims=()):
+    names = {each["setting"] for each in bodies}
+    return read_published({"claims": dict(claims), "settings": dict.fromkeys(names, EXPERIMENT), "entries": [*bodies]})
 
 
-EP = entry("value", 0.316, deviation=0.037, tolerance=0.02)
-ORDER = entry("order", run=["bp", "fa", "dfa"])
+def judged(given, **by_run):
+    """The judgement on values by run, seeds counted from 0."""
+    return judge(published_of(given).entries[0], {run: dict(enumerate(found)) for run, found in by_run.items()})
 
 
 # --- the rules
 
 
-def test_the_margin_is_the_tolerance_or_three_standard_errors_and_distances_are_in_its_units():
-    found = judged(EP, 0.20, 0.25, 0.30)  # deviation 0.05, margin 3 sqrt((0.001369 + 0.0025) / 3)
-    assert found.verdict == HIT and found.reproduced == pytest.approx(0.25) and found.summary.n == 3
-    assert found.distance == pytest.approx(-0.066 / 0.107736, abs=1e-5)
-    assert found.rule == "|mean - 0.316| <= max(0.02, 3 sqrt(0.037^2/3 + s^2/n)): 0.066 <= 0.108"
-    alone = judged(EP, 0.25)  # the same mean, but the deviation of one seed counts 0
-    assert alone.verdict == MISS and alone.summary.interval is None and alone.rule.endswith(": 0.066 > 0.0641")
-    unknown = entry("value", 0.42, deviation=None, tolerance=0.1)
-    assert judged(unknown, 0.47).distance == pytest.approx(0.5)
-    assert judged(unknown, 0.1, 0.5).distance == pytest.approx(-0.12 / 0.6)
-    found = judged(entry("magnitude", 2.0), 60.0)
-    assert found.distance == pytest.approx(math.log10(30)) and found.rule == "mean within a factor of 10 of 2: 30 times"
-    assert judged(entry("magnitude", 2.0), 0.0).distance is judged(entry("magnitude", 2.0), -2.0).distance is None
-
-
 @pytest.mark.parametrize(
-    ("kind", "value", "own", "verdict", "reproduced"),
+    ("given", "own", "verdict", "reproduced"),
     [
-        ("value", 0.615, [0.635], HIT, 0.635), ("value", 0.615, [0.5949], MISS, 0.5949),  # the border is within,
-        ("value", 0.36, [0.34], HIT, 0.34), ("value", 0.0, [-0.0201], MISS, -0.0201),  # whatever binary fractions are
-        ("magnitude", 3.7e-4, [3.7e-3], HIT, 3.7e-3), ("magnitude", 3.7e-4, [3.71e-3], MISS, 3.71e-3),
-        ("magnitude", 3.7e-4, [3.7e-5], HIT, 3.7e-5), ("magnitude", 3.7e-4, [3.69e-5], MISS, 3.69e-5),
-        ("magnitude", 1.1, [0.0], MISS, 0.0), ("magnitude", -5e-5, [5e-5], MISS, 5e-5),
-        ("magnitude", -5e-5, [-1e-5, -9e-5], HIT, -5e-5), ("magnitude", 1.0, [5e-324], MISS, 5e-324),
-        ("verdict", True, [True, True], HIT, "true"), ("verdict", False, [True, True], MISS, "true"),
-        ("verdict", True, [True, True, False], MISS, "true 2/3, false 1/3"),
-        ("verdict", True, [True, None], MISS, "true 1/2, none 1/2"),
-        ("verdict", "needs walk-back", ["needs walk-back"], HIT, "needs walk-back"),
-        ("order", None, {"bp": [0.5, 0.7], "fa": [0.9, 0.2], "dfa": [0.5, 0.4]}, HIT, "bp > fa > dfa"),  # of means
-        ("order", None, {"bp": [0.6], "fa": [0.3], "dfa": [0.4]}, MISS, "bp > dfa > fa"),
-        ("order", None, {"bp": [0.6], "fa": [0.1, 0.2, 0.3], "dfa": [0.2]}, MISS, "bp > fa = dfa"),  # but for a bit
+        (body("value"), [0.38], HIT, 0.38), (body("value"), [0.34], HIT, 0.34),  # the border is within,
+        (body("value"), [0.3399], MISS, 0.3399), (body("value", value=0.0), [-0.0201], MISS, -0.0201),
+        (body("magnitude"), [9e-4], HIT, 9e-4), (body("magnitude"), [9.01e-4], SAME, 9.01e-4),
+        (body("magnitude"), [1e-4], HIT, 1e-4), (body("magnitude"), [0.99e-4], SAME, 0.99e-4),
+        (body("magnitude"), [3e-3], SAME, 3e-3), (body("magnitude"), [3.01e-3], MISS, 3.01e-3),
+        (body("magnitude"), [3e-5], SAME, 3e-5), (body("magnitude"), [2.99e-5], MISS, 2.99e-5),
+        (body("magnitude"), [0.0], MISS, 0.0), (body("magnitude"), [-3e-4], MISS, -3e-4),
+        (body("magnitude", value=-5e-5), [-1e-5, -9e-5], HIT, -5e-5), (body("magnitude"), [5e-324], MISS, 5e-324),
+        (body("bound"), [0.1, 1e-9], HIT, 0.05), (body("bound"), [0.5, 0.0], MISS, 0.25),  # strictly, every seed
+        (body("bound", above=None, below=0.349), [0.34, 0.3489], HIT, 0.34445),
+        (body("bound", above=None, below=0.349), [0.1, 0.349], MISS, 0.2245),
+        (body("verdict"), ["true", "true"], HIT, "true"), (body("verdict", value=False), ["true"], MISS, "true"),
+        (body("verdict"), ["true", "true", "false"], MISS, "true 2/3, false 1/3"),
+        (body("verdict"), ["true", "none"], MISS, "true 1/2, none 1/2"),
+        (body("verdict", quantity="first_scale_flag", value="never"), ["never", "7"], MISS, "never 1/2, 7 1/2"),
+        (body("order"), {"bp": [0.5, 0.7], "fa": [0.9, 0.2], "dfa": [0.5], "ep": [0.1]}, HIT, "bp > fa > dfa > ep"),
+        (body("order"), {"bp": [0.6], "fa": [0.3], "dfa": [0.4], "ep": [0.1]}, MISS, "bp > dfa > fa > ep"),
+        (body("order"), {"bp": [0.6], "fa": [0.1, 0.2, 0.3], "dfa": [0.2], "ep": [0.1]}, MISS, "bp > fa = dfa > ep"),
     ],
 )  # fmt: skip
-def test_every_kind_is_reproduced_by_its_own_rule(kind, value, own, verdict, reproduced):
-    published = ORDER if kind == "order" else entry(kind, value, deviation=None, tolerance=0.02)
-    found = judged(published, **(own if kind == "order" else {"bp": own}))
+def test_every_kind_is_reproduced_by_its_own_rule(given, own, verdict, reproduced):
+    found = judged(given, **(own if isinstance(own, dict) else {"bp": own}))
     assert (found.verdict, found.reproduced) == (verdict, pytest.approx(reproduced))
 
 
-@pytest.mark.parametrize("strange", [None, "nan", "-inf"])
+@pytest.mark.parametrize("spread", [0.0, 1e-3, 0.1, 0.3])
+def test_our_own_scatter_changes_no_verdict(spread):
+    for given, mean, verdict in ((body("value"), 0.345, HIT), (body("value"), 0.335, MISS),
+                                 (body("magnitude", value=0.3), 0.8, HIT), (body("magnitude", value=0.3), 1.0, SAME),
+                                 (body("magnitude", value=0.3), 3.1, MISS)):  # fmt: skip
+        found = judged(given | {"deviation": 5.0}, bp=[mean - spread, mean, mean + spread])
+        assert found.verdict == verdict and found.summary.deviation == pytest.approx(spread)
+    assert judged(body("bound"), bp=[0.1 - spread, 0.1 + spread]).verdict == (HIT if spread < 0.1 else MISS)
+
+
+def test_differences_and_ratios_are_taken_seed_by_seed():
+    own = {"dfa": [0.30, 0.34, 0.9], "bp": [0.25, 0.26]}
+    less = judged(body("value", run="dfa", minus="bp", value=0.065, tolerance=1e-6), **own)
+    assert (less.verdict, less.summary.n, less.distance) == (HIT, 2, pytest.approx(0, abs=1e-6))
+    times = judged(body("magnitude", run="dfa", over="bp", value=4.0), **own)
+    assert times.reproduced == pytest.approx((0.30 / 0.25 + 0.34 / 0.26) / 2) and times.verdict == SAME
+    assert times.distance == pytest.approx(math.log(times.reproduced / 4) / math.log(3))
+    assert times.rule == "mean within a factor of 3 of 4: 0.313 times"
+    assert judged(body("value", run="dfa", minus="bp"), dfa=[0.3], bp=[]).remark == "no audit of bp"
+    assert judged(body("magnitude", run="dfa", over="bp"), dfa=[0.3], bp=[0.0]).verdict == MISS
+
+
+@pytest.mark.parametrize("strange", [math.nan, -math.inf])
 def test_without_audits_nothing_was_run_and_what_is_no_number_is_not_reproduced(strange):
-    for published in (EP, entry("magnitude", 1.0), entry("verdict", True), ORDER):
-        found = judge(published, {})
+    for kind in RULES:
+        nothing = dict.fromkeys(("bp", "fa", "dfa", "ep") if kind == "order" else ["bp"], ())
+        found = judged(body(kind), **nothing)
         assert (found.verdict, found.reproduced, found.remark) == (ABSENT, None, "") and found.rule
-    partly = judged(ORDER, bp=[0.6], fa=[], dfa=[0.3])
+    partly = judged(body("order"), bp=[0.6], fa=[], dfa=[0.3], ep=[0.1])
     assert (partly.verdict, partly.remark) == (ABSENT, "no audit of fa")
-    for published in (EP, entry("magnitude", 1.0)):
-        found = judged(published, 0.316, strange, 0.316)
+    for kind in ("value", "magnitude", "bound"):
+        found = judged(body(kind), bp=[0.316, strange, 0.316])
         assert (found.verdict, found.reproduced, found.summary) == (MISS, None, None)
-        assert found.remark == f"no finite number: bp seed 1 has {'-inf' if strange == '-inf' else 'none'}"
-    assert judged(ORDER, bp=[0.6], fa=[0.4], dfa=[strange]).verdict == MISS
+        assert found.remark == f"no finite number: bp seed 1 has {'-inf' if strange == -math.inf else 'none'}"
+    assert judged(body("order"), bp=[0.6], fa=[0.4], dfa=[0.3], ep=[strange]).verdict == MISS
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        (body("value", 0.34), "uninformative"), (body("value", 0.3399), "counted"),
+        (body("magnitude", 9e-4), "uninformative"), (body("magnitude", 9.01e-4), "counted"),
+        (body("magnitude", 0), "counted"), (body("bound", 1e-9), "uninformative"), (body("bound", 0.0), "counted"),
+        (body("verdict", True), "uninformative"), (body("verdict", False), "counted"),
+        (body("order"), "counted"), (body("order", run=["bp", "fa", "dfa"]), "uninformative"),  # 1/3! > .05
+        (body("value", repeats="another"), "repeats"), (body("value", 0.36, repeats="another"), "uninformative"),
+    ],
+)  # fmt: skip
+def test_what_a_null_passes_and_what_repeats_another_is_not_counted(given, status):
+    rows = scorecard(published_of(given, body("value", quantity="deep_rho")), tables(("bp", 1, {})))
+    assert rows["status"].tolist() == [status, "counted"] and "null" in rows["null"][1]
+    assert sum_of(rows).counted == (2 if status == "counted" else 1)
+    assert ("Not counted: none" in summary_line(rows)) == (status == "counted")
 
 
 # --- rows
 
-COMMON = {"setting": "tiny", "n": 3, "source": "a paper", "seeds": [1, 2]}
+TINY = published_of(*[body("value", run=run, setting="tiny") for run in ("bp", "dfa")]).experiments
+LIMITS = DiagnosticThresholds().limits
+
+
+def tables(*runs):
+    """Tidy tables of runs ``(run, seed, columns)`` as published; norms of three states, and two epochs."""
+    rows, layers, epochs = [], [], []
+    for run, seed, given in runs:
+        key = {"setting": "tiny", "run": run, "seed": seed}
+        spec = TINY.spec(RunKey("tiny", "bp", 1)).to_dict() | {"method": run, "seed": seed} | given.get("spec", {})
+        limits = json.dumps(LIMITS | {"saturation": 0.5} | given.get("thresholds", {}))
+        own = {"accuracy": 0.5, "own_frozen_acc": 0.4, "bp_frozen_acc": 0.4, "stopped_after": None} | given
+        rows.append(key | own | {"spec": json.dumps(spec), "thresholds": limits})
+        layers += [key | {"layer": layer, "grad_norm": seed * norm} for layer, norm in enumerate((1.0, 2.0, 0.01))]
+        epochs += [key | {"epoch": e, "layer": i, "test_accuracy": e / 4} for e in (1, 2) for i in range(3)]
+    work = [
+        {name: row[name] for name in ("setting", "run", "seed")} | {"commit": "abc", "device": "cpu"} for row in rows
+    ]
+    return Tidy(("tiny",), *map(pd.DataFrame, (rows, layers, epochs, work)))
+
+
 ENTRIES = [
-    {"quantity": "accuracy", "run": "bp", "kind": "value", "value": 0.6, "deviation": 0.01, "tolerance": 0.02},
-    *({"quantity": "grad_norm", "run": "bp", "layer": layer, "kind": "magnitude", "value": 10.0**-layer,
-       "deviation": None, "note": "one | other"} for layer in range(3)),
-    {"quantity": "four_check_verdict", "run": "dfa", "kind": "verdict", "value": "needs walk-back"},
-    {"quantity": "accuracy", "run": ["bp", "dfa"], "kind": "order"},
-    {"quantity": "first_scale_flag", "run": "dfa+penalty1e-2", "kind": "value", "value": 9.0, "deviation": 2.0,
-     "tolerance": 3, "setting": "other"},
+    body("value", quantity="accuracy", value=0.6, deviation=0.01, values={1: 0.59, 2: 0.61}, claim="learns"),
+    *(body("magnitude", quantity="grad_norm", layer=i, value=10.0**-i, note="one | other") for i in range(3)),
+    body("verdict", quantity="four_check_verdict", run="dfa", value="needs walk-back", claim="fails"),
+    body("order", run=["bp", "dfa", "fa", "ep"], claim="ranks"),
+    body("value", quantity="epoch_accuracy", epoch=2, value=0.5, setting="tiny"),
+    body("value", quantity="first_scale_flag", run="dfa", value=9.0, tolerance=3, setting="other"),
 ]  # fmt: skip
-RAW = {"settings": {"tiny": EXPERIMENT, "other": EXPERIMENT}, "entries": [COMMON | body for body in ENTRIES]}
-PUBLISHED = read_published(RAW)
-
-
-def audit_of(run, seed, accuracy):
-    spec = PUBLISHED.experiments.setting("tiny").spec(run, seed).to_dict()
-    limits = {"growth": 50.0, "reference": 1e-7, "stability": 0.3, "depth_margin": 0.02, "saturation": 0.5}
-    fires = {name: {"fires": name == "scale"} for name in ("scale", "reference", "stability", "depth")}
-    return {
-        "setting": "tiny", "run": run, "seed": seed, "spec": spec, "stopped_after": None, "headline_acc": accuracy,
-        "layers": [{"grad_norm": norm * seed} for norm in (1.0, 2.0, 0.01)], "checks": fires, "finite": True,
-        "thresholds": limits, "commit": "abc", "device": "cpu",
-    }  # fmt: skip
+CLAIMS = {"learns": "BP learns", "fails": "DFA fails", "ranks": "BP is best"}
+PUBLISHED = published_of(*ENTRIES, claims=CLAIMS)
+RUNS = [("bp", 2, {"accuracy": 0.63}), ("bp", 1, {"accuracy": 0.59})]
 
 
 @pytest.fixture
 def rows():
-    return scorecard(PUBLISHED, [audit_of("bp", 2, 0.63), audit_of("bp", 1, 0.59)])
+    return scorecard(PUBLISHED, tables(*RUNS), {"tiny bp grad_norm layer 1": "a wider batch"})
 
 
 def test_rows_have_both_numbers_with_spread_and_source_and_what_was_not_run_is_never_counted(rows):
     assert tuple(rows.columns) == COLUMNS and len(rows) == len(ENTRIES)
     row = rows.iloc[0]
     assert (row["published"], row["published_deviation"], row["published_n"], row["n"]) == (0.6, 0.01, 3, 2)
+    assert (row["published_values"], row["values"]) == ("1: 0.59, 2: 0.61", "1: 0.59, 2: 0.63")
     half = 12.7062047 * 0.02  # t of one degree of freedom; 0.04 / sqrt(2) / sqrt(2)
     found = row[["reproduced", "deviation", "interval_low", "interval_high"]].tolist()
     assert found == pytest.approx([0.61, 0.04 / math.sqrt(2), 0.61 - half, 0.61 + half])
-    assert (row["verdict"], row["source"], row["note"]) == (HIT, "a paper", "")
+    assert (row["verdict"], row["source"], row["note"], row["distance"]) == (HIT, "a paper", "", pytest.approx(0.5))
     assert rows[rows["quantity"] == "grad_norm"]["reproduced"].tolist() == [1.5, 3.0, 0.015]  # 1.5, 30, 1.5 times
-    assert rows["verdict"].tolist() == [HIT, HIT, MISS, HIT, ABSENT, ABSENT, ABSENT]
-    assert rows["n"].tolist() == [2, 2, 2, 2, 0, 0, 0] and rows["reproduced"].isna().sum() == 3
-    assert summary_line(rows) == "3 of 7 reproduced, 1 not reproduced, 3 not run; of those that were run: 3/4"
-    fewer = scorecard(PUBLISHED, [audit_of("bp", 1, 0.59), audit_of("dfa", 2, 0.3)])
-    assert fewer["n"].tolist() == [1, 1, 1, 1, 1, 1, 0] and pd.isna(fewer.iloc[0]["deviation"])
-    assert fewer["note"].str.startswith("1 of 2 seeds").tolist() == [True] * 6 + [False]
+    assert rows["verdict"].tolist() == [HIT, HIT, MISS, HIT, ABSENT, ABSENT, HIT, ABSENT]
+    assert rows["explanation"].tolist() == ["", "", "a wider batch", *[""] * 5]
+    assert rows["n"].tolist() == [2, 2, 2, 2, 0, 0, 2, 0]
+    assert summary_line(rows).startswith("5 of 8 informative numbers were run: 4 of 5 reproduced (80 %), 0 in the same")
+    fewer = scorecard(PUBLISHED, tables(RUNS[1], ("dfa", 2, {"four_check": "needs walk-back (a, b)"})))
+    assert fewer["n"].tolist() == [1, 1, 1, 1, 1, 0, 1, 0] and fewer["verdict"][4] == HIT
+    assert fewer["explanation"][2] == "unexplained" and fewer["note"][0] == "1 of 2 seeds"
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
         ({"spec": {"epochs": 3}}, "epochs 3 instead of 2"),
+        ({"spec": {"clip": 1.0}}, "clip 1.0 instead of the default"),
         ({"thresholds": {"growth": 10.0}}, "growth 10.0 instead of 50.0"),
         ({"spec": {"monitor": {"D1": 50.0}}, "stopped_after": 1}, "stopped after epoch 1"),
         ({"spec": {"monitor": {"D1": 50.0}}}, ""),  # which did not stop it
     ],
 )
-def test_an_audit_of_another_experiment_is_left_out_and_named(change, why):
-    other = audit_of("bp", 1, 0.6)
-    other |= {key: other[key] | value if isinstance(value, dict) else value for key, value in change.items()}
-    row = scorecard(PUBLISHED, [other, audit_of("bp", 2, 0.6)]).iloc[0]
+def test_a_run_of_another_experiment_is_left_out_and_named(change, why):
+    other = ("bp", 1, {"accuracy": 0.6} | change)
+    row = scorecard(PUBLISHED, tables(other, ("bp", 2, {"accuracy": 0.6}))).iloc[0]
     assert (row["verdict"], row["n"]) == ((HIT, 1) if why else (HIT, 2))
     assert row["note"] == (f"1 of 2 seeds; left out: bp seed 1, {why}" if why else "")
-    assert scorecard(PUBLISHED, [other]).iloc[0]["verdict"] == (ABSENT if why else HIT)
+    assert scorecard(PUBLISHED, tables(other)).iloc[0]["verdict"] == (ABSENT if why else HIT)
+
+
+@pytest.mark.parametrize(
+    ("margins", "growth", "verdict"),  # bounds of seeds 1 and 2; a number that says nothing beside them
+    [([0.1, 0.1], 9.0, "holds"), ([0.1, -0.1], 3e-4, "holds in part"), ([-0.1, -0.1], 3e-4, "does not hold"),
+     ([None, 0.1], 9.0, "holds"), ([], 3e-4, "not run"), (None, 3e-4, "holds"), (None, 2e-3, "does not hold")],
+)  # fmt: skip
+def test_a_claim_is_decided_by_its_qualitative_entries_and_without_any_by_its_numbers(margins, growth, verdict):
+    bounds = [body("bound", seeds=[seed], claim="claim") for seed in (1, 2) if margins is not None]
+    uncounted = [body("bound", 1.0, quantity="accuracy", above=0.9, claim="claim")]
+    published = published_of(body("magnitude", seeds=[3], claim="claim"), *bounds, *uncounted, claims={"claim": "So"})
+    runs = [("bp", seed, {"own_frozen_acc": 0.5 - m}) for seed, m in enumerate(margins or [], 1) if m is not None]
+    found = claims(published, scorecard(published, tables(*runs, ("bp", 3, {"max_growth": growth})))).iloc[0]
+    assert (found["sentence"], found["verdict"], found["numbers"]) == ("So", verdict, 1 + len(bounds))
+    assert found["run"] == 1 + len(runs)
+
+
+@pytest.fixture
+def real(make_spec, dataset, tmp_path):
+    """A real run: its report, training, published file with every quantity of it, and tables."""
+    spec, dataset = replace(make_spec("dfa"), dataset="digits"), replace(dataset, name="digits")
+    trained = train(spec, dataset)
+    baselines = {"own_frozen": ("dfa+frozen", 0.45), "bp_frozen_acc": 0.4}
+    report = audit(trained.learner, dataset, trained.accuracy, **baselines, trajectory=trained.history)
+    about = {"setting": "tiny", "run": "dfa", "seed": spec.seed, "spec": spec.to_dict(), "stopped_after": None}
+    about |= {"baseline_runs": {"own": {"accuracy": 0.45}, "bp": {"accuracy": 0.4}, "shallow": {"accuracy": 0.1}}}
+    about |= {"digest": "0", "seconds": 1.0, "device": "cpu", "commit": "abc"}
+    history = tmp_path / "tiny/dfa" / f"seed{spec.seed}.csv"
+    history.parent.mkdir(parents=True)
+    history.write_text(trajectory_csv(trained.history))
+    kinds = {True: body("value", value=1e9), False: body("verdict", value="never")}
+    entries = [
+        kinds[quantity.number] | {"quantity": name, "run": "dfa", "seeds": [spec.seed]}
+        | dict.fromkeys(quantity.places, 1) | ({} if quantity.number else {"value": quantity.answers[0]})
+        | ({} if quantity.number else {"null": {"value": quantity.answers[1], "from": "a null"}})
+        for name, quantity in QUANTITIES.items()
+    ]  # fmt: skip
+    experiment = {"dataset": "digits", "architecture": {"name": "resmlp", **dict(spec.architecture_options)}}
+    experiment |= {name: getattr(spec, name) for name in ("epochs", "batch_size", "lr", "weight_decay")}
+    published = read_published({"settings": {"tiny": experiment}, "entries": entries})
+    return report, trained, published, tidy_of([json.loads(json.dumps(report.to_dict())) | about], [history])
+
+
+def test_every_quantity_is_what_the_audit_found_and_tables_read_back_say_the_same(real, tmp_path):
+    report, trained, published, tidy = real
+    rows = scorecard(published, tidy)
+    layer, block, checks, first = report.evidence.layers[1], report.credit[1], report.checks, trained.history[1]
+    last, blocks = report.evidence.layers[-1], report.credit
+    flags = {f"{name}_flag": str(getattr(checks, name).fires).lower() for name in ("scale", "reference", "stability")}
+    epochs = ("hidden_norm", "grad_norm", "growth", "cosine", "train_loss")
+    expected = {
+        "accuracy": trained.accuracy, "own_frozen_accuracy": 0.45, "bp_frozen_accuracy": 0.4, "shallow_accuracy": 0.1,
+        "own_margin": trained.accuracy - 0.45, "bp_margin": trained.accuracy - 0.4, "max_growth": checks.scale.value,
+        "hidden_norm_last": last.hidden_norm, "grad_norm_last": last.grad_norm, "stability": checks.stability.value,
+        "hidden_norm": layer.hidden_norm, "grad_norm": layer.grad_norm,
+        **{name: block[name].value for name in ("clamped_cosine", "rho", "nudging", "credit_norm", "residual_ratio")},
+        **{f"deep_{name}": report.deep[name].value for name in ("clamped_cosine", "rho", "rho_bp", "nudging")},
+        "mean_clamped_cosine": np.mean([each["clamped_cosine"].value for each in blocks]),
+        "deep_rho_random": np.mean([each["rho_random"].value for each in blocks[1:]]),
+        "fresh_b_mean": report.deep["fresh_b_null"].value, "fresh_b_std": report.deep["fresh_b_null"].std,
+        "identity_distance": last.displacement.value, "identity_cosine": last.cosine_to_embedding.value,
+        "epoch_accuracy": first["test_accuracy"], **{f"epoch_{name}": first[name] for name in epochs},
+        **flags, "depth_flag": str(checks.depth.fires).lower(),
+        "three_check_verdict": report.three_check_verdict.partition("(")[0],
+        "four_check_verdict": report.verdict.partition(" (")[0], "walked_back_by_accuracy": "false",
+        "walked_back_by_cosine": str(bool(np.mean([each["cosine"].value for each in blocks]) <= 0)).lower(),
+    }  # fmt: skip
+    found = dict(zip(rows["quantity"], rows["reproduced"]))
+    for name, value in report.first_flags.items():  # none: not a number, as which this file asks for it
+        assert found.pop(name) == value
+    assert pd.isna(found.pop("stopped_after")) and found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name] == (value if isinstance(value, str) else pytest.approx(value, rel=1e-7)), name
+    assert len(set(expected.values())) >= 30  # nothing is found where something else stands
+    write_tables({tmp_path / f"measured/tiny/{name}.csv": getattr(tidy, name) for name in TIDY})
+    pd.testing.assert_frame_equal(scorecard(published, read_measured(tmp_path / "measured", published)), rows)
 
 
 # --- texts, figure, command
@@ -164,56 +300,75 @@ def test_an_audit_of_another_experiment_is_left_out_and_named(change, why):
 
 def marks(figure):
     """The marks of the figure in the order of the rows."""
-    return [line for ax in figure.axes for line in ax.lines if line.get_label() in (HIT, MISS)]
+    return [line for ax in figure.axes for line in ax.lines if line.get_label() in (HIT, SAME, MISS)]
 
 
-def test_the_figure_shows_distances_in_the_order_of_the_rows(rows):
+def test_the_figure_shows_distances_in_the_order_of_the_rows_and_counts_what_was_not_run(rows):
     back = pd.read_csv(io.StringIO(rows.to_csv(index=False)))
     figure = draw(back, title="Scorecard")
     places = np.array([line.get_xydata()[0] for line in marks(figure)])
-    assert places[:, 0].tolist() == pytest.approx(rows["distance"][:4].tolist()) and places[0, 1] == 1.5
+    expected = [rows["distance"][i] for i in (0, 1, 2, 3, 6)]
+    assert places[:, 0].tolist() == pytest.approx(expected) and places[0, 1] == 1.5
     assert (np.diff(places[:, 1]) > 0).all()
     shown = words(figure)
-    assert {"tiny", "other", "accuracy, bp", "accuracy, order of 2 runs", "yes (n = 2)", "2/3 (n = 2)"} <= set(shown)
-    assert shown.count(ABSENT) == 3 and any("3 of 7 reproduced, 1 not" in text for text in shown)
+    assert {"tiny (2 not run)", "accuracy, bp", "yes (n = 2)", "2/3 (n = 2)"} <= set(shown)
+    assert not any("other" in text or "order of" in text for text in shown) and any(
+        "3 not run" in text for text in shown
+    )
     back.loc[:3, "distance"] = [REACH + 1, -np.inf, np.nan, 0.5]  # off the axis on both sides; none
-    back.loc[:3, "verdict"] = [MISS, MISS, HIT, HIT]
+    back.loc[:3, "verdict"] = [MISS, MISS, HIT, SAME]
     figure = draw(back, title="Scorecard")
-    assert [line.get_marker() for line in marks(figure)] == [">", "<", "o", "o"]
-    right, left, beside, plain = (line.get_xydata()[0, 0] for line in marks(figure))
+    assert [line.get_marker() for line in marks(figure)] == [">", "<", "o", "D", "o"]
+    right, left, beside, plain, _ = (line.get_xydata()[0, 0] for line in marks(figure))
     assert 3 < right < REACH and -REACH < left < -3 and plain == 0.5
     assert marks(figure)[2].get_transform() == figure.axes[0].get_yaxis_transform() and beside > 1  # beyond its end
+    assert marks(draw(back.assign(status="repeats"), title="Scorecard")) == []
 
 
 def test_the_whole_scorecard_is_readable():
-    rows = scorecard(read_published(yaml.safe_load((ROOT / "reference/published.yaml").read_text())), [])
+    published = read_published(yaml.safe_load((ROOT / "reference/published.yaml").read_text()))
+    rows = scorecard(published, tables())
     assert_readable(draw(rows, title="Scorecard"))
     rows["verdict"], rows["n"], rows["distance"] = MISS, 3, 2.0
     assert_readable(draw(rows[rows["setting"] == "penalty_sweep"], title="Scorecard"))
 
 
-def test_the_command_builds_it_from_the_audits_that_exist(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("fa_audit.results.tidy.read_audit", lambda path: json.loads(path.read_text()))
-    (tmp_path / "published.yaml").write_text(json.dumps(RAW))
-    for run, seed, accuracy in (("bp", 1, 0.59), ("bp", 2, 0.63), ("fa", 1, 0.5)):
-        path = tmp_path / RunKey("tiny", run, seed).path("audits", "json")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        audit = audit_of("bp", seed, accuracy) | {"run": run}
-        path.write_text(json.dumps(audit | {"digest": "0", "baseline_runs": {}, "seconds": 1}))
-    command = ["scorecard", "--results", f"{tmp_path}/results", "--published", f"{tmp_path}/published.yaml"]
+def test_the_command_builds_it_from_a_folder_of_tables(tmp_path, capsys):
+    (tmp_path / "published.yaml").write_text(
+        yaml.safe_dump({"claims": CLAIMS, "settings": {"tiny": EXPERIMENT, "other": EXPERIMENT}, "entries": ENTRIES})
+    )
+    tidy = tables(*RUNS)
+    tidy.runs[["shallow_acc", "finite", "four_check", "first_scale_flag"]] = None
+    write_tables({tmp_path / f"measured/tiny/{name}.csv": getattr(tidy, name) for name in TIDY})
+    (tmp_path / "measured/explanations.yaml").write_text("tiny bp grad_norm layer 1: a wider batch\n")
+    command = ["scorecard", "--from", f"{tmp_path}/measured", "--published", f"{tmp_path}/published.yaml"]
     assert main(command) == 0
     text = capsys.readouterr().out
-    assert text.startswith("3 of 7 reproduced, 1 not reproduced, 3 not run")
+    assert text.startswith("5 of 8 informative numbers were run: 4 of 5 reproduced (80 %)")
     assert text.split("\n\n")[1] == "Audits of networks: 2 trained by commit abc on cpu."
-    assert "\n## tiny: 3 of 6 reproduced, 1 not reproduced, 2 not run; of those that were run: 3/4\n" in text
-    assert "\n## other: 0 of 1 reproduced" in text
-    body = [line for line in text.splitlines() if line.startswith("| ")]
-    assert len(body) == 2 * 2 + len(ENTRIES) and {line.replace(r"\|", "").count("|") for line in body} == {9}
-    assert "| accuracy | bp | 0.6 ± 0.01 (n = 3) | 0.61 ± 0.028 (n = 2) | 0.3559 to 0.8641 |" in text
+    assert text.index("| BP learns | holds | 1 of 1 run, 1 reproduced |") < text.index("\n## tiny: 4 of 5 reproduced")
+    assert "| DFA fails | not run | 0 of 1 run, 0 reproduced |" in text and "\n## other: 1 not run" in text
+    body = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| ---")]
+    assert len(body) == 1 + len(CLAIMS) + 2 + len(ENTRIES)
+    assert "| accuracy | bp | 0.6 ± 0.01 (n = 3); 1: 0.59, 2: 0.61 | 0.61 ± 0.028 (n = 2); 1: 0.59, 2: 0.63 |" in text
     assert r"| grad\_norm (layer 1) | bp | 0.1 (n = 3) | 3 ± 1.4 (n = 2) |" in text
+    assert "| -1e+09, a null | yes | not reproduced: a wider batch |" in text
     assert main([*command, "--output", f"{tmp_path}/new"]) == 0
     written = {path.suffix: path.read_text() for path in (tmp_path / "new").iterdir()}
     assert set(written) == {".csv", ".html", ".md"} and written[".md"] == text
-    assert written[".html"].count("<tr>") == len(ENTRIES) + 1 and "bp &gt; dfa" in written[".html"]
-    assert main([*command, "--output", f"{tmp_path}/results"]) == 1  # that would pass for the workflow's own
-    assert not list((tmp_path / "results").glob("scorecard*"))
+    assert written[".html"].count("<tr>") == len(ENTRIES) + len(CLAIMS) + 2 and "bp &gt; dfa" in written[".html"]
+    assert main([*command, "--output", f"{tmp_path}/measured"]) == 1  # which is read
+    capsys.readouterr()
+    for change, said in (
+        (("explanations.yaml", "tiny bp grad_nrm: why\n"), "unknown entry 'tiny bp grad_nrm'"),
+        (
+            ("tiny/runs.csv", "setting,run,seed\n"),
+            "tiny/runs.csv: missing the columns accuracy, own_frozen_acc, .*spec",
+        ),
+        (("tiny/layers.csv", None), "tiny/layers.csv: found no table"),
+    ):
+        path = tmp_path / "measured" / change[0]
+        kept = path.read_text()
+        path.unlink() if change[1] is None else path.write_text(change[1])
+        assert main(command) == 1 and re.search(said, capsys.readouterr().err)
+        path.write_text(kept)

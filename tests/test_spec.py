@@ -12,7 +12,7 @@ from fa_audit.experiments.spec import DEPARTURES, Run, RunSpec, parse_run, short
 
 methods = st.from_regex(r"[a-z][a-z_]{0,11}", fullmatch=True)
 penalties = st.one_of(st.just(0.0), st.floats(min_value=0, exclude_min=True, allow_infinity=False, allow_nan=False))
-flags = {"method": methods, "random_targets": st.booleans()}
+flags = {"method": methods, "random_targets": st.booleans(), "snapshot": st.none() | st.integers(0, 999999)}
 deep_runs = st.builds(Run, penalty=penalties, frozen=st.integers(-1, 10**6), **flags)
 runs = st.one_of(deep_runs, st.builds(Run, shallow=st.just(True), **flags))
 
@@ -30,7 +30,7 @@ def test_a_run_is_read_back_from_its_name(run):
         ("dfa+penalty0", "dfa"),
         ("dfa+frozen+penalty1e-2", "dfa+penalty1e-2+frozen"),
         ("bp+random_targets+shallow", "bp+shallow+random_targets"),
-        ("bp", "bp"),
+        ("dfa+epoch0+frozen", "dfa+frozen+epoch0"),
     ],
 )
 def test_spellings_have_one_canonical_form(text, canonical):
@@ -46,6 +46,7 @@ def test_spellings_have_one_canonical_form(text, canonical):
         ("dfa+penaltynan", "not a finite number >= 0"),
         ("dfa+penalty1e-400", "too small for a float"),
         ("dfa+frozen0", "unknown option 'frozen0'"),
+        ("dfa+epoch01", "unknown option 'epoch01'"),
         ("dfa+shalow", "Did you mean 'shallow'"),
         ("dfa+", "unknown option ''"),
     ],
@@ -88,16 +89,16 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_every_field_survives_json_changes_the_digest_and_must_be_there_unless_a_departure(name):
+def test_every_field_survives_json_and_changes_the_digest_and_only_departures_may_be_missing(name):
     spec = dataclasses.replace(SPEC, **{name: CHANGES[name]})
     again = RunSpec.from_dict(json.loads(json.dumps(spec.to_dict(), allow_nan=False)))
     assert again == spec and hash(again) == hash(spec) and again.digest == spec.digest != SPEC.digest
-    others = {key: value for key, value in spec.to_dict().items() if key != name}
+    rest = {key: value for key, value in spec.to_dict().items() if key != name}
     if name in DEPARTURES:
-        assert RunSpec.from_dict(others) == SPEC and others == SPEC.to_dict()
+        assert RunSpec.from_dict(rest) == SPEC and rest == SPEC.to_dict()
         return
     with pytest.raises(AuditError, match=f"run specification: top level: missing {name};"):
-        RunSpec.from_dict(others)
+        RunSpec.from_dict(rest)
 
 
 def test_the_digest_is_stable_and_depends_on_every_field():
@@ -109,6 +110,7 @@ def test_equal_specifications_have_equal_digests(field, value):
     """``penalty: 0`` and ``penalty: 0.0`` in a configuration are the same run."""
     one, other = (dataclasses.replace(SPEC, **{field: spelled}) for spelled in (value, abs(float(value))))
     assert one == other and one.digest == other.digest
+    assert dataclasses.replace(SPEC, snapshot=100) == SPEC  # the last epoch's is the run itself
 
 
 def test_the_defaults_are_the_papers():
@@ -121,7 +123,8 @@ def test_the_defaults_are_the_papers():
     [
         ({"colour": "red"}, "unknown key 'colour'; known: architecture"),
         ({"seed": None}, "seed: found None; expected an integer 0..2147483647"),
-        ({"epochs": 0}, "epochs: found 0; expected an integer 1.."),
+        ({"epochs": -1}, "epochs: found -1; expected an integer 0.."),
+        ({"snapshot": 101}, "snapshot: found epoch 101; expected one of the schedule, 0..100"),
         ({"method": "a\nb"}, "method: found 'a.*b'; expected printable text"),
         ({"architecture_options": {"depth": 10**6}}, "architecture_options.depth: found 1000000; expected a number"),
         ({"optimiser": "adam"}, "optimiser: found 'adam'; expected adamw or sgd"),

@@ -170,6 +170,9 @@ def test_inventory_by_hand():
     table = build("inventory", *shared, run("bp", 1, setting="null", seconds=1800))
     assert [row["hours"] for row in cells(table)] == ["2.50", "3.00"]
     assert "counted once: 4 networks; 3.00 hours." in table.caption
+    assert "snapshots" not in table.caption
+    table = build("inventory", run("dfa", seconds=[3600] * 3), run("dfa+epoch1", 1, seconds=1800), run("bp", seconds=0))
+    assert cells(table)[0]["hours"] == "3.00" and "goes on from its snapshots" in table.caption
     table = build("inventory", run("bp", seconds=None), run("dfa", 1, seconds=[7200]))
     assert cells(table)[0]["hours"] == "2.00 (1/4)"
     assert "counted once: 4 networks; 2.00 hours (of 1 of them)." in table.caption

@@ -10,7 +10,7 @@ from networks import spec_of
 from fa_audit.audit.verdicts import Check, Checks, four_check_verdict, three_check_verdict
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.paths import TIDY, RunKey
-from fa_audit.results.outcomes import fails, four_check, reasons, walked_back
+from fa_audit.results.outcomes import fails, reasons, walked_back
 from fa_audit.results.tidy import read_audits, read_table, read_tidy, trajectories_table, write_tables
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS
 
@@ -77,5 +77,3 @@ def test_outcomes_are_those_of_the_verdicts_whatever_fires_or_was_not_evaluated(
         assert three[row] is {"FAIL": True, "PASS": False}.get(three_check_verdict(verdicts).partition("(")[0], pd.NA)
         assert four[row] is {"needs walk-back": True, "trustworthy": False}.get(text.partition(" (")[0], pd.NA)
         assert why.columns[why.loc[row]].tolist() == (text[17:-1].split(", ") if four[row] is True else [])
-        audit = {"checks": {name: {"fires": value} for name, value in zip(names, fired)}, "finite": finite}
-        assert four_check(audit) == text.partition(" (")[0]

@@ -31,6 +31,7 @@ from fa_audit.core.code import code_files
 from fa_audit.core.files import exclusive, sha256_of
 from fa_audit.data import DATASETS
 from fa_audit.experiments.paths import RunKey
+from fa_audit.experiments.spec import parse_run
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.results.figures import FIGURES
@@ -65,7 +66,7 @@ def test_audits_hold_finite_evidence_and_are_compared_with_the_baselines_of_thei
         if audit["spec"]["frozen_blocks"] == len(audit["credit"]):
             assert audit["baseline_runs"] == {} and audit["checks"]["depth"]["fires"] is None
         else:
-            own = key._replace(run=f"{audit['spec']['method']}+frozen")
+            own = key._replace(run=str(parse_run(key.run).baselines["own"]))
             baseline = json.loads((everything / own.path("checkpoints", "json")).read_text())
             assert audit["baselines"]["own"] == baseline["accuracy"]
             assert audit["checks"]["depth"]["value"] == pytest.approx(sidecar["accuracy"] - baseline["accuracy"])
@@ -76,6 +77,15 @@ def test_a_run_that_settings_share_is_trained_once(everything):
     assert not (everything / f"results/logs/train_network/{shared}.log").exists()
     one, other = (key.path("checkpoints", "safetensors") for key in (shared, shared._replace(setting="depths_depth2")))
     assert (everything / one).read_bytes() == (everything / other).read_bytes()
+
+
+def test_a_run_goes_on_from_its_snapshot_and_no_epoch_is_trained_twice(everything):
+    short, whole = (RunKey("snapshots", run, 2) for run in ("fa+epoch1", "fa"))
+    histories = [(everything / key.path("trajectories", "csv")).read_text() for key in (short, whole)]
+    assert histories[1].startswith(histories[0]) and histories[1].count("\n") == 7 == 2 * histories[0].count("\n") - 1
+    log = (everything / f"results/logs/train_network/{whole}.log").read_text()
+    assert "resuming after epoch 1 of 2" in log and "epoch 1/2" not in log
+    assert not list(everything.glob("results/resume/**/*.safetensors"))
 
 
 def test_the_manifest_and_the_files_say_what_they_were_made_from(everything):

@@ -9,8 +9,9 @@ from _workflow import logged
 from fa_audit.core.files import write_json
 from fa_audit.experiments.published import read_published
 from fa_audit.results.origin import origin_of
-from fa_audit.results.scorecard import made_by, scorecard, write_scorecard
-from fa_audit.results.tidy import read_audits
+from fa_audit.results.scorecard import scorecard
+from fa_audit.results.scorecard_texts import made_by, write_scorecard
+from fa_audit.results.tidy import read_audits, tidy_of
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -19,8 +20,9 @@ with logged(snakemake):
     files, out = snakemake.input, snakemake.output
     published = read_published(yaml.safe_load(Path(files.published).read_text(encoding="utf-8")))
     audits = read_audits(files.audits)
-    rows, remark = scorecard(published, audits), made_by(audits)
+    tidy = tidy_of(audits, files.trajectories)
+    rows, remark = scorecard(published, tidy), made_by(published, tidy)
     digests = [audit["digest"] for audit in audits]
-    origin = origin_of({"kind": "scorecard"}, digests, [files.published, *files.audits])
-    write_scorecard(rows, remark, [out.csv, out.markdown, out.html])
+    origin = origin_of({"kind": "scorecard"}, digests, [files.published, *files.audits, *files.trajectories])
+    write_scorecard(published, rows, remark, [out.csv, out.markdown, out.html])
     write_json(out.origin, origin.to_dict())

@@ -1,5 +1,6 @@
 """Rule train_network: one checkpoint, its sidecar and its trajectory."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,19 +11,28 @@ from fa_audit.core.numerics import set_numerics
 from fa_audit.data.dataset import load_dataset
 from fa_audit.experiments.lineage import RECORD
 from fa_audit.experiments.paths import RunKey
-from fa_audit.experiments.spec import RunSpec
+from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.training.resume import Resume
 from fa_audit.training.run_files import fingerprint, train_run
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
 
+
+def state(key: RunKey, **of_another: int) -> Resume:
+    """Return the file that keeps a training's state: this one's, or that of another snapshot."""
+    spec = replace(RunSpec.from_dict(snakemake.params.spec), **of_another)
+    lineage = digest_of([spec.digest, snakemake.params.code, snakemake.params.upstream])  # as `Lineage.network`
+    made_by = fingerprint(spec, [snakemake.input.data], where) + RECORD + lineage
+    return Resume(Path(key.path("resume", "safetensors")), made_by, keep=bool(spec.snapshot))
+
+
 with logged(snakemake, leftovers=False), device(snakemake) as where:
     files, out, wild = snakemake.input, snakemake.output, snakemake.wildcards
     spec = RunSpec.from_dict(snakemake.params.spec)
     set_numerics(snakemake.params.torch_threads)
-    path = RunKey(wild.setting, wild.run, int(wild.seed)).path("resume", "safetensors")
-    lineage = digest_of([spec.digest, snakemake.params.code, snakemake.params.upstream])  # as `Lineage.network`
-    resume = Resume(Path(path), fingerprint(spec, [files.data], where) + RECORD + lineage)
+    resume = state(RunKey(wild.setting, wild.run, int(wild.seed)))
+    for earlier in map(RunKey.of, files.previous):
+        resume = replace(resume, previous=state(earlier, snapshot=parse_run(earlier.run).snapshot))
     outputs = {"checkpoint": out.checkpoint, "sidecar": out.sidecar, "trajectory": out.trajectory}
     train_run(spec, load_dataset(files.data), **outputs, resume=resume, device=where)

@@ -111,6 +111,12 @@ def data_of(wildcards):
     return data_file(spec_of(wildcards).dataset)
 
 
+def previous_network(wildcards):
+    """Return the network that a run's training goes on from; made anew it is the same, and the run does not change."""
+    previous = GRID.previous_runs.get(key_of(wildcards))
+    return [ancient(previous.path("checkpoints", "safetensors"))] if previous else []
+
+
 @readable
 def data_code(wildcards):
     return code_files(*data_stage(wildcards.dataset))

@@ -129,6 +129,8 @@ class State(Tolerant):
     scale_free: Number
     float32_error: Measured
     float32_cosine: MeasuredCosine
+    displacement: Measured = None
+    cosine_to_embedding: MeasuredCosine = None
     positions: Count = 1
     grad_norm_position_mean: Number = None
 
@@ -148,6 +150,8 @@ class Credit(Tolerant):
     feature_drift: Measured
     rho_float32: MeasuredCosine = None
     rho_bp_float32: MeasuredCosine = None
+    credit_norm: Measured = None
+    residual_ratio: Measured = None
 
 
 class Deep(Tolerant):

@@ -1,9 +1,9 @@
 """Measure the credits of a trained run: against the gradient, against changes of the loss, and against chance.
 
 Shapes: B batch, d width, L blocks, M directions. ``a_l`` is the credit of block l, ``g_l`` the true gradient at its
-input ``h_l``, ``CE_i`` the cross-entropy of sample i. The cosines and what is called float32 use the credits that
-trained the network, in its own precision; everything else is computed on a float64 copy. What cannot be measured is
-absent with its reason.
+input ``h_l``, ``CE_i`` the cross-entropy of sample i. The cosines, ``credit_norm`` and what is called float32 use the
+credits that trained the network, in its own precision; everything else is computed on a float64 copy. What cannot be
+measured is absent with its reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.core.metrics import Measured, clamped_cosine, cosine, unit
+from fa_audit.core.metrics import Measured, clamped_cosine, cosine, median_of, median_ratio, sample_norms, unit
 from fa_audit.core.randomness import generator
 from fa_audit.networks.description import ShiftedPasses
 from fa_audit.networks.network import Network
@@ -31,7 +31,7 @@ ETA = 0.01  # length of a nudge, in units of the state's entries
 DRAWS = 20  # of every null
 AT_ONCE = 2**16  # entries of the moved states that run on together: more leave the cache
 NORMAL_95 = 1.96  # standard deviations on either side
-IN_DOUBLE = ("rho", "rho_bp", "rho_random", "nudging", "bridge_residual", "fresh_b_cosine")
+IN_DOUBLE = ("rho", "rho_bp", "rho_random", "nudging", "residual_ratio", "bridge_residual", "fresh_b_cosine")
 Passes = Network | ShiftedPasses  # what runs on from a state
 DEEP = ("cosine", "clamped_cosine", "rho", "rho_bp", "rho_float32", "rho_bp_float32", "nudging")
 
@@ -112,16 +112,22 @@ def alignment(credits: Sequence[Tensor], g: Sequence[Tensor]) -> tuple[dict[str,
 
     ``cosine`` compares ``a_l`` with ``g_l`` at the block's input, which is what published numbers do, without any
     epsilon; ``clamped_cosine`` is torch's value of the same; ``cosine_at_output`` compares it with ``g_{l+1}``,
-    the true gradient of the block's output.
+    the true gradient of the block's output. ``credit_norm`` is the median over samples of ``||a_l||``.
     """
     return tuple(
         {
             "cosine": cosine(a, g[layer]),
             "clamped_cosine": clamped_cosine(a, g[layer]),
             "cosine_at_output": cosine(a, g[layer + 1]),
+            "credit_norm": _norm(a),
         }
         for layer, a in enumerate(credits)
     )
+
+
+def _norm(credit: Tensor) -> Measured:
+    norms = sample_norms(credit)
+    return median_of(norms, norms.isfinite(), "no sample with a finite credit")
 
 
 def rho_in_float32(learner: Learner, x: Tensor, labels: Tensor) -> tuple[dict[str, Measured], ...]:
@@ -169,7 +175,8 @@ def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tu
         twin: the learner in float64.
         network: the trained network as feedback is drawn for it: float32, on the CPU.
     """
-    states = [h.detach() for h in trace(twin.network, x, local=True).states]
+    run = trace(twin.network, x, local=True)
+    states = [h.detach() for h in run.states]
     gradients = reference(twin.network, x, labels).gradients
     try:
         credits = block_credits(twin, x, labels)
@@ -183,7 +190,9 @@ def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tu
     for layer, credit in enumerate(credits):
         of_block = against_the_loss(twin.network, seed, layer, states[layer], labels, credit, gradients[layer])
         null = over_draws([draw[layer] for draw in fresh], _no_null(twin))
-        worth.append(of_block | {"bridge_residual": residuals[layer], "fresh_b_cosine": null})
+        ratio = median_ratio(*(twin.network.read(part) for part in (run.residuals[layer].detach(), states[layer])))
+        own = {"residual_ratio": ratio, "bridge_residual": residuals[layer], "fresh_b_cosine": null}
+        worth.append(of_block | own)
     return worth, fresh
 
 

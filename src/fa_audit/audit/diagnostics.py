@@ -19,6 +19,8 @@ from fa_audit.core.metrics import (
     growth,
     mean_pairwise_cosine,
     median_norm,
+    median_of,
+    median_ratio,
     pairwise_cosines,
     sample_norms,
     unit,
@@ -28,6 +30,8 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference, reference, untouched
 
 Batch = tuple[Tensor, Tensor]
+ABSENT = Measured(None, 0, 0, "not measured")
+MEASURED = ("float32_error", "float32_cosine", "displacement", "cosine_to_embedding")  # of a layer
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Layer:
         float32_error: median over samples of ``||g_l - g_l^64|| / ||g_l^64||``.
         float32_cosine: 1st percentile over samples of ``cos(g_l, g_l^64)``.
         positions: of how many positions the state's vector is the mean; 1 where it is no mean.
+        displacement: median over samples of ``||h_l - h_0|| / ||h_0||``, in float64.
+        cosine_to_embedding: median over samples of ``cos(h_l, h_0)``, in float64.
     """
 
     layer: int
@@ -55,6 +61,8 @@ class Layer:
     float32_error: Measured
     float32_cosine: Measured
     positions: int = 1
+    displacement: Measured = ABSENT
+    cosine_to_embedding: Measured = ABSENT
 
     @property
     def grad_norm_position_mean(self) -> float:
@@ -63,7 +71,7 @@ class Layer:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON types, measured quantities with their counts and reasons."""
-        measured = {"float32_error": self.float32_error.to_dict(), "float32_cosine": self.float32_cosine.to_dict()}
+        measured = {name: getattr(self, name).to_dict() for name in MEASURED}
         return asdict(self) | measured | {"grad_norm_position_mean": self.grad_norm_position_mean}
 
 
@@ -167,14 +175,28 @@ def _layers(truth: Reference, double: Reference | str) -> list[Layer]:
     growths, samples = [*growth(norms), None], len(truth.logits)
     entries = []
     for layer, (norm, gradient) in enumerate(zip(norms, gradients)):
-        agreement = (
-            (Measured(None, samples, 0, double),) * 2
-            if isinstance(double, str)
-            else float32_agreement(truth.gradients[layer], double.gradients[layer])
-        )
         numbers = (norm, gradient, samples * gradient, growths[layer], samples * norm * gradient)
-        entries.append(Layer(layer, *numbers, *agreement, truth.positions[layer]))
+        agreement, moved = ((Measured(None, samples, 0, str(double)),) * 2,) * 2
+        if not isinstance(double, str):
+            agreement = float32_agreement(truth.gradients[layer], double.gradients[layer])
+            moved = distance_from(double.states[0], double.states[layer])
+        entries.append(Layer(layer, *numbers, *agreement, truth.positions[layer], *moved))
     return entries
+
+
+def distance_from(start: Tensor, h: Tensor) -> tuple[Measured, Measured]:
+    """Compare a state ``(B, d)`` with the embedding's output: medians of the relative displacement and of the cosine.
+
+    >>> moved, angle = distance_from(torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0]]))
+    >>> moved.value, round(angle.value, 12)
+    (1.0, 1.0)
+    """
+    if start.shape != h.shape:
+        return (Measured(None, len(h), 0, "the state has another width than the embedding's output"),) * 2
+    (unit_h, valid_h), (unit_start, valid_start) = unit(h), unit(start)
+    cosines = (unit_h * unit_start).sum(dim=-1)
+    reason = "no sample where both states are finite and non-zero"
+    return median_ratio(h - start, start), median_of(cosines, valid_h & valid_start, reason)
 
 
 def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measured]:

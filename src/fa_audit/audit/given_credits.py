@@ -31,6 +31,7 @@ CreditFunction = Callable[[nn.Module, Tensor, Tensor, list[Tensor]], Sequence[Te
 SEED = 0  # of random directions and random credits
 AGAINST_THE_LOSS = ("rho", "rho_bp", "rho_random", "nudging")
 UNKNOWN = {  # what only a method of this package can be asked for
+    "residual_ratio": "credits from a function: what a block adds to its state is not known",
     "bridge_residual": "credits from a function: its auxiliary nets are not known",
     "fresh_b_cosine": "credits from a function: its feedback cannot be drawn again",
     "feature_drift": "credits from a function: the network's initialisation is not known",

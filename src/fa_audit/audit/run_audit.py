@@ -16,7 +16,7 @@ from fa_audit.core.provenance import provenance
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.data.dataset import Dataset, evaluation_batches, held_out, load_dataset, stability_batches
 from fa_audit.experiments.paths import data_file
-from fa_audit.experiments.spec import RunSpec
+from fa_audit.experiments.spec import Run, RunSpec
 from fa_audit.networks.trace import accuracy_of
 from fa_audit.training.checkpoint import load_checkpoint
 from fa_audit.training.learner import Learner, load_method, naming_own_code
@@ -86,7 +86,7 @@ def audit(
         deep=measured.deep,
         feature_drift=measured.drift,
         first_flags=flags,
-        batch_norm_twice=batch_norm_twice(learner, dataset, stopped_after or learner.spec.epochs),
+        batch_norm_twice=batch_norm_twice(learner, dataset, stopped_after or learner.spec.last_epoch),
     )
 
 
@@ -139,7 +139,7 @@ def audit_files(
             learner,
             dataset,
             facts.get("accuracy"),
-            own_frozen=(f"{expected.method}+frozen", own["accuracy"]) if (own := compared.get("own")) else None,
+            own_frozen=(baseline_names(expected)["own"], own["accuracy"]) if (own := compared.get("own")) else None,
             bp_frozen_acc=bp["accuracy"] if (bp := compared.get("bp")) else None,
             thresholds=thresholds,
             name=name,
@@ -163,12 +163,17 @@ def _facts(
 
 def _compared(baselines: Mapping[str, str | Path], expected: RunSpec, hint: str) -> dict[str, dict[str, Any]]:
     """Read baselines once they are known to be those of a run."""
-    names = {"own": f"{expected.method}+frozen", "bp": "bp+frozen", "shallow": "bp+shallow"}
+    names = baseline_names(expected)
     compared = {role: read_baseline(path) for role, path in baselines.items()}
     for role, path in baselines.items():
         check_baseline(compared[role], names[role], expected, path, hint)
         _check_baseline_history(compared[role], Path(path).with_suffix(".csv"))
     return compared
+
+
+def baseline_names(spec: RunSpec) -> dict[str, str]:
+    """Return the names of the runs that a network is compared with, by their roles."""
+    return {role: str(run) for role, run in Run(method=spec.method, snapshot=spec.snapshot).baselines.items()}
 
 
 def _check_accuracies(learner: Learner, dataset: Dataset, facts: Mapping[str, Any], sidecar: str | Path) -> None:

@@ -41,11 +41,12 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit scorecard`."""
     parser.set_defaults(command=_scorecard)
     parser.add_argument(
-        "--results",
+        "--from",
+        dest="folder",
         type=Path,
         default=Path("results"),
         metavar="DIR",
-        help="where the audits are; default %(default)s",
+        help="results, or tidy tables such as reference/measured; default %(default)s",
     )
     parser.add_argument(
         "--published", metavar="YAML", default=PUBLISHED, help="the published numbers; default %(default)s"
@@ -95,18 +96,20 @@ def _scorecard(options: argparse.Namespace) -> int:
     from fa_audit.experiments.config_file import load_config
     from fa_audit.experiments.paths import SCORECARD_ENDINGS
     from fa_audit.experiments.published import read_published
-    from fa_audit.results.scorecard import audits_in, made_by, scorecard, summary_line, to_markdown, write_scorecard
+    from fa_audit.results.scorecard import read_explanations, read_measured, scorecard
+    from fa_audit.results.scorecard_texts import made_by, summary_line, to_markdown, write_scorecard
 
-    if options.output and options.output.resolve() == options.results.resolve():
-        raise AuditError(
-            f"--output: found '{options.output}', where the workflow keeps its own; expected another folder."
-        )
+    if options.output and options.output.resolve() == options.folder.resolve():
+        raise AuditError(f"--output: found '{options.output}', which is read; expected another folder.")
     published = read_published(load_config(options.published)[0])
-    audits = audits_in(options.results, published)
-    rows, remark = scorecard(published, audits), made_by(audits)
+    tidy = read_measured(options.folder, published)
+    rows = scorecard(published, tidy, read_explanations(options.folder, published))
+    remark = made_by(published, tidy)
     if options.output:
-        write_scorecard(rows, remark, [options.output / f"scorecard.{ending}" for ending in SCORECARD_ENDINGS])
+        write_scorecard(
+            published, rows, remark, [options.output / f"scorecard.{ending}" for ending in SCORECARD_ENDINGS]
+        )
         print(f"{options.output}/scorecard.md: {summary_line(rows)}")
     else:
-        print(to_markdown(rows, remark), end="")
+        print(to_markdown(published, rows, remark), end="")
     return 0

@@ -50,6 +50,23 @@ def median_norm(rows: Tensor) -> float:
     return sample_norms(rows).median().item()
 
 
+def median_ratio(rows: Tensor, others: Tensor) -> Measured:
+    """Return the median over samples of ``||row|| / ||other||``, in float64; others that are zero are left out.
+
+    >>> rows, others = torch.tensor([[3.0, 4.0], [1.0, 0.0]]), torch.tensor([[0.0, 2.0], [0.0, 0.0]])
+    >>> median_ratio(rows, others)
+    Measured(value=2.5, n=2, n_valid=1, reason='')
+    """
+    ratios = sample_norms(rows) / sample_norms(others)
+    return median_of(ratios, ratios.isfinite(), "no sample where both norms are finite and the second is not zero")
+
+
+def median_of(values: Tensor, usable: Tensor, reason: str) -> Measured:
+    """Return the median of the usable values ``(B,)``, or the reason why there is none."""
+    n, n_valid = len(values), int(usable.sum())
+    return Measured(values[usable].median().item(), n, n_valid) if n_valid else Measured(None, n, 0, reason)
+
+
 def growth(hidden_norms: list[float]) -> list[float]:
     """Return ``median||h_{l+1}|| / median||h_l||`` of every block; infinite where the block's input vanishes.
 

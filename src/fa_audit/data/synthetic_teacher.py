@@ -8,7 +8,7 @@ chance, and only trained blocks help. Standardised outputs make the classes abou
 
 Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126) train a student MLP on a synthetic teacher; everything above is ours, and
 so is the small number of samples, which bounds the number of steps: DFA's states grow with every step, here as
-anywhere, and three times the 20 epochs of config.yaml raise the scale flag (docs/architectures.md). The split is
+anywhere, and the paper's 80 epochs raise the scale flag here, 20 do not (docs/architectures.md). The split is
 fixed, so that a run's seed changes the student only.
 """
 

@@ -58,6 +58,7 @@ ArgumentName = Annotated[str, Field(description="the name of an argument, quoted
 Argument = Annotated[JsonValue, Field(description="a finite number, text, true, false, null, a list or a mapping")]
 Option = Annotated[int | float | bool | str, Field(description="a number, text, true or false")]
 Module = Annotated[str, Field(min_length=1, description="a dotted name of a module")]
+AnEpoch = Annotated[int, Field(ge=0, le=100000, description="an integer 0..100000")]
 ASeed = Annotated[int, Field(ge=0, le=LARGEST, description=f"an integer from 0 to {LARGEST}")]
 Penalty = Annotated[float, Field(ge=0, description="a number >= 0, written like 0.01 or 1.0e-2")]
 Pixels = Annotated[int, Field(ge=1, le=LARGEST_OPTION, description=f"an integer 1..{LARGEST_OPTION}")]
@@ -95,6 +96,17 @@ class Sweep(Strict):
     penalties: Different[Penalty] = Field(
         min_length=1, description="a non-empty list of different numbers >= 0: lambda"
     )
+
+
+class Monitor(Strict):
+    """Checks that end a training early."""
+
+    stop_on: Different[Annotated[Literal["D1", "D2"], Field(description="D1 or D2")]] = Field(
+        min_length=1, description="a non-empty list of different checks, of D1 (scale) and D2 (reference)"
+    )
+
+
+NO_MONITOR = Monitor.model_construct(stop_on=[])
 
 
 class SettingEntry(Strict):
@@ -152,6 +164,14 @@ class SettingEntry(Strict):
         description="a list of frozen or shallow runs such as dfa+frozen; by default bp+frozen, bp+shallow and every"
         " method's own",
     )
+    snapshots: Different[AnEpoch] = Field(
+        [],
+        description="a list of different epochs, none above 'epochs': every run and baseline is audited after each of"
+        " them, too, as run+epoch<k>; 0 is the untrained network",
+    )
+    monitor: Monitor = Field(
+        NO_MONITOR, description="a mapping with the key 'stop_on', in place of the configuration's monitor"
+    )
     vary: dict[
         OptionName,
         Annotated[
@@ -189,7 +209,7 @@ class SettingEntry(Strict):
 
         The sweep is every method at every penalty. The depth-utility ladder of a method is the method with its top
         ``k`` blocks trainable, k = L..1; its last rung, k = 0, is the method's frozen baseline. A setting that names
-        no baselines gets those that its runs need, and the shallow network.
+        no baselines gets those that its runs need, and the shallow network. Each has its snapshots, too.
         """
         penalties = [f"+penalty{short_number(value)}" if value else "" for value in sorted(self.sweep.penalties)]
         rungs = ["", *(f"+frozen{count}" for count in range(1, depth))]
@@ -199,7 +219,9 @@ class SettingEntry(Strict):
             "ladder": [method + rung for method in self.ladder for rung in rungs],
         }
         named = "baselines" in self.model_fields_set
-        return audited | {"baselines": self.baselines if named else _usual_baselines(audited.values())}
+        audited["baselines"] = self.baselines if named else _usual_baselines(audited.values())
+        epochs = [epoch for epoch in sorted(self.snapshots) if epoch < self.epochs]
+        return {part: [*names, *_snapshots(names, epochs)] for part, names in audited.items()}
 
 
 def _named(value: Any) -> str:
@@ -212,7 +234,13 @@ def _named(value: Any) -> str:
 def _usual_baselines(audited: Iterable[list[str]]) -> list[str]:
     """Return what runs are compared with if the setting does not say; nothing if all are baselines themselves."""
     runs = [run for names in audited for run in map(_readable, names) if run and not run.is_baseline]
-    return sorted({str(run.own_baseline) for run in runs} | {"bp+frozen", "bp+shallow"}) if runs else []
+    return sorted({str(baseline) for run in runs for baseline in run.baselines.values()})
+
+
+def _snapshots(names: list[str], epochs: list[int]) -> list[str]:
+    """Return the runs after earlier epochs, but for those that are listed."""
+    whole = [text for text in names if (run := _readable(text)) and run.snapshot is None]
+    return [added for text in whole for epoch in epochs if (added := f"{text}+epoch{epoch}") not in names]
 
 
 def _readable(text: str) -> Run | None:
@@ -292,14 +320,6 @@ class Thresholds(Strict):
     )
 
 
-class Monitor(Strict):
-    """Checks that end a training early."""
-
-    stop_on: Different[Annotated[Literal["D1", "D2"], Field(description="D1 or D2")]] = Field(
-        min_length=1, description="a non-empty list of different checks, of D1 (scale) and D2 (reference)"
-    )
-
-
 class Artefact(Strict):
     """a mapping with the keys 'settings' and 'title'"""
 
@@ -334,7 +354,7 @@ class Configuration(Strict):
     models: dict[Name, AModel] = Field({}, min_length=1, description="one or more named models")
     thresholds: Thresholds = Field(Thresholds(), description="limits of the checks (docs/protocol.md)")
     monitor: Monitor = Field(
-        Monitor.model_construct(stop_on=[]),
+        NO_MONITOR,
         description="a mapping with the key 'stop_on': trainings (not baselines) end after the first epoch at which"
         " all these checks fire",
     )

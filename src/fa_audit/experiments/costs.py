@@ -58,17 +58,21 @@ class Costs:
         """Return what was used for the measurements on a device; nothing where there are none."""
         return sorted({row["machine"] for row in self.rows[device].values()})
 
-    def training_hours(self, spec: RunSpec, device: str) -> Hours | None:
+    def training_hours(self, spec: RunSpec, device: str, after: int = 0) -> Hours | None:
         """Return a training's hours, None where neither it nor backpropagation of its network was measured.
 
         A row that is missing is replaced by that of the method without frozen blocks, then by backpropagation's times
         the method's declared `relative_time`. Penalties and random targets cost next to nothing.
+
+        Args:
+            after: the epoch from which it goes on, where another training has done those before.
         """
         method, exact, row = self._row(spec, device, "seconds_per_epoch")
         if not row:
             return None
         factor = 1 if method == spec.method else declared(spec.method, "relative_time")
-        return Hours((row.get("start_seconds", 0) + row["seconds_per_epoch"] * spec.epochs * factor) / 3600, exact)
+        seconds = row["seconds_per_epoch"] * (spec.last_epoch - after) * factor
+        return Hours((row.get("start_seconds", 0) + seconds) / 3600, exact)
 
     def audit_hours(self, spec: RunSpec, device: str) -> Hours | None:
         """Return the hours of a run's audit, which hardly depend on its method; None where no row of its network is."""
@@ -78,7 +82,7 @@ class Costs:
     def training_minutes(self, spec: RunSpec, device: str) -> int:
         """Return the minutes to ask for a training; where its device was not measured, those of a CPU."""
         hours = self.training_hours(spec, device) or self.training_hours(spec, "cpu")
-        guess = spec.epochs * UNMEASURED * declared(spec.method, "relative_time")
+        guess = spec.last_epoch * UNMEASURED * declared(spec.method, "relative_time")
         return min(LONGEST_TRAINING, minutes(hours.value if hours else guess))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
@@ -154,7 +158,8 @@ def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:
 def own_benchmarks() -> Iterator[tuple[str, Row]]:
     """Yield device and row of every run in results/ of which a seed was timed, the first such seed's."""
     for name, rule, folder in JOBS:
-        for run in sorted(Path("results/benchmarks", rule).glob("*/*")):
+        runs = Path("results/benchmarks", rule).glob("*/*")
+        for run in sorted(runs, key=lambda run: ("+epoch" not in run.name, run)):  # the last counts: more epochs
             for path in sorted(run.glob("seed*.tsv")):
                 with contextlib.suppress(AuditError, OSError, StopIteration, *FOREIGN):  # what is damaged times nothing
                     yield _own_row(name, path, read_json(RunKey.of(path).path(folder, "json")))
@@ -172,6 +177,9 @@ def _own_row(name: str, path: Path, facts: Mapping[str, Any]) -> tuple[str, Row]
     with path.open() as lines:
         seconds = float(next(csv.DictReader(lines, delimiter="\t"))["s"])
     if name == "seconds_per_epoch":
-        seconds = max(seconds, facts["seconds"]) / (facts["stopped_after"] or facts["spec"]["epochs"])
+        epochs = facts["stopped_after"] or RunSpec.from_dict(facts["spec"]).last_epoch
+        if not epochs:
+            raise AuditError(f"{path}: of an untrained network, which times no epoch.")
+        seconds = max(seconds, facts["seconds"]) / epochs
     row = {key: facts["spec"][key] for key in DECIDING} | {name: seconds, "start_seconds": 0, "machine": device}
     return "cpu" if device.startswith("cpu") else "gpu", row

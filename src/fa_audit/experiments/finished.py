@@ -31,10 +31,11 @@ class Finished:
     _known: dict[Any, Any] = field(default_factory=dict)
 
     def network(self, key: RunKey) -> bool:
-        """Return whether a trained network is there and not stale, and so is the one that it is a copy of."""
+        """Return whether a trained network is there and not stale, and so is what it is copied or goes on from."""
         if key not in self._known:
-            original = self.lineage.grid.duplicate_runs.get(key)
-            self._known[key] = (original is None or self.network(original)) and self._own_network(key)
+            grid = self.lineage.grid
+            source = grid.duplicate_runs.get(key) or grid.previous_runs.get(key)
+            self._known[key] = (source is None or self.network(source)) and self._own_network(key)
         return bool(self._known[key])
 
     def audit(self, key: RunKey) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from fa_audit.core.errors import unknown
@@ -66,13 +68,11 @@ class Setting:
     def baselines_of(self, run: str) -> dict[str, str]:
         """Return the runs that an audited run is compared with: ``own``, ``bp`` and, where configured, ``shallow``.
 
-        The own baseline carries no penalty, which acts on blocks only, and learns from the true targets. A baseline
-        that is audited itself is compared with nothing.
+        A baseline that is audited itself is compared with nothing.
         """
         if (asked := parse_run(run)).is_baseline:
             return {}
-        roles = {"own": str(asked.own_baseline), "bp": "bp+frozen", "shallow": "bp+shallow"}
-        return {role: name for role, name in roles.items() if name in self.baselines}
+        return {role: str(found) for role, found in asked.baselines.items() if str(found) in self.baselines}
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,19 @@ class Grid:
                 found[key] = original
         return found
 
+    @cached_property
+    def previous_runs(self) -> Mapping[RunKey, RunKey]:
+        """Return the runs whose training goes on from one of an earlier epoch in their setting, each with that one.
+
+        Those of a snapshot, therefore, and the whole run: no epoch is trained a second time.
+        """
+        parts: dict[RunKey, list[RunKey]] = defaultdict(list)
+        for key in self.all_run_keys():
+            if key not in self.duplicate_runs and parse_run(key.run).snapshot != 0:
+                parts[key._replace(run=str(parse_run(key.run).whole))].append(key)
+        in_order = (sorted(keys, key=lambda key: parse_run(key.run).until) for keys in parts.values())
+        return {later: earlier for keys in in_order for earlier, later in pairwise(keys)}
+
 
 def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = NO_LINES) -> Grid:
     """Check a configuration and expand it.
@@ -160,14 +173,14 @@ def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = N
     asked = Configuration.model_validate(config)
     if problems := configuration_problems(asked, kinds):
         raise config_error("config", problems, where.within(config))
-    monitor = _monitor(asked)
-    return Grid({name: _setting(name, block, entry, monitor) for name, block, entry in asked.expanded()})
+    return Grid({name: _setting(name, block, entry, _monitor(asked, entry)) for name, block, entry in asked.expanded()})
 
 
-def _monitor(config: Configuration) -> tuple[tuple[str, float], ...]:
-    """Return the checks that end a training early, with their limits; empty without a monitor."""
+def _monitor(config: Configuration, entry: SettingEntry) -> tuple[tuple[str, float], ...]:
+    """Return the checks that end a setting's trainings early, with their limits; empty without a monitor."""
     limits = config.thresholds.model_dump()
-    return tuple((check, limits[MONITOR_LIMITS[check]]) for check in sorted(config.monitor.stop_on))
+    checks = entry.monitor.stop_on or config.monitor.stop_on
+    return tuple((check, limits[MONITOR_LIMITS[check]]) for check in sorted(checks))
 
 
 def _setting(name: str, block: str, entry: SettingEntry, monitor: tuple[tuple[str, float], ...]) -> Setting:

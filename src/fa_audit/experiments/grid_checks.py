@@ -67,6 +67,7 @@ def _size(entry: SettingEntry) -> int:
     depth = max((min(value, LARGEST_OPTION) for value in depths if isinstance(value, int)), default=1)
     names = len(entry.runs) + len(entry.baselines) + depth * len(entry.ladder)
     names += len(entry.sweep.methods) * len(entry.sweep.penalties)
+    names *= 1 + len(entry.snapshots)
     return prod(map(len, entry.vary.values())) * max(1, names) * len(entry.seeds)  # without any run it is expanded, too
 
 
@@ -201,17 +202,28 @@ def option_problems(where: str, kind: str, options: Mapping[str, Any]) -> Iterat
 
 def _runs_problems(where: str, entry: SettingEntry, depth: int) -> Iterator[str]:
     parts = entry.run_names(depth)
-    problems = [problem for part, names in parts.items() for problem in _run_problems(f"{where}.{part}", names, depth)]
+    problems = list(_snapshot_problems(where, entry))
+    given = [part for part in parts if part != "baselines" or part in entry.model_fields_set]
+    for part in given:
+        problems += _run_problems(f"{where}.{part}", parts[part], depth, entry.epochs)
     audited = [*parts["runs"], *parts["sweep"], *parts["ladder"]]
     if not audited:
         problems.append(f"{where}: nothing to audit; expected runs, a sweep or a ladder.")
     yield from problems or _baseline_problems(where, audited, parts["baselines"])
 
 
-def _run_problems(where: str, names: list[str], depth: int) -> Iterator[str]:
+def _snapshot_problems(where: str, entry: SettingEntry) -> Iterator[str]:
+    """Yield snapshots that no training passes."""
+    if entry.snapshots and not entry.epochs:
+        yield f"{where}.snapshots: found with 0 epochs; expected none, the runs themselves are untrained."
+    elif late := [epoch for epoch in entry.snapshots if epoch > entry.epochs]:
+        yield f"{where}.snapshots: found {listed(map(str, late))}; expected at most {entry.epochs}, the last epoch."
+
+
+def _run_problems(where: str, names: list[str], depth: int, epochs: int) -> Iterator[str]:
     """Yield what is wrong with a list of run names."""
     seen: dict[str, str] = {}
-    yield from filter(None, (_list_problem(text, where, depth, seen) for text in names))
+    yield from filter(None, (_list_problem(text, where, depth, epochs, seen) for text in names))
 
 
 def run_problem(text: str, where: str) -> str:
@@ -227,13 +239,15 @@ def run_problem(text: str, where: str) -> str:
     return ""
 
 
-def _list_problem(text: str, where: str, depth: int, seen: dict[str, str]) -> str:
+def _list_problem(text: str, where: str, depth: int, epochs: int, seen: dict[str, str]) -> str:
     """Return what is wrong with a run name in a list of them, after the names in `seen`."""
     if problem := run_problem(text, where):
         return problem
     run = parse_run(text)
     if run.frozen > depth:
         return f"{where}: '{text}' freezes {run.frozen} blocks; the network has {depth}."
+    if run.snapshot is not None and run.snapshot >= epochs:
+        return f"{where}: '{text}' is no snapshot; the last epoch is {epochs}, after which it is '{run.whole}'."
     if where.endswith("baselines") and not run.is_baseline:
         return f"{where}: '{text}' is no baseline; expected '+frozen' or '+shallow', or list it under runs."
     if str(run) in seen:
@@ -247,7 +261,7 @@ def _baseline_problems(where: str, audited: list[str], baselines: list[str]) -> 
     present = {str(parse_run(text)) for text in baselines}
     needed: dict[str, list[str]] = {}
     for run in dict.fromkeys(run for run in map(parse_run, audited) if not run.is_baseline):
-        for baseline in dict.fromkeys((str(run.own_baseline), "bp+frozen")):
+        for baseline in dict.fromkeys(str(run.baselines[role]) for role in ("own", "bp")):
             needed.setdefault(baseline, []).append(str(run))
     for baseline in sorted(needed.keys() - present):
         yield (

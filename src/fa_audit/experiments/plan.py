@@ -16,6 +16,7 @@ from fa_audit.experiments.finished import Finished
 from fa_audit.experiments.grid import Grid, Setting
 from fa_audit.experiments.lineage import Lineage
 from fa_audit.experiments.paths import RunKey
+from fa_audit.experiments.spec import DEPARTURES
 
 HEADER = ("setting", "nets", "runs", "baselines", "seeds", "trainings", "shared", "done", "CPU h", "GPU h")
 NOTE = """\
@@ -53,9 +54,9 @@ def _replaced(grid: Grid) -> Iterator[str]:
 
 def _changes(key: RunKey, grid: Grid) -> list[str]:
     """List what differs between a trained network's specification and the one that is asked for."""
-    expected = grid.spec(key).to_dict()
+    expected = DEPARTURES | grid.spec(key).to_dict()
     with contextlib.suppress(AuditError, OSError, *FOREIGN):  # what is damaged is made again in any case
-        found = read_json(key.path("checkpoints", "json"))["spec"]
+        found = DEPARTURES | read_json(key.path("checkpoints", "json"))["spec"]
         return [f"{name} {found[name]}, now {value}" for name, value in expected.items() if found[name] != value]
     return []
 
@@ -81,12 +82,18 @@ def work_of(finished: Finished, members: Sequence[Setting], costs: Costs) -> lis
     to_audit = [key for key in audited if not finished.audit(key)]
     hours = (
         [
-            *(costs.training_hours(grid.spec(key), device) for key in to_train),
+            *(costs.training_hours(grid.spec(key), device, _epochs_before(grid, key)) for key in to_train),
             *(costs.audit_hours(grid.spec(key), device) for key in to_audit),
         ]
         for device in DEVICES
     )
     return [len(own), len(keys) - len(own), len(own) - len(to_train), *hours]
+
+
+def _epochs_before(grid: Grid, key: RunKey) -> int:
+    """Return the epochs that a run's training does not do itself, since it goes on from another's."""
+    previous = grid.previous_runs.get(key)
+    return grid.spec(previous).last_epoch if previous else 0
 
 
 def _text(cell: int | list[Hours | None]) -> str:

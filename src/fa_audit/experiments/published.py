@@ -1,18 +1,21 @@
-"""Read the published numbers: what each one is, which experiment it belongs to, and where our audits have it.
+"""Read the published numbers: what each one is, which experiment it belongs to, by which rule it is compared.
 
 Imports no torch and no pandas: the workflow plans with it.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
+from itertools import chain
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from fa_audit.core.errors import AuditError, unknown
+from fa_audit.core.errors import AuditError, listed, unknown
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, config_error, validated
 from fa_audit.experiments.grid import Grid, read_grid
@@ -22,38 +25,91 @@ from fa_audit.experiments.spec import RunSpec, parse_run
 
 FILE = "reference/published.yaml"
 SEEDS = (42, 123, 456)
-LAYER = "layer"  # stands for an entry's layer
-# Where an audit has a quantity. Published cosines are torch's, whose norms are clamped at 1e-8.
-QUANTITIES: dict[str, tuple[str | int, ...]] = {
-    "accuracy": ("headline_acc",),
-    "own_frozen_accuracy": ("baseline_runs", "own", "accuracy"),
-    "hidden_norm_last": ("layers", -1, "hidden_norm"),
-    "grad_norm_last": ("layers", -1, "grad_norm"),
-    "grad_norm": ("layers", LAYER, "grad_norm"),
-    "max_growth": ("checks", "scale", "value"),
-    "stability": ("checks", "stability", "value"),
-    "clamped_cosine": ("credit", LAYER, "clamped_cosine", "value"),
-    "deep_clamped_cosine": ("deep", "clamped_cosine", "value"),
-    "deep_rho": ("deep", "rho", "value"),
-    "deep_rho_bp": ("deep", "rho_bp", "value"),
-    "deep_nudging": ("deep", "nudging", "value"),
-    "fresh_b_mean": ("deep", "fresh_b_null", "value"),
-    "first_scale_flag": ("first_flags", "first_scale_flag"),
-    "first_reference_flag": ("first_flags", "first_reference_flag"),
-    "scale_flag": ("checks", "scale", "fires"),
-    "reference_flag": ("checks", "reference", "fires"),
-    "four_check_verdict": ("verdict", "four_check"),
-}
-VERDICTS = frozenset({"scale_flag", "reference_flag", "four_check_verdict"})  # all others are numbers
+COUNTED, UNINFORMATIVE, REPEATS = "counted", "uninformative", "repeats"  # the status of an entry
+FACTOR, SAME_ORDER = 3, 10  # of a magnitude: reproduced, and of the same order
+CHANCE = 0.05  # an order that says something comes about by chance at most so often: one of four runs does
 PAPER_LIMITS = {
     name: value for name, value in DiagnosticThresholds().limits.items() if name != "saturation"
 }  # which is ours
 
 
+# --- the quantities --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Where the tidy tables have a quantity, and what it can be.
+
+    Attributes:
+        table: ``runs``, ``layers`` or ``trajectories``.
+        column: its name there, or of what the scorecard makes of several columns.
+        places: which of ``epoch`` and ``layer`` an entry names.
+        answers: what a verdict on it can be; none where it is a number.
+        number: whether it is a number as well.
+        states: whether its layers are the states 0..L and not the blocks 0..L-1.
+    """
+
+    table: str
+    column: str
+    places: tuple[str, ...] = ()
+    answers: tuple[bool | str, ...] = ()
+    number: bool = True
+    states: bool = False
+
+
+NEVER = "never"  # the verdict on an epoch at which nothing happened
+OF_A_RUN = {
+    **{name: name for name in ("accuracy", "own_margin", "bp_margin", "hidden_norm_last", "grad_norm_last")},
+    **{f"{kind}_accuracy": f"{kind}_acc" for kind in ("own_frozen", "bp_frozen", "shallow")},
+    **{name: name for name in ("max_growth", "stability", "mean_clamped_cosine", "deep_clamped_cosine", "deep_rho")},
+    **{name: name for name in ("deep_rho_bp", "deep_rho_random", "deep_nudging", "fresh_b_mean", "fresh_b_std")},
+    **{name: name for name in ("identity_distance", "identity_cosine")},
+}
+QUANTITIES: dict[str, Quantity] = {
+    **{name: Quantity("runs", column) for name, column in OF_A_RUN.items()},
+    **{
+        name: Quantity("runs", name, answers=(NEVER,))
+        for name in ("first_scale_flag", "first_reference_flag", "stopped_after")
+    },
+    **{
+        f"{check}_flag": Quantity("runs", f"{check}_fires", answers=(True, False), number=False)
+        for check in ("scale", "reference", "stability", "depth")
+    },
+    **{
+        f"walked_back_by_{strategy}": Quantity("runs", f"by_{strategy}", answers=(True, False), number=False)
+        for strategy in ("accuracy", "cosine")
+    },
+    "three_check_verdict": Quantity("runs", "three_check", answers=("PASS", "FAIL", "INCOMPLETE"), number=False),
+    "four_check_verdict": Quantity(
+        "runs", "four_check", answers=("trustworthy", "needs walk-back", "incomplete"), number=False
+    ),
+    **{name: Quantity("layers", name, ("layer",), states=True) for name in ("hidden_norm", "grad_norm")},
+    **{
+        name: Quantity("layers", name, ("layer",))
+        for name in ("clamped_cosine", "rho", "nudging", "credit_norm", "residual_ratio")
+    },
+    **{
+        f"epoch_{name}": Quantity("trajectories", column, ("epoch",))
+        for name, column in (("accuracy", "test_accuracy"), ("train_loss", "train_loss"))
+    },
+    **{
+        f"epoch_{name}": Quantity("trajectories", name, ("epoch", "layer"), states=name.endswith("norm"))
+        for name in ("hidden_norm", "grad_norm", "growth", "cosine")
+    },
+}
+
+
+# --- the entries, each with its rule ---------------------------------------------------------------------------------
+
 Text = Annotated[str, Field(min_length=1, description="a text")]
 RunText = Annotated[str, Field(min_length=1, description="a run name such as dfa+penalty1e-2")]
 Seed = Annotated[int, Field(ge=0, description="an integer >= 0")]
 ENTRY = "a mapping with at least quantity, setting, run, kind, n and source"
+Answer = Annotated[bool | Text, Field(description="true, false or a text")]
+Deviation = Annotated[
+    float | None,
+    Field(ge=0, description="a number >= 0 (sample deviation of the n numbers), or null where none was published"),
+]
 
 
 def _nonzero(value: float) -> float:
@@ -62,22 +118,46 @@ def _nonzero(value: float) -> float:
     return value
 
 
+class Null(Strict):
+    """what a null would score: a mapping with value and from"""
+
+    value: float | Answer = Field(description="a number, true, false or a text")
+    origin: Text = Field(alias="from", description="a text: where a null gets it, such as another method")
+
+
+class NumberNull(Null):
+    """what a null would score: a mapping with value, a number, and from"""
+
+    value: float = Field(description="a number")
+
+
 class Entry(Strict):
     """One published number; its kind says by which rule it is compared."""
 
     quantity: str = Field(description="the name of a quantity")
     setting: str = Field(description="the name of one of the settings")
     run: RunText | list[RunText]
+    layer: int | None = Field(None, ge=0, description="an integer >= 0: of a state or a block")
+    epoch: int | None = Field(None, ge=0, description="an integer >= 0: of a quantity of the trajectory")
+    minus: RunText | None = Field(None, description="a run name: its quantity is subtracted, seed by seed")
+    over: RunText | None = Field(None, description="a run name: its quantity divides, seed by seed")
     kind: str
     n: int = Field(ge=1, description="an integer >= 1: how many numbers stand behind the value")
     source: Text = Field(description="a text: where it was published")
     value: float | bool | str | None = None
-    deviation: float | None = Field(None, ge=0, description="a number >= 0, or null where none was published")
-    layer: int | None = Field(None, ge=0, description="an integer >= 0: of a state or a block")
+    above: float | None = None
+    below: float | None = None
+    deviation: float | None = None
     seeds: Different[Seed] = Field(
         list(SEEDS), min_length=1, description="a non-empty list of different integers >= 0: audits to compare with"
     )
+    values: dict[Seed, float | Answer] = Field({}, description="a mapping from seeds to published numbers")
     tolerance: float | None = None
+    null: Null | None = None
+    claim: Text | None = Field(None, description="the name of one of the claims")
+    repeats: Text | None = Field(
+        None, description="a text: which other numbers say the same, so that it is not counted"
+    )
     note: str = Field("", description="a text: other ways to read the source")
 
     @property
@@ -85,39 +165,147 @@ class Entry(Strict):
         """Return whose number it is: one run, or for an order all of them, best first."""
         return (self.run,) if isinstance(self.run, str) else tuple(self.run)
 
+    @property
+    def whose(self) -> str:
+        """Return the runs as text, with that which is subtracted or divides."""
+        other = [f"{word} {run}" for word, run in (("minus", self.minus), ("over", self.over)) if run]
+        return " ".join([" > ".join(self.runs), *other])
+
+    @property
+    def key(self) -> str:
+        """Return the text by which an explanation names it, such as ``main_audit dfa grad_norm layer 1``."""
+        places = [
+            f"{name} {place}" for name, place in (("layer", self.layer), ("epoch", self.epoch)) if place is not None
+        ]
+        return " ".join([self.setting, self.whose, self.quantity, *places])
+
+    @property
+    def status(self) -> str:
+        """Return whether it counts: ``counted``, ``uninformative`` (its null passes its rule) or ``repeats``."""
+        if not self.informative():
+            return UNINFORMATIVE
+        return REPEATS if self.repeats else COUNTED
+
+    @property
+    def published(self) -> float | str | None:
+        """Return what was published: a number, an answer, a limit or an order."""
+        return plain(self.value)
+
+    @property
+    def chance(self) -> str:
+        """Return what its null scores, and which one that is."""
+        if not self.null:
+            return ""
+        score = plain(self.null.value)
+        return f"{score if isinstance(score, str) else f'{score:g}'}, {self.null.origin}"
+
     def run_keys(self) -> Iterator[RunKey]:
         """Yield the audits that it is compared with."""
-        return (RunKey(self.setting, run, seed) for run in self.runs for seed in self.seeds)
+        runs = dict.fromkeys(filter(None, (*self.runs, self.minus, self.over)))
+        return (RunKey(self.setting, run, seed) for run in runs for seed in self.seeds)
+
+    def allows(self, found: Any) -> bool:
+        """Return whether a number (for a bound and a verdict, of one seed) or an answer is the published one."""
+        raise NotImplementedError
+
+    def rule(self) -> str:
+        """Return the condition on our numbers."""
+        raise NotImplementedError
+
+    def informative(self) -> bool:
+        """Return whether its null fails its rule."""
+        return self.null is None or not self.allows(self.null.value)
 
 
-class Value(Entry, json_schema_extra={"description": ENTRY + ", and for a value with value, deviation and tolerance"}):
+class Value(
+    Entry, json_schema_extra={"description": f"{ENTRY}, and for a value with value, deviation, tolerance, null"}
+):
     """A number, compared within a tolerance."""
 
-    kind: Literal["value"] = Field(description="value, magnitude, verdict or order")
+    kind: Literal["value"] = Field(description="value, magnitude, bound, verdict or order")
     run: RunText
     value: float = Field(description="a number")
-    deviation: float | None = Field(ge=0, description="a number >= 0, or null where none was published")
+    above: None = Field(None, description="none, a value has a tolerance")
+    below: None = Field(None, description="none, a value has a tolerance")
+    deviation: Deviation
     tolerance: float = Field(gt=0, description="a number > 0")
+    null: NumberNull
+
+    def allows(self, found: float) -> bool:
+        return at_most(abs(found - self.value), self.tolerance)
+
+    def rule(self) -> str:
+        return f"|mean - {self.value:g}| <= {self.tolerance:g}"
 
 
-class Magnitude(Entry, json_schema_extra={"description": ENTRY + ", and for a magnitude with value and deviation"}):
-    """A number, compared within a factor of 10."""
+class Magnitude(Entry, json_schema_extra={"description": f"{ENTRY}, and for a magnitude with value, deviation, null"}):
+    """A number, compared by its factor."""
 
     kind: Literal["magnitude"]
     run: RunText
     value: Annotated[float, AfterValidator(_nonzero)] = Field(description="a number other than 0")
-    deviation: float | None = Field(ge=0, description="a number >= 0, or null where none was published")
-    tolerance: None = Field(None, description="none, a magnitude has a factor of 10")
+    above: None = Field(None, description="none, a magnitude has a factor")
+    below: None = Field(None, description="none, a magnitude has a factor")
+    deviation: Deviation
+    tolerance: None = Field(None, description=f"none, a magnitude has a factor of {FACTOR}")
+    null: NumberNull
+
+    factor: ClassVar[int] = FACTOR
+
+    def allows(self, found: float) -> bool:
+        return self.within(found, self.factor)
+
+    def within(self, found: float, factor: float) -> bool:
+        """Return whether a number has the same sign and lies within a factor."""
+        ratio = found / self.value
+        return ratio > 0 and at_most(max(ratio, 1 / ratio), factor)
+
+    def rule(self) -> str:
+        return f"mean within a factor of {FACTOR} of {self.value:g}"
 
 
-class Verdict(Entry, json_schema_extra={"description": ENTRY + ", and for a verdict with value"}):
+class Bound(Entry, json_schema_extra={"description": f"{ENTRY}, and for a bound with above or below, null"}):
+    """A limit that every seed keeps."""
+
+    kind: Literal["bound"]
+    run: RunText
+    value: None = Field(None, description="none, a bound has above or below")
+    above: float | None = Field(None, description="a number: every seed lies above it")
+    below: float | None = Field(None, description="a number: every seed lies below it")
+    deviation: None = Field(None, description="none, a bound has no deviation")
+    tolerance: None = Field(None, description="none, a bound has no tolerance")
+    null: NumberNull
+
+    def allows(self, found: float) -> bool:
+        return found > self.above if self.above is not None else found < self.below
+
+    def rule(self) -> str:
+        return f"every seed {self.published}"
+
+    @property
+    def published(self) -> str:
+        return f"> {self.above:g}" if self.above is not None else f"< {self.below:g}"
+
+
+class Verdict(Entry, json_schema_extra={"description": f"{ENTRY}, and for a verdict with value, null"}):
     """A verdict, compared for equality."""
 
     kind: Literal["verdict"]
     run: RunText
-    value: bool | Text = Field(description="true, false or a text")
+    minus: None = Field(None, description="none, a verdict is of one run")
+    over: None = Field(None, description="none, a verdict is of one run")
+    value: Answer
+    above: None = Field(None, description="none, a verdict is no number")
+    below: None = Field(None, description="none, a verdict is no number")
     deviation: None = Field(None, description="none, a verdict has no deviation")
     tolerance: None = Field(None, description="none, a verdict has no tolerance")
+    null: Null
+
+    def allows(self, found: Any) -> bool:
+        return plain(found) == plain(self.value)
+
+    def rule(self) -> str:
+        return f"every seed {plain(self.value)}"
 
 
 class Order(Entry, json_schema_extra={"description": ENTRY}):
@@ -125,24 +313,58 @@ class Order(Entry, json_schema_extra={"description": ENTRY}):
 
     kind: Literal["order"]
     run: Different[RunText] = Field(min_length=2, description="a list of two or more different run names, best first")
+    minus: None = Field(None, description="none, an order is its list of runs")
+    over: None = Field(None, description="none, an order is its list of runs")
     value: None = Field(None, description="none, an order is its list of runs")
+    above: None = Field(None, description="none, an order is its list of runs")
+    below: None = Field(None, description="none, an order is its list of runs")
     deviation: None = Field(None, description="none, an order has no deviation")
+    values: dict[Seed, float] = Field({}, max_length=0, description="none, an order is its list of runs")
     tolerance: None = Field(None, description="none, an order has no tolerance")
+    null: None = Field(None, description="none, the null of an order is chance")
+
+    def rule(self) -> str:
+        return "means fall in this order"
+
+    @property
+    def published(self) -> str:
+        return self.whose
+
+    @property
+    def chance(self) -> str:
+        return f"1/{math.factorial(len(self.runs))}, chance"
+
+    def informative(self) -> bool:
+        return 1 / math.factorial(len(self.runs)) <= CHANCE
+
+
+def at_most(number: float, limit: float) -> bool:
+    """Compare decimal numbers by ``<=``: 0.635 - 0.615 is 0.02, whatever binary fractions make of it."""
+    return number <= limit or math.isclose(number, limit, rel_tol=1e-9)
+
+
+def plain(value: Any) -> Any:
+    """Return a flag as text; a number or a text as it is."""
+    return str(value).lower() if isinstance(value, bool) or value is None else value
 
 
 def _kind(body: Any) -> str:
     """Return the tag of an entry's kind; that of a value, which names all kinds, where there is no such kind."""
     kind = body.get("kind") if isinstance(body, Mapping) else getattr(body, "kind", None)
-    return f"kind {kind if kind in ('magnitude', 'verdict', 'order') else 'value'}"
+    return f"kind {kind if kind in ('magnitude', 'bound', 'verdict', 'order') else 'value'}"
 
 
 AnyEntry = Annotated[
     Annotated[Value, Tag("kind value")]
     | Annotated[Magnitude, Tag("kind magnitude")]
+    | Annotated[Bound, Tag("kind bound")]
     | Annotated[Verdict, Tag("kind verdict")]
     | Annotated[Order, Tag("kind order")],
     Discriminator(_kind),
 ]
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
 
 
 def _bare(settings: dict[str, Any]) -> dict[str, Any]:
@@ -159,8 +381,9 @@ Experiment = Annotated[
 
 
 class PublishedFile(Strict):
-    """a mapping with the keys 'settings' and 'entries'"""
+    """a mapping with the keys 'claims', 'settings' and 'entries'"""
 
+    claims: dict[str, Text] = Field({}, description="a mapping from the name of each claim to its sentence")
     settings: dict[str, Experiment] = Field(
         min_length=1,
         description="one or more named experiments, written like the settings of a configuration, without runs and"
@@ -175,11 +398,17 @@ class Published:
 
     Attributes:
         entries: in the order of the file.
+        claims: what the paper says, by name, in the order of the file.
         experiments: the settings that they belong to, with the runs and seeds that the entries name.
     """
 
     entries: tuple[Entry, ...]
+    claims: Mapping[str, str]
     experiments: Grid
+
+    def run_keys(self) -> list[RunKey]:
+        """Return the audits that published numbers are compared with."""
+        return list(dict.fromkeys(key for entry in self.entries for key in entry.run_keys()))
 
     def run_keys_in(self, grid: Grid) -> list[RunKey]:
         """Return the audits to compare with that a configuration asks for, each as the paper's specification has it.
@@ -187,38 +416,34 @@ class Published:
         A setting of the same name with another network, data set or budget has none.
         """
         asked = set(grid.run_keys("runs"))
-        keys = dict.fromkeys(key for entry in self.entries for key in entry.run_keys())
-        return [key for key in keys if key in asked and _spec(grid, key) == _spec(self.experiments, key)]
+        return [key for key in self.run_keys() if key in asked and _spec(grid, key) == _spec(self.experiments, key)]
 
-    def difference(self, audit: Mapping[str, Any]) -> str:
-        """Return how an audit's experiment differs from the published one of its name; empty if it does not."""
-        if audit.get("stopped_after"):
-            return f"stopped after epoch {audit['stopped_after']}"
-        spec = _spec(self.experiments, RunKey(audit["setting"], audit["run"], audit["seed"])).to_dict()
-        theirs = {name: value for name, value in (spec | PAPER_LIMITS).items() if name != "monitor"}
-        ours = audit["spec"] | audit["thresholds"]
+    def difference(
+        self, key: RunKey, spec: Mapping[str, Any], thresholds: Mapping[str, float], stopped_after: int | None
+    ) -> str:
+        """Return how a run's experiment differs from the published one of its name; empty if it does not.
+
+        A monitor that ended no training changes nothing.
+        """
+        published = self.experiments.spec(key).to_dict()
+        theirs, ours = published | PAPER_LIMITS, {**spec, **thresholds}
+        if stopped_after and published["monitor"] != spec["monitor"]:
+            return f"stopped after epoch {stopped_after}"
+        names = [name for name in dict.fromkeys((*theirs, *ours)) if name not in ("monitor", "saturation")]
         return ", ".join(
-            f"{name} {ours.get(name)} instead of {value}" for name, value in theirs.items() if ours.get(name) != value
+            f"{name} {_told(ours.get(name))} instead of {_told(theirs.get(name))}"
+            for name in names
+            if ours.get(name) != theirs.get(name)
         )
+
+
+def _told(value: Any) -> str:
+    return "the default" if value is None else str(value)
 
 
 def _spec(grid: Grid, key: RunKey) -> RunSpec:
     """Return a run's specification; a monitor changes nothing unless it ends the training, which is noticed there."""
     return replace(grid.spec(key), monitor=())
-
-
-def quantity_of(audit: Mapping[str, Any], quantity: str, layer: int | None = None) -> Any:
-    """Return a quantity as an audit's JSON has it; None where it has none."""
-    found: Any = audit
-    for step in QUANTITIES[quantity]:
-        try:
-            found = found[layer if step == LAYER else step]
-        except (KeyError, IndexError, TypeError):
-            return None
-    return found
-
-
-# --- the file ------------------------------------------------------------------------------------------------------
 
 
 def read_published(raw: Any) -> Published:
@@ -231,13 +456,28 @@ def read_published(raw: Any) -> Published:
         AuditError: one message that lists the problems (the first five), each with its place, what was found
             and what is valid.
     """
-    read = validated(PublishedFile, raw, FILE)
+    read = validated(PublishedFile, _with_null(raw), FILE)
     if problems := list(_problems(read)):
         raise config_error(FILE, problems)
     try:
-        return Published(tuple(read.entries), read_grid(_configuration(read)))
+        published = Published(tuple(read.entries), read.claims, read_grid(_configuration(read)))
     except AuditError as error:
         raise AuditError(f"{FILE}: {str(error).removeprefix('config: ')}") from error
+    if problems := list(_misplaced(published)):
+        raise config_error(FILE, problems)
+    return published
+
+
+def _with_null(raw: Any) -> Any:
+    """Give entries their key ``null`` back, which YAML reads as None."""
+    entries = raw.get("entries") if isinstance(raw, Mapping) else None
+    if not isinstance(entries, list):
+        return raw
+    named = [
+        {"null" if key is None else key: value for key, value in entry.items()} if isinstance(entry, Mapping) else entry
+        for entry in entries
+    ]
+    return {**raw, "entries": named}
 
 
 def _configuration(read: PublishedFile) -> dict[str, Any]:
@@ -255,31 +495,67 @@ def _configuration(read: PublishedFile) -> dict[str, Any]:
 
 def _problems(read: PublishedFile) -> Iterator[str]:
     """Yield what types cannot say."""
-    seen: dict[tuple[Any, ...], int] = {}
+    seen: dict[str, int] = {}
     for position, entry in enumerate(read.entries):
         where = f"entries.{position}"
-        yield from _entry_problems(where, entry, read.settings)
-        key = (entry.quantity, entry.setting, entry.runs, entry.layer)
-        if key in seen:
-            yield f"{where}: the same as entries.{seen[key]}; keep one of them."
-        seen[key] = position
+        yield from chain(_entry_problems(where, entry, read), _answer_problems(where, entry))
+        if (identity := _identity(entry)) in seen:
+            yield f"{where}: the same as entries.{seen[identity]}; keep one of them."
+        seen.setdefault(identity, position)
     for name in sorted(read.settings.keys() - {entry.setting for entry in read.entries}):
         yield f"settings.{name}: no entry belongs to it; remove it."
+    for name in sorted(read.claims.keys() - {entry.claim for entry in read.entries if entry.status == COUNTED}):
+        yield f"claims.{name}: no entry that counts belongs to it; name it in one, or remove it."
 
 
-def _entry_problems(where: str, entry: Entry, settings: Mapping[str, Any]) -> Iterator[str]:
-    quantity = entry.quantity
-    if entry.setting not in settings:
-        yield str(unknown("setting", entry.setting, settings, where=where))
-    for run in entry.runs:
+def _identity(entry: Entry) -> str:
+    """Return what two entries must not share: everything but the numbers and where they come from."""
+    sides = [entry.above is None, entry.below is None]
+    return json.dumps([entry.key, entry.kind, sides, sorted(entry.seeds), entry.repeats])
+
+
+def _entry_problems(where: str, entry: Entry, read: PublishedFile) -> Iterator[str]:
+    if entry.setting not in read.settings:
+        yield str(unknown("setting", entry.setting, read.settings, where=where))
+    if entry.claim is not None and entry.claim not in read.claims:
+        yield str(unknown("claim", entry.claim, read.claims, where=where))
+    for run in filter(None, (*entry.runs, entry.minus, entry.over)):
         if problem := run_problem(run, where):
             yield problem
         elif (usual := str(parse_run(run))) != run:
             yield f"{where}: found run '{run}'; expected its usual spelling, {usual}."
-    if quantity not in QUANTITIES:
-        yield str(unknown("quantity", quantity, QUANTITIES, where=where))
+    if entry.minus and entry.over:
+        yield f"{where}: found minus and over; expected one of them."
+    if entry.kind == "bound" and (entry.above is None) == (entry.below is None):
+        yield f"{where}: found {'neither' if entry.above is None else 'both'}; expected above or below."
+    if strange := sorted(entry.values.keys() - set(entry.seeds)):
+        yield f"{where}.values: found seed {listed(map(str, strange), 3)}; expected those of seeds."
+
+
+def _answer_problems(where: str, entry: Entry) -> Iterator[str]:
+    """Yield what a quantity is not, or cannot be."""
+    if entry.quantity not in QUANTITIES:
+        yield str(unknown("quantity", entry.quantity, QUANTITIES, where=where))
         return
-    if (LAYER in QUANTITIES[quantity]) != (entry.layer is not None):
-        yield f"{where}: {quantity} {'needs a' if LAYER in QUANTITIES[quantity] else 'has no'} layer."
-    if (quantity in VERDICTS) != (entry.kind == "verdict"):
-        yield f"{where}: {quantity} {'is a' if quantity in VERDICTS else 'is no'} verdict; found kind {entry.kind}."
+    quantity = QUANTITIES[entry.quantity]
+    for place, named in (("layer", "a layer"), ("epoch", "an epoch")):
+        if (place in quantity.places) != (getattr(entry, place) is not None):
+            yield f"{where}: {entry.quantity} {f'needs {named}' if place in quantity.places else f'has no {place}'}."
+    if not (quantity.answers if entry.kind == "verdict" else quantity.number):
+        yield f"{where}: {entry.quantity} is {'a' if quantity.answers else 'no'} verdict; found kind {entry.kind}."
+    elif entry.kind == "verdict":
+        told = {"value": entry.value} | ({} if quantity.number or not entry.null else {"null.value": entry.null.value})
+        for name, value in told.items():
+            if plain(value) not in (known := [plain(answer) for answer in quantity.answers]):
+                yield f"{where}.{name}: found '{plain(value)}'; expected {' or '.join(known)}."
+
+
+def _misplaced(published: Published) -> Iterator[str]:
+    """Yield entries of a layer or an epoch that their networks do not have."""
+    for position, entry in enumerate(published.entries):
+        spec = published.experiments.spec(next(entry.run_keys()))
+        depth = 0 if spec.shallow else dict(spec.architecture_options)["depth"]
+        last = {"layer": depth - (not QUANTITIES[entry.quantity].states), "epoch": spec.epochs}
+        for name, most in last.items():
+            if (found := getattr(entry, name)) is not None and found > most:
+                yield f"entries.{position}.{name}: found {found}; expected at most {most}."

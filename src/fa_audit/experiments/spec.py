@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
 from typing import Annotated, Any, Literal
@@ -20,7 +20,7 @@ from pydantic import Field
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.validation import Strict, validated
 
-RUN_OPTIONS = ("penalty<number>", "frozen", "frozen<k>", "shallow", "random_targets")
+RUN_OPTIONS = ("penalty<number>", "frozen", "frozen<k>", "shallow", "random_targets", "epoch<k>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,7 @@ class Run:
         frozen: number of leading blocks kept at initialisation; ``-1`` means all of them.
         shallow: drop the blocks altogether.
         random_targets: train on fresh uniform labels.
+        snapshot: stop after this epoch of the schedule, 0 being the untrained network; None: after the last.
     """
 
     method: str
@@ -40,12 +41,14 @@ class Run:
     frozen: int = 0
     shallow: bool = False
     random_targets: bool = False
+    snapshot: int | None = None
 
     def __str__(self) -> str:
         frozen = "" if not self.frozen else "frozen" if self.frozen < 0 else f"frozen{self.frozen}"
         penalty = f"penalty{short_number(self.penalty)}" if self.penalty else ""
         flags = [name for name in ("shallow", "random_targets") if getattr(self, name)]
-        return "+".join(part for part in (self.method, penalty, frozen, *flags) if part)
+        epoch = "" if self.snapshot is None else f"epoch{self.snapshot}"
+        return "+".join(part for part in (self.method, penalty, frozen, *flags, epoch) if part)
 
     def spec(self, *, depth: int, **common: Any) -> RunSpec:
         """Return the full specification of this run in a network of `depth` blocks; `common` are the other fields."""
@@ -55,8 +58,19 @@ class Run:
             frozen_blocks=depth if self.frozen < 0 else self.frozen,
             shallow=self.shallow,
             random_targets=self.random_targets,
+            snapshot=self.snapshot,
             **common,
         )
+
+    @property
+    def whole(self) -> Run:
+        """Return the run after its last epoch."""
+        return replace(self, snapshot=None)
+
+    @property
+    def until(self) -> float:
+        """Return the epoch after which it ends: infinity for the last, whichever that is."""
+        return math.inf if self.snapshot is None else self.snapshot
 
     @property
     def is_baseline(self) -> bool:
@@ -64,9 +78,14 @@ class Run:
         return self.frozen < 0 or self.shallow
 
     @property
-    def own_baseline(self) -> Run:
-        """Return the frozen baseline: blocks at initialisation, the rest taught by the same method, no penalty."""
-        return Run(method=self.method, frozen=-1)
+    def baselines(self) -> dict[str, Run]:
+        """Return what this run is compared with after the same epoch, by role, whether or not it is trained.
+
+        ``own``: blocks at initialisation, the rest taught by the same method, from true targets and without a penalty,
+        which acts on blocks only. ``bp``: the same, taught by backpropagation. ``shallow``: without blocks.
+        """
+        bp = Run(method="bp", frozen=-1, snapshot=self.snapshot)
+        return {"own": replace(bp, method=self.method), "bp": bp, "shallow": replace(bp, frozen=0, shallow=True)}
 
 
 def short_number(value: float) -> str:
@@ -80,9 +99,9 @@ def parse_run(text: str, *, where: str = "run") -> Run:
     """Read a run name; the inverse of ``str(run)``, and tolerant of other spellings of a number.
 
     >>> parse_run("dfa+penalty0.01")
-    Run(method='dfa', penalty=0.01, frozen=0, shallow=False, random_targets=False)
-    >>> str(parse_run("dfa+frozen+penalty.01"))
-    'dfa+penalty1e-2+frozen'
+    Run(method='dfa', penalty=0.01, frozen=0, shallow=False, random_targets=False, snapshot=None)
+    >>> str(parse_run("dfa+epoch5+frozen+penalty.01"))
+    'dfa+penalty1e-2+frozen+epoch5'
     >>> parse_run("dfa+shalow")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
@@ -111,6 +130,8 @@ def _parse_option(option: str, text: str, where: str) -> tuple[str, Any]:
         return "frozen", -1
     if re.fullmatch(r"frozen[1-9]\d{0,8}", option):
         return "frozen", int(option.removeprefix("frozen"))
+    if re.fullmatch(r"epoch(0|[1-9]\d{0,5})", option):
+        return "snapshot", int(option.removeprefix("epoch"))
     if option.startswith("penalty"):
         return "penalty", _parse_penalty(option.removeprefix("penalty"), text, where)
     raise unknown("option", option, RUN_OPTIONS, where=f"{where} '{text}'")
@@ -212,7 +233,8 @@ class RunSpec:
         rms_floor: what is added to that root mean square.
         frozen_embedding: the embedding stays at initialisation.
         validation: the fraction of the training set, its last samples, that is held out: never trained on.
-        snapshot: training ends after this epoch of the schedule, whose length stays `epochs`; None: after the last.
+        snapshot: training ends after this epoch of the schedule, whose length stays `epochs`; None: after the last,
+            as which an equal number counts.
         monitor: checks (``"D1"``, ``"D2"``) and their limits, sorted; training ends after the first epoch at which all
             of them fire. Empty: it never ends early.
 
@@ -253,6 +275,13 @@ class RunSpec:
             "validation",
         ):  # equal specifications must have equal digests: 0, 0.0, -0.0
             object.__setattr__(self, name, float(getattr(self, name)) + 0.0)
+        if self.snapshot is not None and self.snapshot > self.epochs:
+            raise AuditError(
+                f"run specification: snapshot: found epoch {self.snapshot}; expected one of the schedule,"
+                f" 0..{self.epochs}."
+            )
+        if self.snapshot == self.epochs:
+            object.__setattr__(self, "snapshot", None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON types, without departures that are not made; ``RunSpec.from_dict`` inverts it."""
@@ -274,7 +303,13 @@ class RunSpec:
     def with_run(self, run: Run) -> RunSpec:
         """Return the specification of another run with the same network, data, budget and seed, and no monitor."""
         depth = dict(self.architecture_options).get("depth", 0)
-        return run.spec(depth=depth, **{name: getattr(self, name) for name in (*SHARED, *DEPARTURES)})
+        shared = (*SHARED, *(name for name in DEPARTURES if name != "snapshot"))
+        return run.spec(depth=depth, **{name: getattr(self, name) for name in shared})
+
+    @property
+    def last_epoch(self) -> int:
+        """Return the epoch after which training ends, unless a monitor ends it before; 0 leaves it untrained."""
+        return self.epochs if self.snapshot is None else self.snapshot
 
     @property
     def digest(self) -> str:

@@ -5,14 +5,12 @@ The rules are those of `fa_audit.audit.verdicts`, here for whole tables.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from fa_audit.core.thresholds import NON_FINITE
 from fa_audit.results.over_seeds import CHECKS
+from fa_audit.results.tidy import Tidy
 
 
 def reasons(runs: pd.DataFrame) -> pd.DataFrame:
@@ -38,12 +36,19 @@ def fails(runs: pd.DataFrame) -> pd.Series:
     return _answered(found, fails=(fired["a"] & fired["b"]) | fired["d"] | fired[NON_FINITE])
 
 
-def four_check(audit: Mapping[str, Any]) -> str:
-    """Return the four-check verdict of one audit without its reasons."""
-    found = [audit["checks"][check]["fires"] for check in CHECKS.values()]
-    if any(found) or not audit["finite"]:
-        return "needs walk-back"
-    return "incomplete" if None in found else "trustworthy"
+def withdrawals(tidy: Tidy) -> pd.DataFrame:
+    """Return what every strategy decides about every row of the runs table: 1 withdrawn, 0 kept, NaN without a number.
+
+    Columns are the strategies that `fa_audit.results.figures.decision_utility` defines at its top.
+    """
+    runs, cosine = tidy.runs, tidy.mean_cosine()
+    accuracy, shallow = runs["accuracy"].astype(float), runs["shallow_acc"].astype(float)
+    own = {
+        "accuracy": accuracy.where(accuracy.isna(), 0.0),
+        "cosine": (cosine <= 0).where(cosine.notna()),
+        "shallow": (accuracy <= shallow).where(accuracy.notna() & shallow.notna()),
+    }
+    return pd.DataFrame(own | dict(reasons(runs)[list(CHECKS)]) | {"full": walked_back(runs)}).astype(float)
 
 
 def _answered(found: pd.DataFrame, *, fails: pd.Series) -> pd.Series:

@@ -142,7 +142,8 @@ def _specification(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Options", ", ".join(text for text, chosen in options.items() if chosen) or "none"
     yield "Network", f"{spec['architecture']} ({_settings(spec['architecture_options'])})"
     yield "Data", spec["dataset"]
-    budget = f"{spec['epochs']} epochs, batch size {spec['batch_size']}"
+    snapshot = "" if spec.get("snapshot") is None else f"the first {spec['snapshot']} of "
+    budget = f"{snapshot}{spec['epochs']} epochs, batch size {spec['batch_size']}"
     yield "Training", f"{budget}, learning rate {spec['lr']:g}, weight decay {spec['weight_decay']:g}"
 
 

@@ -1,47 +1,72 @@
-"""Compare every published number with the mean of our audits, by the rule of its kind; as text. Imports no torch."""
+"""Compare every published number with our runs, by the rule of its kind, from tidy tables. Imports no torch."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import sub, truediv
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from fa_audit.core.files import write_text
-from fa_audit.experiments.paths import RunKey
-from fa_audit.experiments.published import Entry, Published, quantity_of
-from fa_audit.results.outcomes import four_check
+from fa_audit.core.errors import AuditError, unknown
+from fa_audit.core.thresholds import depth_margin
+from fa_audit.experiments.config_file import load_config
+from fa_audit.experiments.paths import TIDY, RunKey
+from fa_audit.experiments.published import (
+    COUNTED,
+    NEVER,
+    QUANTITIES,
+    SAME_ORDER,
+    Entry,
+    Magnitude,
+    Published,
+    Quantity,
+    at_most,
+    plain,
+)
+from fa_audit.results.outcomes import withdrawals
 from fa_audit.results.statistics import Summary, summarise
-from fa_audit.results.tables import formats
-from fa_audit.results.tables.formats import Table
-from fa_audit.results.tidy import KEY, read_audits
+from fa_audit.results.tidy import KEY, Tidy, read_audits, read_tidy, tidy_of
 
-FACTOR = 10  # of a magnitude
-STANDARD_ERRORS = 3  # of a difference of two means
-REPRODUCED, NOT_REPRODUCED, NOT_RUN = "reproduced", "not reproduced", "not run"
+EXPLANATIONS = "explanations.yaml"
+REPRODUCED, SAME, NOT_REPRODUCED, NOT_RUN = "reproduced", "same order", "not reproduced", "not run"
+UNEXPLAINED = "unexplained"
+HOLDS, IN_PART, FAILS = "holds", "holds in part", "does not hold"  # of a claim, beside NOT_RUN
+QUALITATIVE = ("bound", "verdict", "order")  # kinds of entries that decide a claim, where it has any
+NEEDED = (*KEY, "accuracy", "own_frozen_acc", "bp_frozen_acc", "shallow_acc", "finite", "stopped_after", "spec",
+          "thresholds")  # fmt: skip
 COLUMNS = (
-    "setting", "quantity", "run", "layer", "kind", "published", "published_deviation", "published_n", "reproduced",
-    "deviation", "n", "interval_low", "interval_high", "distance", "rule", "verdict", "source", "note",
+    "setting", "quantity", "run", "layer", "epoch", "kind", "published", "published_deviation", "published_n",
+    "published_values", "reproduced", "deviation", "n", "interval_low", "interval_high", "values", "distance", "rule",
+    "null", "status", "verdict", "explanation", "claim", "source", "note",
 )  # fmt: skip
-HEADINGS = ("quantity", "run", "published", "reproduced", "95 % interval", "rule", "verdict", "note")
-Measured = Mapping[str, Mapping[int, Any]]  # run -> seed -> what its audit says
+# What is made of several columns of the runs table.
+DERIVED: dict[str, Callable[[Tidy], Any]] = {
+    "own_margin": lambda tidy: depth_margin(tidy.runs["accuracy"], tidy.runs["own_frozen_acc"]),
+    "bp_margin": lambda tidy: depth_margin(tidy.runs["accuracy"], tidy.runs["bp_frozen_acc"]),
+    "by_accuracy": lambda tidy: withdrawals(tidy)["accuracy"],
+    "by_cosine": lambda tidy: withdrawals(tidy)["cosine"],
+}
+Measured = Mapping[str, Mapping[int, Any]]  # run -> seed -> what its tables say
+Records = Mapping[RunKey, Mapping[tuple[int, ...], Mapping[str, Any]]]  # run -> its layer, epoch -> row
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The comparison of one published number with our audits.
+    """The comparison of one published number with our runs.
 
-    The distance of a mean from the published value is in units of the margin that is allowed (kind value), or the
-    logarithm of their ratio to the base of the factor that is allowed (kind magnitude): beyond -1..1 it is not
-    reproduced. Other kinds have none.
+    The distance of a mean from the published value is in units of the tolerance (kind value), or the logarithm of their
+    ratio to the base of the factor that is allowed (kind magnitude): beyond -1..1 it is not reproduced. Other kinds
+    have none.
     """
 
-    verdict: str  # reproduced, not reproduced or not run
+    verdict: str  # reproduced, same order, not reproduced or not run
     rule: str  # what was asked, with its numbers, and the answer
     reproduced: float | str | None = None  # the mean over seeds, the verdict of the seeds, or the runs in our order
     summary: Summary | None = None  # of a mean
@@ -49,129 +74,225 @@ class Judgement:
     remark: str = ""
 
 
-def audits_in(folder: str | Path, published: Published) -> list[dict[str, Any]]:
-    """Read the audits in a folder of results that published numbers are compared with.
-
-    Raises:
-        AuditError: a file is no audit, or its run is not the one that its path names.
-    """
-    asked = {key for entry in published.entries for key in entry.run_keys()}
-    files = sorted(Path(folder).glob("audits/*/*/seed*.json"))
-    return read_audits([path for path in files if RunKey.of(path) in asked])
+# --- what there is to compare with -----------------------------------------------------------------------------------
 
 
-def scorecard(published: Published, audits: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return one row per published number, columns `COLUMNS`, in the order of the file.
-
-    An audit of another specification than the published one is left out, and the note says so.
+def read_measured(folder: Path, published: Published) -> Tidy:
+    """Read the tidy tables of runs that published numbers name.
 
     Args:
-        audits: the audits that exist, of runs that entries name.
+        folder: of results, whose audits are made tables, or one with ``SETTING/runs.csv`` and the other tables.
+
+    Raises:
+        AuditError: there are neither; a file is none, or of another run, or lacks a column.
     """
-    found = {tuple(audit[key] for key in KEY): audit for audit in audits}
-    excluded = {key: text for key, audit in found.items() if (text := published.difference(audit))}
-    return pd.DataFrame([_row(entry, found, excluded) for entry in published.entries], columns=COLUMNS).astype(
-        {"layer": "Int64"}
-    )
+    if (folder / "audits").is_dir():
+        asked = set(published.run_keys())
+        audits = [path for path in sorted(folder.glob("audits/*/*/seed*.json")) if RunKey.of(path) in asked]
+        histories = [folder / "trajectories" / f"{RunKey.of(path)}.csv" for path in audits]
+        return tidy_of(read_audits(audits), list(filter(Path.exists, histories)))
+    settings = sorted(path.parent.name for path in folder.glob("*/runs.csv"))
+    if not settings:
+        raise AuditError(
+            f"{folder}: found neither audits/ nor SETTING/runs.csv; expected a folder of results or of tidy tables,"
+            " such as results/tidy or reference/measured."
+        )
+    named = [name for name in settings if name in published.experiments.settings]
+    paths = [folder / name / f"{table}.csv" for name in named for table in TIDY]
+    return read_tidy(paths, columns_of(published)) if paths else tidy_of([], [])
 
 
-def _row(entry: Entry, found: Mapping[Any, Mapping[str, Any]], excluded: Mapping[Any, str]) -> dict[str, Any]:
-    usable = [key for key in entry.run_keys() if key in found and key not in excluded]
-    measured: dict[str, dict[int, Any]] = {run: {} for run in entry.runs}
-    for key in usable:
-        measured[key[1]][key[2]] = _quantity(entry, found[key])
-    judged = judge(entry, measured)
-    n = min(map(len, measured.values()))
+def columns_of(published: Published) -> dict[tuple[str, str], list[str]]:
+    """Return which columns the comparison needs of each setting's tables."""
+    columns: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name in published.experiments.settings:
+        columns[name, "runs"] += NEEDED
+    for entry in published.entries:
+        quantity = QUANTITIES[entry.quantity]
+        if quantity.column not in DERIVED:
+            columns[entry.setting, quantity.table] += [*KEY, *quantity.places, quantity.column]
+    return {place: list(dict.fromkeys(names)) for place, names in columns.items()}
+
+
+def read_explanations(folder: Path, published: Published) -> dict[str, str]:
+    """Read why numbers are missed, by the key of their entry; empty if the folder has no such file.
+
+    Raises:
+        AuditError: it is no mapping of texts, or names no entry.
+    """
+    path = folder / EXPLANATIONS
+    found = load_config(path)[0] if path.exists() else {}
+    if any(not isinstance(text, str) or not text for text in found.values()):
+        raise AuditError(f"{path}: found a value that is no text; expected a mapping of entries to explanations.")
+    known = {entry.key for entry in published.entries}
+    if strange := sorted(found.keys() - known):
+        raise unknown("entry", strange[0], known, where=str(path))
+    return dict(found)
+
+
+# --- the rows --------------------------------------------------------------------------------------------------------
+
+
+def scorecard(published: Published, tidy: Tidy, explanations: Mapping[str, str] | None = None) -> pd.DataFrame:
+    """Return one row per published number, columns `COLUMNS`, in the order of the file.
+
+    A run of another specification than the published one is left out, and the note says so.
+
+    Args:
+        tidy: tables of the runs that there are; those that no entry names do not matter.
+        explanations: why numbers are missed, by the key of their entry.
+    """
+    records = _records(published, tidy)
+    excluded = {
+        key: text for key, rows in records["runs", ()].items() if (text := _difference(published, key, rows[()]))
+    }
+    rows = [_row(entry, _measured(entry, records, excluded), excluded) for entry in published.entries]
+    table = pd.DataFrame(rows, columns=COLUMNS).astype({"layer": "Int64", "epoch": "Int64"})
+    why = pd.Series([(explanations or {}).get(entry.key, UNEXPLAINED) for entry in published.entries], dtype=object)
+    return table.assign(explanation=why.where(table["verdict"].isin((SAME, NOT_REPRODUCED)), ""))
+
+
+def _records(published: Published, tidy: Tidy) -> dict[tuple[str, tuple[str, ...]], Records]:
+    """Return the rows of every run that is named, by table and by the places that a quantity has."""
+    asked, columns = set(published.run_keys()), {QUANTITIES[entry.quantity].column for entry in published.entries}
+    derived = {name: make(tidy) for name, make in DERIVED.items() if name in columns and len(tidy.runs)}
+    tables = {"runs": tidy.runs.assign(**derived), "layers": tidy.layers, "trajectories": tidy.trajectories}
+    kinds = dict.fromkeys((quantity.table, quantity.places) for quantity in QUANTITIES.values())
+    return {(name, places): _by_run(tables[name], places, asked) for name, places in kinds}
+
+
+def _by_run(table: pd.DataFrame, places: tuple[str, ...], asked: set[RunKey]) -> Records:
+    rows: dict[RunKey, dict[tuple[int, ...], Any]] = defaultdict(dict)
+    for row in table.to_dict("records"):
+        if (key := RunKey(*(row[name] for name in KEY))) in asked:
+            rows[key][tuple(row[place] for place in places)] = row
+    return rows
+
+
+def _difference(published: Published, key: RunKey, row: Mapping[str, Any]) -> str:
+    stopped = None if pd.isna(row["stopped_after"]) else int(row["stopped_after"])
+    try:
+        return published.difference(key, json.loads(row["spec"]), json.loads(row["thresholds"]), stopped)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise AuditError(
+            f"runs.csv: {key}: its spec or thresholds are no specification in JSON ({error}); make the table again."
+        ) from error
+
+
+def _measured(entry: Entry, records: Mapping[Any, Records], excluded: Iterable[RunKey]) -> Measured:
+    """Return what the tables say of an entry's runs, by run and seed; a run without rows has no seeds."""
+    quantity = QUANTITIES[entry.quantity]
+    rows, place = records[quantity.table, quantity.places], tuple(getattr(entry, name) for name in quantity.places)
+    found: dict[str, dict[int, Any]] = {key.run: {} for key in entry.run_keys()}
+    for key in entry.run_keys():
+        if key in rows and key in records["runs", ()] and key not in excluded:
+            found[key.run][key.seed] = _value(quantity, entry, rows[key].get(place, {}).get(quantity.column))
+    return found
+
+
+def _value(quantity: Quantity, entry: Entry, value: Any) -> Any:
+    """Return a cell as a number, NaN where there is none, or as an answer."""
+    if entry.kind != "verdict":
+        return math.nan if value is None else float(value)
+    if pd.isna(value):
+        return NEVER if NEVER in quantity.answers else "none"
+    if isinstance(value, str):
+        return value.partition("(")[0].strip()  # without the reasons of a verdict
+    return f"{value:g}" if quantity.number else plain(bool(value))
+
+
+def _row(entry: Entry, measured: Measured, excluded: Mapping[RunKey, str]) -> dict[str, Any]:
+    judged, own = judge(entry, measured), _combined(entry, measured)
+    n = min(map(len, own.values()))
     fewer = f"{n} of {len(entry.seeds)} seeds" if 0 < n < len(entry.seeds) else ""
-    left_out = [f"left out: {key[1]} seed {key[2]}, {excluded[key]}" for key in entry.run_keys() if key in excluded]
+    left_out = [f"left out: {key.run} seed {key.seed}, {excluded[key]}" for key in entry.run_keys() if key in excluded]
     low, high = (judged.summary and judged.summary.interval) or (None, None)
     return {
-        **{name: getattr(entry, name) for name in ("setting", "quantity", "layer", "kind", "source")},
-        "run": " > ".join(entry.runs),
-        "published": " > ".join(entry.runs) if entry.kind == "order" else _plain(entry.value),
+        **{name: getattr(entry, name) for name in ("setting", "quantity", "layer", "epoch", "kind", "claim", "source")},
+        "run": entry.whose,
+        "published": entry.published,
         "published_deviation": entry.deviation,
         "published_n": entry.n,
+        "published_values": _by_seed(entry.values),
         "reproduced": judged.reproduced,
         "deviation": judged.summary and judged.summary.deviation,
         "n": n,
         "interval_low": low,
         "interval_high": high,
+        "values": _by_seed(own[entry.runs[0]]) if len(own) == 1 else "",
         "distance": judged.distance,
         "rule": judged.rule,
+        "null": entry.chance,
+        "status": entry.status,
         "verdict": judged.verdict,
-        "note": "; ".join(filter(None, [judged.remark, fewer, *left_out, entry.note])),
+        "note": "; ".join(filter(None, [judged.remark, entry.repeats, fewer, *left_out, entry.note])),
     }
 
 
-def _quantity(entry: Entry, audit: Mapping[str, Any]) -> Any:
-    if entry.quantity == "four_check_verdict":
-        return four_check(audit)
-    return quantity_of(audit, entry.quantity, entry.layer)
+def _by_seed(values: Mapping[int, Any]) -> str:
+    told = {seed: plain(value) for seed, value in values.items()}
+    return ", ".join(f"{seed}: {value if isinstance(value, str) else f'{value:.4g}'}" for seed, value in told.items())
 
 
-def _plain(value: Any) -> Any:
-    """Return a flag as text; a number or a text as it is."""
-    return str(value).lower() if isinstance(value, bool) or value is None else value
-
-
-# --- the rules -----------------------------------------------------------------------------------------------------
+# --- the rules -------------------------------------------------------------------------------------------------------
 
 
 def judge(entry: Entry, measured: Measured) -> Judgement:
     """Return the verdict on one published number.
 
     Args:
-        measured: what the audits say, by run and seed; a run without audits has no seeds.
+        measured: what the tables say, by run and seed; a run without rows has no seeds.
     """
-    rule = rule_of(entry)
-    if missing := [run for run in entry.runs if not measured.get(run)]:
-        remark = f"no audit of {', '.join(missing)}" if len(missing) < len(entry.runs) else ""
+    rule = entry.rule()
+    if missing := [run for run in measured if not measured[run]]:
+        remark = f"no audit of {', '.join(missing)}" if len(missing) < len(measured) else ""
         return Judgement(NOT_RUN, rule, remark=remark)
-    if entry.kind == "verdict":
-        return _verdict(entry, rule, [_plain(value) for value in measured[entry.runs[0]].values()])
-    numbers = {run: {seed: _number(value) for seed, value in measured[run].items()} for run in entry.runs}
-    if absent := _not_finite(numbers):
+    numbers = _combined(entry, measured)
+    if not all(numbers.values()):
+        return Judgement(NOT_RUN, rule, remark="no seed of both runs")
+    if entry.kind != "verdict" and (absent := _not_finite(numbers)):
         return Judgement(NOT_REPRODUCED, rule, remark=f"no finite number: {absent}")
-    return NUMERIC[entry.kind](entry, rule, {run: summarise(values.values()) for run, values in numbers.items()})
+    return RULES[entry.kind](entry, rule, {run: list(values.values()) for run, values in numbers.items()})
 
 
-def rule_of(entry: Entry) -> str:
-    """Return the condition on our audits, with the published numbers; s and n are ours."""
-    if entry.kind == "value":
-        spread = f"{entry.deviation or 0:g}^2/{entry.n} + s^2/n"
-        return f"|mean - {entry.value:g}| <= max({entry.tolerance:g}, {STANDARD_ERRORS} sqrt({spread}))"
-    if entry.kind == "magnitude":
-        return f"mean within a factor of {FACTOR} of {entry.value:g}"
-    return "means fall in this order" if entry.kind == "order" else f"every seed {_plain(entry.value)}"
+def _combined(entry: Entry, measured: Measured) -> Measured:
+    """Return the numbers of an entry's runs, less those of another run or divided by them, seed by seed."""
+    combine, other = (sub, entry.minus) if entry.minus else (_ratio, entry.over)
+    if not other:
+        return measured
+    (run,) = entry.runs
+    both = [seed for seed in measured[run] if seed in measured[other]]
+    return {run: {seed: combine(measured[run][seed], measured[other][seed]) for seed in both}}
 
 
-def margin(entry: Entry, own: Summary) -> float:
-    """Return the allowed distance from the published value: the tolerance or three standard errors of the difference.
-
-    A deviation that is not known counts as 0.
-    """
-    variance = (entry.deviation or 0) ** 2 / entry.n + (own.deviation or 0) ** 2 / own.n
-    return max(entry.tolerance or 0, STANDARD_ERRORS * math.sqrt(variance))
+def _ratio(one: float, other: float) -> float:
+    return truediv(one, other) if other else math.nan
 
 
-def _value(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Judgement:
-    (own,) = summaries.values()
-    difference, allowed = own.mean - entry.value, margin(entry, own)
-    holds = _at_most(abs(difference), allowed)
-    answer = f"{rule}: {abs(difference):.3g} {'<=' if holds else '>'} {allowed:.3g}"
-    return Judgement(_outcome(holds), answer, own.mean, own, difference / allowed)
+def _value_rule(entry: Entry, rule: str, numbers: Mapping[str, list[float]]) -> Judgement:
+    (own,) = map(summarise, numbers.values())
+    difference, holds = own.mean - entry.value, entry.allows(own.mean)
+    answer = f"{rule}: {abs(difference):.3g} {'<=' if holds else '>'} {entry.tolerance:g}"
+    return Judgement(_outcome(holds), answer, own.mean, own, difference / entry.tolerance)
 
 
-def _magnitude(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Judgement:
-    (own,) = summaries.values()
+def _magnitude_rule(entry: Magnitude, rule: str, numbers: Mapping[str, list[float]]) -> Judgement:
+    (own,) = map(summarise, numbers.values())
     ratio = own.mean / entry.value
-    holds = ratio > 0 and _at_most(max(ratio, 1 / ratio), FACTOR)
-    distance = math.log(ratio, FACTOR) if ratio > 0 else None
-    return Judgement(_outcome(holds), f"{rule}: {ratio:.3g} times", own.mean, own, distance)
+    verdict = SAME if entry.within(own.mean, SAME_ORDER) and not entry.allows(own.mean) else None
+    distance = math.log(ratio, entry.factor) if ratio > 0 else None
+    outcome = verdict or _outcome(entry.allows(own.mean))
+    return Judgement(outcome, f"{rule}: {ratio:.3g} times", own.mean, own, distance)
 
 
-def _order(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Judgement:
-    means = {run: summary.mean for run, summary in summaries.items()}
+def _bound_rule(entry: Entry, rule: str, numbers: Mapping[str, list[float]]) -> Judgement:
+    (values,) = numbers.values()
+    own, kept = summarise(values), sum(map(entry.allows, values))
+    return Judgement(_outcome(kept == len(values)), f"{rule}: {kept}/{len(values)}", own.mean, own)
+
+
+def _order_rule(entry: Entry, rule: str, numbers: Mapping[str, list[float]]) -> Judgement:
+    means = {run: summarise(values).mean for run, values in numbers.items()}
     holds = all(_above(one, other) for one, other in pairwise(means.values()))
     ranked = sorted(means, key=means.__getitem__, reverse=True)
     signs = [" > " if _above(means[one], means[other]) else " = " for one, other in pairwise(ranked)]
@@ -179,17 +300,20 @@ def _order(entry: Entry, rule: str, summaries: Mapping[str, Summary]) -> Judgeme
     return Judgement(_outcome(holds), f"{rule}: {', '.join(f'{run} {mean:.4g}' for run, mean in means.items())}", ours)
 
 
-def _verdict(entry: Entry, rule: str, found: list[Any]) -> Judgement:
+def _verdict_rule(entry: Entry, rule: str, numbers: Mapping[str, list[Any]]) -> Judgement:
+    (found,) = numbers.values()
     counts = Counter(found)
     shares = ", ".join(f"{value} {count}/{len(found)}" for value, count in counts.most_common())
     agreed = next(iter(counts)) if len(counts) == 1 else shares
-    return Judgement(_outcome(set(counts) == {_plain(entry.value)}), f"{rule}: {shares}", agreed)
+    return Judgement(_outcome(all(map(entry.allows, found))), f"{rule}: {shares}", agreed)
 
 
-NUMERIC: dict[str, Callable[[Entry, str, Mapping[str, Summary]], Judgement]] = {
-    "value": _value,
-    "magnitude": _magnitude,
-    "order": _order,
+RULES: dict[str, Callable[[Any, str, Mapping[str, list[Any]]], Judgement]] = {
+    "value": _value_rule,
+    "magnitude": _magnitude_rule,
+    "bound": _bound_rule,
+    "verdict": _verdict_rule,
+    "order": _order_rule,
 }
 
 
@@ -197,19 +321,9 @@ def _outcome(holds: bool) -> str:
     return REPRODUCED if holds else NOT_REPRODUCED
 
 
-def _at_most(number: float, limit: float) -> bool:
-    """Compare decimal numbers by ``<=``: 0.635 - 0.615 is 0.02, whatever binary fractions make of it."""
-    return number <= limit or math.isclose(number, limit, rel_tol=1e-9)
-
-
 def _above(one: float, other: float) -> bool:
     """Compare means by ``>``, where the last bits decide nothing."""
-    return not _at_most(one, other)
-
-
-def _number(value: Any) -> float:
-    """Return a measured number; audits write those that are not finite as text, and absent ones as null."""
-    return math.nan if value is None else float(value)
+    return not at_most(one, other)
 
 
 def _not_finite(numbers: Mapping[str, Mapping[int, float]]) -> str:
@@ -222,68 +336,62 @@ def _not_finite(numbers: Mapping[str, Mapping[int, float]]) -> str:
     )
 
 
-# --- its texts -----------------------------------------------------------------------------------------------------
+# --- sums and claims -------------------------------------------------------------------------------------------------
 
 
-def summary_line(rows: pd.DataFrame) -> str:
-    """Return how many numbers were reproduced, of all and of those that were run."""
-    counts = Counter(rows["verdict"])
-    hit, missed, absent = (counts[verdict] for verdict in (REPRODUCED, NOT_REPRODUCED, NOT_RUN))
-    return (
-        f"{hit} of {len(rows)} reproduced, {missed} not reproduced, {absent} not run; "
-        f"of those that were run: {hit}/{hit + missed}"
-    )
+@dataclass(frozen=True)
+class Sum:
+    """How many published numbers count, and of these how many were run, and with which verdict."""
+
+    counted: int
+    reproduced: int
+    same: int
+    missed: int
+    uncounted: Mapping[str, int]  # by status
+
+    @property
+    def run(self) -> int:
+        """Return how many of them were run."""
+        return self.reproduced + self.same + self.missed
+
+    @property
+    def absent(self) -> int:
+        """Return how many of them were not run."""
+        return self.counted - self.run
 
 
-def made_by(audits: Iterable[Mapping[str, Any]]) -> str:
-    """Return which code trained the networks behind a scorecard, and on which machine, with the number of audits."""
-    counts = Counter((audit.get("commit", "unknown"), audit.get("device", "unknown device")) for audit in audits)
-    parts = [f"{count} trained by commit {commit} on {device}" for (commit, device), count in sorted(counts.items())]
-    return f"Audits of networks: {'; '.join(parts) or 'none'}."
+def sum_of(rows: pd.DataFrame) -> Sum:
+    """Return the sum over rows of a scorecard: what is uninformative, or repeats others, is not in it."""
+    statuses, counts = Counter(rows["status"]), Counter(counted(rows)["verdict"])
+    found = (counts[verdict] for verdict in (REPRODUCED, SAME, NOT_REPRODUCED))
+    return Sum(statuses.pop(COUNTED, 0), *found, statuses)
 
 
-def write_scorecard(rows: pd.DataFrame, remark: str, paths: Iterable[str | Path]) -> None:
-    """Write the scorecard to paths that end in .csv, .md and .html."""
-    texts = {".csv": rows.to_csv(index=False), ".md": to_markdown(rows, remark), ".html": to_html(rows, remark)}
-    for path in paths:
-        write_text(path, texts[Path(path).suffix])
+def counted(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that count."""
+    return rows[rows["status"] == COUNTED]
 
 
-def to_markdown(rows: pd.DataFrame, remark: str) -> str:
-    """Return the summary of a scorecard's rows, a remark, and a table for every setting."""
-    parts = [
-        formats.to_markdown(Table(f"{setting}: {summary_line(group)}", HEADINGS, _text_rows(group), group))
-        for setting, group in rows.groupby("setting", sort=False)
-    ]
-    head = f"{summary_line(rows)}.\n\n{formats.escape_markdown(remark)}\n"
-    return "\n".join([head, *(f"## {part}" for part in parts)])
+def claims(published: Published, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per claim: name, sentence, verdict, and how many of its numbers count, were run and reproduced."""
+    found = []
+    for name, sentence in published.claims.items():
+        own = rows[rows["claim"] == name]
+        total = sum_of(own)
+        numbers = {"numbers": total.counted, "run": total.run, "reproduced": total.reproduced}
+        found.append({"claim": name, "sentence": sentence, "verdict": claim_verdict(counted(own))} | numbers)
+    return pd.DataFrame(found, columns=["claim", "sentence", "verdict", "numbers", "run", "reproduced"])
 
 
-def to_html(rows: pd.DataFrame, remark: str) -> str:
-    """Return a page with one table of everything, for the report."""
-    cells = tuple((setting, *row) for setting, row in zip(rows["setting"], _text_rows(rows)))
-    return formats.to_html(Table(f"{summary_line(rows)}. {remark}", ("setting", *HEADINGS), cells, rows))
+def claim_verdict(rows: pd.DataFrame) -> str:
+    """Return whether a claim holds, from those of its numbers that count.
 
-
-def _text_rows(rows: pd.DataFrame) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(_text_row(row)) for row in rows.to_dict("records"))
-
-
-def _text_row(row: dict[str, Any]) -> list[str]:
-    layer = "" if pd.isna(row["layer"]) else f" (layer {row['layer']})"
-    interval = "" if pd.isna(row["interval_low"]) else f"{row['interval_low']:.4g} to {row['interval_high']:.4g}"
-    return [
-        row["quantity"] + layer,
-        row["run"],
-        _mean_text(row["published"], row["published_deviation"], row["published_n"]),
-        _mean_text(row["reproduced"], row["deviation"], row["n"]),
-        *(interval, row["rule"], row["verdict"], row["note"]),
-    ]
-
-
-def _mean_text(value: Any, deviation: float | None, n: int) -> str:
-    """Return a mean or a verdict with its n; nothing without a value."""
-    if pd.isna(value):
-        return ""
-    spread = "" if pd.isna(deviation) else f" ± {deviation:.2g}"
-    return f"{value if isinstance(value, str) else f'{value:.4g}'}{spread} (n = {n})"
+    Bounds, verdicts and orders decide it where it has any, else all of its numbers; what was not run decides nothing.
+    """
+    qualitative = rows[rows["kind"].isin(QUALITATIVE)]
+    deciding = rows if qualitative.empty else qualitative
+    run = deciding.loc[deciding["verdict"] != NOT_RUN, "verdict"]
+    if run.empty:
+        return NOT_RUN
+    hits = run == REPRODUCED
+    return HOLDS if hits.all() else IN_PART if hits.any() else FAILS

@@ -63,6 +63,11 @@ def without_penalty(run: str) -> str:
     return str(replace(parse_run(run), penalty=0.0))
 
 
+def whole(run: str) -> str:
+    """Return the name of a run after its last epoch: what its snapshots share."""
+    return str(parse_run(run).whole)
+
+
 def penalty_text(penalty: float) -> str:
     """Return how a penalty is printed: ``0``, ``1e-2``."""
     return short_number(penalty) if penalty else "0"

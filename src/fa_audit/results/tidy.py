@@ -5,6 +5,7 @@ What a training took has a table of its own: it differs every time, and what is 
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +15,15 @@ from typing import Any
 import pandas as pd
 
 from fa_audit.audit.audit_file import outcome_columns, read_audit
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.files import write_text
 from fa_audit.experiments.config import OWN_OPTIONS
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.spec import DEPARTURES, RunSpec
-from fa_audit.training.trajectory import check_history, read_trajectory
+from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, check_history, read_trajectory
 
 KEY = RunKey._fields
+IDENTITY = {"distance": "displacement", "cosine": "cosine_to_embedding"}  # of the last state from the first
 OF_A_RUN = (*KEY, "spec", "digest", "baseline_runs", "stopped_after", "seconds", "device", "commit")
 
 
@@ -51,17 +53,35 @@ class Tidy:
         return pd.Series(means.reindex(keys).to_numpy(float), index=self.runs.index)
 
 
-def read_tidy(paths: Sequence[str | Path]) -> Tidy:
+def read_tidy(paths: Sequence[str | Path], needed: Mapping[tuple[str, str], Sequence[str]] | None = None) -> Tidy:
     """Read tables such as ``results/tidy/{setting}/runs.csv``; settings keep the order of their files.
 
+    Args:
+        needed: which columns must be there, by setting and table.
+
     Raises:
-        AuditError: a file is no table.
+        AuditError: a file is missing or no table, lacks a column, or has rows of another setting than its folder.
     """
     files: dict[str, list[Path]] = defaultdict(list)
     for path in map(Path, paths):
         files[path.stem].append(path)
-    tables = {name: pd.concat(map(read_table, group), ignore_index=True) for name, group in files.items()}
+    tables = {
+        name: pd.concat([_checked(path, (needed or {}).get((path.parent.name, name), ())) for path in group])
+        for name, group in files.items()
+    }
+    tables = {name: table.reset_index(drop=True) for name, table in tables.items()}
     return Tidy(tuple(dict.fromkeys(path.parent.name for path in files["runs"])), **tables)
+
+
+def _checked(path: Path, needed: Sequence[str]) -> pd.DataFrame:
+    table = read_table(path)
+    if missing := [name for name in dict.fromkeys(("setting", *needed)) if name not in table]:
+        raise AuditError(
+            f"{path}: missing the columns {listed(missing)}; expected a table of this version: audit its runs again."
+        )
+    if found := sorted({str(name) for name in table["setting"]} - {path.parent.name}):
+        raise AuditError(f"{path}: found rows of {listed(found, 3)}; expected those of the setting of its folder.")
+    return table
 
 
 def write_tables(tables: Mapping[str, pd.DataFrame]) -> None:
@@ -74,11 +94,11 @@ def read_table(path: str | Path) -> pd.DataFrame:
     """Read a table that `write_tables` wrote.
 
     Raises:
-        AuditError: the file is no CSV with a header.
+        AuditError: the file is missing, or no CSV with a header.
     """
     try:
         return pd.read_csv(path)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise AuditError(f"{path}: found no table ({error}); delete the file and make it again.") from error
 
 
@@ -108,7 +128,7 @@ def runs_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
 
     ``<check>_fires`` (scale, reference, stability, depth, depth_strict) is empty where a check was not evaluated; so
     are its ``_distance`` from the limit and the ends of its 95 % interval, ``_interval_low`` and ``_interval_high``.
-    ``finite`` is False where a state, gradient or logit is NaN or infinite.
+    ``finite`` is False where a state, gradient or logit is NaN or infinite. ``spec`` and ``thresholds`` are JSON.
     """
     return pd.DataFrame([_run_row(audit) for audit in audits])
 
@@ -134,8 +154,11 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         "grad_norm_last": last["grad_norm"],
         "stability": checks["stability"]["value"],
         "scale_free_last": last["scale_free"],
+        **{f"identity_{name}": last.get(of, {}).get("value") for name, of in IDENTITY.items()},
+        "mean_clamped_cosine": _mean(audit["credit"], "clamped_cosine"),
         "deep_cosine": audit["deep"]["cosine"]["value"],
         **_deep_credit(audit["deep"]),
+        "deep_rho_random": _mean(audit["credit"][1:], "rho_random"),
         "three_check": audit["verdict"]["three_check"],
         "four_check": audit["verdict"]["four_check"],
         "baseline": audit["verdict"]["baseline"],
@@ -145,13 +168,30 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         "flags": "; ".join(audit["flags"]),
         **audit["first_flags"],
         **{key: audit[key] for key in ("stopped_after", "digest")},
+        **{key: json.dumps(audit[key], sort_keys=True, separators=(",", ":")) for key in ("spec", "thresholds")},
     }
 
 
 def _deep_credit(deep: Mapping[str, Any]) -> dict[str, float | None]:
     """Return what the credits of the blocks l >= 1 are worth, beside their mean cosine; None where not measured."""
-    values = {f"deep_{name}": deep[name]["value"] for name in ("clamped_cosine", "rho", "nudging")}
+    values = {f"deep_{name}": deep[name]["value"] for name in ("clamped_cosine", "rho", "rho_bp", "nudging")}
     return values | {"fresh_b_mean": deep["fresh_b_null"]["value"], "fresh_b_std": deep["fresh_b_null"]["std"]}
+
+
+def _mean(blocks: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """Average what blocks have of a measured value; None where none has it."""
+    values = [block[name]["value"] for block in blocks if block[name]["value"] is not None]
+    return sum(values) / len(values) if values else None
+
+
+def tidy_of(audits: list[dict[str, Any]], trajectories: Sequence[str | Path]) -> Tidy:
+    """Return the tables of audits and of the trajectory files of their runs.
+
+    Raises:
+        AuditError: as `trajectories_table`.
+    """
+    tables = runs_table(audits), layers_table(audits), trajectories_table(trajectories, audits), work_table(audits)
+    return Tidy(tuple(dict.fromkeys(audit["setting"] for audit in audits)), *tables)
 
 
 def work_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
@@ -187,10 +227,10 @@ def trajectories_table(paths: Sequence[str | Path], audits: list[dict[str, Any]]
         AuditError: a trajectory lacks rows, or ends with another accuracy than the audit of its run.
     """
     of_run = {RunKey(*(audit[key] for key in KEY)): audit for audit in audits}
-    frames = []
+    frames = [pd.DataFrame(columns=[*TRAJECTORY_COLUMNS, *KEY])] if not paths else []
     for key, path in sorted((RunKey.of(path), path) for path in paths):
         spec, history = RunSpec.from_dict(of_run[key]["spec"]), read_trajectory(path)
         check_history(history, spec, of_run[key]["headline_acc"], of_run[key]["stopped_after"], str(path))
-        frames.append(pd.read_csv(path).assign(**key._asdict()))
+        frames.append(read_table(path).assign(**key._asdict()))
     table = pd.concat(frames, ignore_index=True)
     return table[[*KEY, *table.columns.drop(list(KEY))]]

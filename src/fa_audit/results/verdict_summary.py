@@ -30,15 +30,17 @@ def _lines(rows: Iterable[Row]) -> Iterator[str]:
     runs: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         runs[row["run"]]["; ".join(_marked(row, rule) for rule in ("three_check", "four_check"))].append(row)
+    width = max([17, *map(len, runs)])
     for run, verdicts in runs.items():
         for verdict, members in verdicts.items():
             accuracy = f"accuracy {percent([row['accuracy'] for row in members])}"
             frozen = percent([row["own_frozen_acc"] for row in members])
             compared = f", {members[0]['baseline']} {frozen}" if frozen else ", no baseline"
-            yield f"  {run:<17} {verdict:<39} {accuracy}{compared}  seeds {', '.join(row['seed'] for row in members)}"
+            seeds = ", ".join(row["seed"] for row in members)
+            yield f"  {run:<{width}} {verdict:<39} {accuracy}{compared}  seeds {seeds}"
         together = verdict_over_seeds(row for members in verdicts.values() for row in members)
         if together.seeds > 1 and (len(verdicts) > 1 or together.borderline):
-            yield f"  {'':<17} over the {together.seeds} seeds: {together}"
+            yield f"  {'':<{width}} over the {together.seeds} seeds: {together}"
 
 
 def _marked(row: Row, rule: str) -> str:

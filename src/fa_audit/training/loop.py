@@ -33,7 +33,8 @@ class Trained:
 
     Attributes:
         learner: the network and its method after the last epoch.
-        history: one row per epoch and state, columns `TRAJECTORY_COLUMNS`; None where a quantity does not exist.
+        history: one row per epoch and state, columns `TRAJECTORY_COLUMNS`; None where a quantity does not exist. An
+            untrained network's is epoch 0.
         accuracy: fraction of the whole test set that the last epoch's network classifies correctly.
         seconds: wall time of training, interruptions left out.
         stopped_after: the epoch after which the monitor ended the training early; None if it did not.
@@ -58,6 +59,8 @@ def train(
 ) -> Trained:
     """Train the network of `spec` on `dataset`; the same bits every time on one machine.
 
+    A snapshot's are those of the whole run after that epoch, and the whole run may go on from where it ended.
+
     Args:
         device: where to compute.
         resume: where to keep the state and to go on from; nothing is kept without it.
@@ -72,10 +75,10 @@ def train(
     past = resume.load(learner, optimiser) if resume else None
     progress: dict[str, Any] = past or {"epoch": 0, "seconds": 0.0, "history": []}
     if past:
-        log.info("resuming after epoch %d of %d", progress["epoch"], spec.epochs)
+        log.info("resuming after epoch %d of %d", progress["epoch"], spec.last_epoch)
     padded, test = pad(dataset.train_images, dataset.padding), evaluation_batches(dataset)
     due = 0.0
-    for epoch in range(progress["epoch"], spec.epochs):
+    for epoch in range(progress["epoch"], spec.last_epoch):
         if should_stop(spec.monitor, progress["history"]):
             break
         start = time.perf_counter()
@@ -90,8 +93,9 @@ def train(
         log.info(_progress_line(rows, spec.epochs, time.perf_counter() - start))
     if resume:
         resume.save(learner, optimiser, progress)
-    history, last = progress["history"], progress["epoch"]
-    stopped_after = last if last < spec.epochs else None
+    last = progress["epoch"]
+    history = progress["history"] or observe(learner, test, epoch=0, train_loss=None)
+    stopped_after = last if last < spec.last_epoch else None
     if stopped_after:
         log.info("stopped by the monitor after epoch %d: %s fired", last, " and ".join(dict(spec.monitor)))
     chosen_by = accuracy_of(learner.network, evaluation_batches(validation)) if validation else None
@@ -129,7 +133,7 @@ def _with_random_targets(
         yield x, targets
 
 
-def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, train_loss: float) -> list[Row]:
+def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, train_loss: float | None) -> list[Row]:
     """Return the trajectory rows of one epoch, one per state ``h_0..h_L``.
 
     Norms are medians over the first test batch; a row's growth and credit cosine belong to the block that

@@ -35,11 +35,15 @@ class Resume:
         fingerprint: names everything that decides the bits of the run; a file with another fingerprint is not used.
         every: seconds from one state that is kept to the next, but for the last one: writing it can take longer than an
             epoch.
+        previous: the file of a snapshot, from which the training goes on as long as it has none of its own.
+        keep: the training is itself of a snapshot, from which another may go on.
     """
 
     path: Path
     fingerprint: str
     every: float = 10.0
+    previous: Resume | None = None
+    keep: bool = False
 
     def save(self, learner: Learner, optimiser: Optimiser, progress: dict[str, Any]) -> None:
         """Replace the file by the present state; `progress` must be JSON types."""
@@ -55,6 +59,10 @@ class Resume:
 
     def load(self, learner: Learner, optimiser: Optimiser) -> dict[str, Any] | None:
         """Restore the state and return `progress`; None without a usable file."""
+        progress = self._load(learner, optimiser)
+        return self.previous.load(learner, optimiser) if progress is None and self.previous else progress
+
+    def _load(self, learner: Learner, optimiser: Optimiser) -> dict[str, Any] | None:
         if not self.path.exists():
             return None
         try:
@@ -77,5 +85,6 @@ class Resume:
         return json.loads(tensors["progress"].numpy().tobytes())
 
     def clear(self) -> None:
-        """Remove the file once the run's results are safe."""
-        self.path.unlink(missing_ok=True)
+        """Remove the files that are not needed any more once the run's results are safe."""
+        for file in (*([] if self.keep else [self]), *([self.previous] if self.previous else [])):
+            file.path.unlink(missing_ok=True)

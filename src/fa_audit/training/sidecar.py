@@ -90,7 +90,7 @@ def check_spec(found: RunSpec, expected: RunSpec, path: str | Path, hint: str = 
     Raises:
         AuditError: they differ, as when a killed workflow's training ends after an edit of the configuration.
     """
-    theirs, ours = DEPARTURES | found.to_dict(), DEPARTURES | expected.to_dict()
+    theirs, ours = (DEPARTURES | spec.to_dict() for spec in (found, expected))
     differing = [name for name in ours if theirs[name] != ours[name]]
     if differing:
         pairs = "; ".join(f"{name} {shortened(theirs[name])}, not {shortened(ours[name])}" for name in differing)

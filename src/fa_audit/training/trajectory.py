@@ -13,7 +13,7 @@ from fa_audit.experiments.spec import RunSpec
 TRAJECTORY_COLUMNS = (
     "epoch", "layer", "hidden_norm", "grad_norm", "growth", "cosine", "train_loss", "test_accuracy"
 )  # fmt: skip
-MAY_BE_ABSENT = ("growth", "cosine")
+MAY_BE_ABSENT = ("growth", "cosine")  # and the training loss of epoch 0
 Row = dict[str, float | int | None]
 
 
@@ -35,7 +35,7 @@ def read_trajectory(path: str | Path) -> list[Row]:
     cause: Exception | None = None
     try:
         with open(path, encoding="utf-8", newline="") as stream:
-            rows = [{name: _value(name, row[name]) for name in TRAJECTORY_COLUMNS} for row in csv.DictReader(stream)]
+            rows = [{name: _value(name, row) for name in TRAJECTORY_COLUMNS} for row in csv.DictReader(stream)]
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         rows, cause = [], error
     if not rows:
@@ -44,8 +44,9 @@ def read_trajectory(path: str | Path) -> list[Row]:
     return rows
 
 
-def _value(name: str, text: str) -> int | float | None:
-    if text == "" and name in MAY_BE_ABSENT:
+def _value(name: str, row: Mapping[str, str]) -> int | float | None:
+    text = row[name]
+    if text == "" and (name in MAY_BE_ABSENT or (name == "train_loss" and row["epoch"] == "0")):
         return None
     return int(text) if name in ("epoch", "layer") else float(text)
 
@@ -59,6 +60,8 @@ def check_history(
 ) -> None:
     """Check that a history has every epoch and state of its run, and ends with the accuracy that is reported.
 
+    Epochs count from 1, and an untrained network's history is epoch 0.
+
     Args:
         accuracy: on the test set after the last epoch; None if it is not known.
         stopped_after: the epoch after which the monitor ended the training; without a monitor it is the last one.
@@ -71,7 +74,8 @@ def check_history(
     depth = 0 if spec.shallow else dict(spec.architecture_options).get("depth")
     states = range((max((layer for _, layer in found), default=0) if depth is None else depth) + 1)
     early = max((epoch for epoch, _ in found), default=0) if spec.monitor and accuracy is None else None
-    expected = [(epoch, layer) for epoch in range(1, (stopped_after or early or spec.epochs) + 1) for layer in states]
+    last_epoch = stopped_after or early or spec.last_epoch
+    expected = [(epoch, layer) for epoch in range(min(1, last_epoch), last_epoch + 1) for layer in states]
     if found != expected:
         missing = [f"epoch {epoch} state {layer}" for epoch, layer in expected if (epoch, layer) not in set(found)]
         problem = f"no rows of {listed(missing, 3)}" if missing else "rows repeated, out of order or of another run"

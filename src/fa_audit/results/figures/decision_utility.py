@@ -25,7 +25,7 @@ from matplotlib.patches import Patch
 
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import style, text_grid
-from fa_audit.results.outcomes import CHECKS, reasons, walked_back
+from fa_audit.results.outcomes import withdrawals
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 
@@ -63,21 +63,6 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
                 _square(ax, row, column, withdrawn.loc[tidy.runs["run"] == run, strategy].dropna())
         figure.legend(handles=_legend(), loc="outside lower center", ncols=5)
         return style.freeze_layout(figure)
-
-
-def withdrawals(tidy: Tidy) -> pd.DataFrame:
-    """Return what every strategy decides about every row of the runs table: 1 withdrawn, 0 kept, NaN without a number.
-
-    Columns are `STRATEGIES`, defined at the top of this file.
-    """
-    runs, cosine = tidy.runs, tidy.mean_cosine()
-    accuracy, shallow = runs["accuracy"].astype(float), runs["shallow_acc"].astype(float)
-    own = {
-        "accuracy": accuracy.where(accuracy.isna(), 0.0),
-        "cosine": (cosine <= 0).where(cosine.notna()),
-        "shallow": (accuracy <= shallow).where(accuracy.notna() & shallow.notna()),
-    }
-    return pd.DataFrame(own | dict(reasons(runs)[list(CHECKS)]) | {"full": walked_back(runs)}).astype(float)
 
 
 def _square(ax: Axes, row: int, column: int, decided: pd.Series) -> None:

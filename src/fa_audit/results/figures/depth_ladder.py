@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -11,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.experiments.spec import parse_run
 from fa_audit.results.figures import lines, style
 from fa_audit.results.statistics import by_run, rank_runs
 from fa_audit.results.tidy import Tidy
@@ -43,7 +45,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
 
 
 def rungs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return every measured rung of the ladders, as ``run, k, seed, accuracy``; the run is the ladder's method.
+    """Return every measured rung of the ladders, as ``run, k, seed, accuracy``; the run is the ladder's highest.
 
     Rung k has the top k blocks trained: k = L is the plain run, 0 < k < L the run whose first L - k blocks stay at
     initialisation, and k = 0 the plain run's own frozen baseline. Runs with a penalty, with random targets or without
@@ -53,7 +55,8 @@ def rungs(runs: pd.DataFrame) -> pd.DataFrame:
         AuditError: no run stands on a rung.
     """
     excluded = (runs["penalty"] > 0) | runs["random_targets"].astype(bool) | runs["shallow"].astype(bool)
-    trained = runs[~excluded].assign(run=runs["method"], k=runs["depth"] - runs["frozen_blocks"])
+    ladders = runs["run"].map(lambda run: str(replace(parse_run(run), frozen=0)))
+    trained = runs[~excluded].assign(run=ladders, k=runs["depth"] - runs["frozen_blocks"])
     plain = trained[trained["frozen_blocks"] == 0]
     frozen = plain.assign(k=0, accuracy=plain["own_frozen_acc"])
     found = pd.concat([trained[trained["k"] > 0], frozen])[["run", "k", "seed", "accuracy"]].dropna()

@@ -1,6 +1,11 @@
-"""The scorecard at one glance: how far every reproduced number lies from the published one."""
+"""The scorecard at one glance: how far every number that was run lies from the published one.
+
+What was not run, or does not count, has no line: the title and the headings of the settings count it.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -10,16 +15,18 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from fa_audit.results.figures import style
-from fa_audit.results.scorecard import NOT_REPRODUCED, NOT_RUN, REPRODUCED, summary_line
+from fa_audit.results.scorecard import NOT_REPRODUCED, NOT_RUN, REPRODUCED, SAME, counted, sum_of
+from fa_audit.results.scorecard_texts import short_sum
 
 DISTANCE = "distance from the published value;\n1: all that its rule allows"
 TINY = 6  # points
 LINE_HEIGHT, SURROUNDINGS = 0.135, 1.1  # inches: one line; title, axis and legend
 REACH = 3.2  # of the axis, in margins
+LEAST = 4  # lines of an empty figure
 BESIDE = 1.05  # where marks without a distance stand, as a fraction of the axis
-MARKS = {REPRODUCED: ("o", style.COLOURS[3]), NOT_REPRODUCED: ("X", style.COLOURS[4])}
+MARKS = {REPRODUCED: ("o", style.COLOURS[3]), SAME: ("D", style.COLOURS[1]), NOT_REPRODUCED: ("X", style.COLOURS[4])}
 BEYOND = {True: ">", False: "<"}
-LINE = ["setting", "quantity", "run"]  # entries that differ in their layer share a line
+LINE = ["setting", "quantity", "run"]  # entries that differ in their layer or epoch share a line
 
 
 def draw(rows: pd.DataFrame, *, title: str) -> Figure:
@@ -29,15 +36,20 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
         rows: as `fa_audit.results.scorecard.scorecard` makes them.
         title: stands before the summary.
     """
-    groups = [[line for _, line in group.groupby(LINE, sort=False)] for _, group in rows.groupby("setting", sort=False)]
-    columns = _columns(groups)
-    height = max(map(_height, columns))
+    count = counted(rows)
+    shown = count[count["verdict"] != NOT_RUN]
+    groups = [
+        [line for _, line in group.groupby(LINE, sort=False)] for _, group in shown.groupby("setting", sort=False)
+    ]
+    columns = _columns(groups) if groups else [[]]
+    height = max(LEAST, *map(_height, columns))
+    absent = {setting: sum_of(group).absent for setting, group in count.groupby("setting")}
     with style.context():
-        figure = style.new_figure(f"{title}: {summary_line(rows)}", height=SURROUNDINGS + LINE_HEIGHT * height)
+        figure = style.new_figure(f"{title}: {short_sum(rows)}", height=SURROUNDINGS + LINE_HEIGHT * height)
         axes = figure.subplots(1, len(columns), squeeze=False)[0]
         for ax, column in zip(axes, columns):
-            _panel(ax, column, height)
-        figure.legend(handles=_legend(), loc="outside lower center", ncols=4, columnspacing=1.2, handletextpad=0.4)
+            _panel(ax, column, height, absent)
+        figure.legend(handles=_legend(), loc="outside lower center", ncols=3, columnspacing=1.2, handletextpad=0.4)
         return style.freeze_layout(figure)
 
 
@@ -57,13 +69,14 @@ def _line_height(line: pd.DataFrame) -> float:
     return 0.5 + 0.5 * len(line)
 
 
-def _panel(ax: Axes, column: list[list[pd.DataFrame]], height: float) -> None:
-    """Draw the settings of one column from top to bottom."""
+def _panel(ax: Axes, column: list[list[pd.DataFrame]], height: float, absent: Mapping[str, int]) -> None:
+    """Draw the settings of one column from top to bottom; `absent` counts what was not run of each."""
     places: dict[float, str] = {}
     headings, top = [], 0.0
     for group in column:
         headings.append(len(places))
-        places[top + 0.5] = group[0]["setting"].iloc[0]
+        setting = group[0]["setting"].iloc[0]
+        places[top + 0.5] = f"{setting} ({absent[setting]} not run)" if absent[setting] else setting
         top += 1
         for line in group:
             places[top + _line_height(line) / 2] = _label(line)
@@ -90,9 +103,8 @@ def _line(ax: Axes, top: float, line: pd.DataFrame) -> None:
     """Draw the marks of one line, those of several layers below each other, and its outcome in words."""
     ys = top + 0.5 * (np.arange(len(line)) + 1)
     for y, verdict, distance in zip(ys, line["verdict"], line["distance"].astype(float)):
-        if verdict != NOT_RUN:
-            _mark(ax, y, verdict, distance)
-    weight = "bold" if (line["verdict"] == NOT_REPRODUCED).any() else "normal"
+        _mark(ax, y, verdict, distance)
+    weight = "normal" if (line["verdict"] == REPRODUCED).all() else "bold"
     place = (BESIDE, top + _line_height(line) / 2)
     style.margin_note(ax, _outcome(line), place, gap=5, fontsize=TINY, fontweight=weight)
 
@@ -101,7 +113,7 @@ def _mark(ax: Axes, y: float, verdict: str, distance: float) -> None:
     """Draw one number: at its distance, at the edge if that is off the axis, beside the axis if there is none."""
     marker, colour = MARKS[verdict]
     look = {"color": colour, "markersize": 3.5, "markeredgewidth": 0, "linestyle": "none", "label": verdict}
-    if np.isnan(distance):
+    if pd.isna(distance):
         ax.plot(BESIDE, y, marker, transform=ax.get_yaxis_transform(), clip_on=False, **look)
     elif abs(distance) > REACH:
         ax.plot(np.copysign(0.96 * REACH, distance), y, BEYOND[distance > 0], **look)
@@ -110,13 +122,10 @@ def _mark(ax: Axes, y: float, verdict: str, distance: float) -> None:
 
 
 def _outcome(line: pd.DataFrame) -> str:
-    """Return whether a line was reproduced, in how many of its layers, and with how many seeds."""
-    run = line[line["verdict"] != NOT_RUN]
-    if run.empty:
-        return NOT_RUN
+    """Return whether a line was reproduced, in how many of its layers and epochs, and with how many seeds."""
     hits = int((line["verdict"] == REPRODUCED).sum())
     answer = f"{hits}/{len(line)}" if len(line) > 1 else "yes" if hits else "no"
-    return f"{answer} (n = {run['n'].min()})"
+    return f"{answer} (n = {line['n'].min()})"
 
 
 def _legend() -> list[Line2D | Patch]:

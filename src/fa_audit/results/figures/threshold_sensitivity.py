@@ -114,7 +114,8 @@ def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
         runs: the runs table.
         values: the number that the check decides on, row by row; NaN where it was not evaluated.
     """
-    trusted = runs["method"].isin(TRUSTED) & ~runs["random_targets"].astype(bool)
+    untrained = (runs["epochs"] == 0) | runs["run"].str.endswith("+epoch0")
+    trusted = runs["method"].isin(TRUSTED) & ~runs["random_targets"].astype(bool) & ~untrained
     blamed = reasons(runs).fillna(False)[list(BLAMED[check])].any(axis=1)
     failing = fails(runs).fillna(False) & blamed & ~trusted
     groups = values[trusted].dropna(), values[failing].dropna()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,9 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.experiments.spec import parse_run
 from fa_audit.results.figures import lines, style
-from fa_audit.results.statistics import rank_runs
-from fa_audit.results.tidy import Tidy
+from fa_audit.results.statistics import rank_runs, whole
+from fa_audit.results.tidy import KEY, Tidy
 
 ROW_HEIGHT, SURROUNDINGS = 1.6, 0.9  # inches: one setting; title and axis labels
 HEADING = 45  # characters a line: the layout makes room for half of it above the first panel
@@ -32,6 +34,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
 
     Norms have one scale in all rows, and a run looks the same everywhere.
     """
+    tidy = joined(tidy)
     order = rank_runs(tidy.runs)
     fired = tidy.runs[list(FIRST_FLAGS.values())].notna().to_numpy().any()
     handles = lines.run_handles(order, labels)
@@ -51,6 +54,18 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
             style.percent_scale(accuracy)
         lines.legend_below(figure, handles)
         return style.freeze_layout(figure)
+
+
+def joined(tidy: Tidy) -> Tidy:
+    """Return one history per run and seed, under the run's own name: its snapshots' and, from epoch 1 on, its own.
+
+    They agree where they overlap, and epoch 0 is a snapshot's only. What else is known of a run is that of its latest
+    network.
+    """
+    latest = tidy.runs["run"].map(lambda run: parse_run(run).until)
+    runs, rows = (table.assign(run=table["run"].map(whole)) for table in (tidy.runs, tidy.trajectories))
+    runs = runs.loc[latest.sort_values().index].drop_duplicates(list(KEY), keep="last")
+    return replace(tidy, runs=runs, trajectories=rows.drop_duplicates([*KEY, "epoch", "layer"]))
 
 
 def _share_log_scale(column: Sequence[Axes]) -> None:

@@ -101,15 +101,19 @@ def to_latex(table: Table, origin: str) -> str:
     )
 
 
-def to_html(table: Table) -> str:
-    """Format a page with the table alone, for the report."""
+def to_html(*tables: Table) -> str:
+    """Format a page with tables alone, for the report."""
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><style>{HTML_STYLE}</style></head><body>\n'
+        f"{''.join(map(_html_table, tables))}</body></html>\n"
+    )
+
+
+def _html_table(table: Table) -> str:
     right = _right_aligned(table)
     head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
     rows = "".join(f"<tr>{_html_cells(row, right)}</tr>\n" for row in table.rows)
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><style>{HTML_STYLE}</style></head><body>\n'
-        f"<table><caption>{html.escape(table.caption)}</caption>\n<tr>{head}</tr>\n{rows}</table>\n</body></html>\n"
-    )
+    return f"<table><caption>{html.escape(table.caption)}</caption>\n<tr>{head}</tr>\n{rows}</table>\n"
 
 
 def _html_cells(row: tuple[str | Number, ...], right: list[bool]) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from fa_audit.results.statistics import whole
 from fa_audit.results.tables.formats import Number, Table
 from fa_audit.results.tables.rows import label_of
 from fa_audit.results.tidy import KEY, Tidy
@@ -19,6 +20,7 @@ NOTE = (
     "wall time of their trainings, one after the other. Frozen and shallow networks that others are only compared with "
     "are in neither. Commits: of the code that trained them."
 )
+SNAPSHOTS = "A run goes on from its snapshots, and their hours are not its own. "
 SIZES = ("width", "depth", "epochs")
 FACTS = ("dataset", "architecture", "device", "commit")
 VALUES = ["setting", "label", "run", "quantity", "statistic", "seed", "n", "value", "text"]
@@ -32,15 +34,21 @@ def inventory(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     of ``runs``, ``seeds`` and ``networks``, and the ``value`` of `SIZES`.
     """
     runs = tidy.runs.merge(tidy.work, on=list(KEY), how="left", validate="one_to_one")
-    runs["hours"] = runs["seconds"].astype(float) / 3600
+    runs["hours"] = _own_seconds(runs) / 3600
     groups = {name: runs[runs["setting"] == name].sort_values(["run", "seed"]) for name in tidy.settings}
     values = [row for name, group in groups.items() for row in _values(group, label_of(name, group, labels))]
     return Table(
-        caption=f"{title}. {NOTE} {_in_all(runs)}",
+        caption=f"{title}. {NOTE} {SNAPSHOTS if (runs['run'] != runs['run'].map(whole)).any() else ''}{_in_all(runs)}",
         columns=COLUMNS,
         rows=tuple(_row(group, label_of(name, group, labels)) for name, group in groups.items()),
         values=pd.DataFrame(values, columns=VALUES).astype({"seed": "Int64", "value": float}),
     )
+
+
+def _own_seconds(runs: pd.DataFrame) -> pd.Series:
+    """Return the seconds of every network's own epochs, without those of the snapshot from which it went on."""
+    rising = runs.assign(run=runs["run"].map(whole), seconds=runs["seconds"].astype(float)).sort_values("seconds")
+    return rising.groupby(list(KEY))["seconds"].diff().fillna(rising["seconds"])
 
 
 def _row(group: pd.DataFrame, label: str) -> tuple[str | Number, ...]:
