@@ -202,7 +202,7 @@ class SpecFile(Strict):
     validation: Annotated[float, Field(ge=0, lt=1, description="a fraction >= 0 and below 1")] = DEPARTURES[
         "validation"
     ]
-    snapshot: Seed | None = DEPARTURES["snapshot"]
+    snapshot: Annotated[Seed | None, Field(description="an epoch, or null")] = DEPARTURES["snapshot"]
     monitor: Annotated[
         dict[Text, Annotated[float, Field(description="a finite number")]],
         Field(description="a mapping of checks to limits"),
