@@ -41,6 +41,7 @@ class Sidecar(Baseline):
     seconds: float = Field(ge=0, le=1e12, description="a number of seconds")
     stopped_after: int | None = Field(ge=0, le=10**6, description="an epoch, or null")
     trajectory_sha256: Text
+    went_on_from: Text = ""
     provenance: Provenance
 
 
