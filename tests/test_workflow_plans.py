@@ -90,7 +90,7 @@ PLANS = {
         {"collect_baseline", "audit_network", *AFTER_AUDITS},
     ),
     "the protocol": Plan(
-        appended("src/fa_audit/audit/verdicts.py"), {"audit_network": 15}, {"audit_model", *AFTER_AUDITS}
+        appended("src/fa_audit/audit/verdicts.py"), {"audit_network": 18}, {"audit_model", *AFTER_AUDITS}
     ),
     "the style": Plan(
         appended("src/fa_audit/results/figures/style.py"), {"draw_figure": 10}, {"draw_scorecard", "manifest"}
@@ -110,11 +110,19 @@ PLANS = {
         {"prepare_data", "collect_baseline", "audit_network", *AFTER_AUDITS},
     ),
     "a threshold": Plan(
-        configured("thresholds", "growth", value=7.0), {"audit_network": 15}, {"audit_model", *AFTER_AUDITS}
+        configured("thresholds", "growth", value=7.0), {"audit_network": 18}, {"audit_model", *AFTER_AUDITS}
+    ),
+    "other snapshots, of finished runs": Plan(
+        configured("settings", "snapshots", "snapshots", value=[0]),
+        {
+            "train_network": runs("snapshots", "bp+frozen+epoch0", "fa+epoch0", "fa+frozen+epoch0", seed=2),
+            "audit_network": runs("snapshots", "fa+epoch0", seed=2),
+        },
+        {"collect_baseline", *AFTER_AUDITS},
     ),
     "a monitor": Plan(
         configured("monitor", "stop_on", value=["D1"]),
-        {"train_network": 13},
+        {"train_network": 16},
         {"share_run", "collect_baseline", "audit_network", *AFTER_AUDITS},
     ),
     "a changed audit": Plan(

@@ -15,6 +15,7 @@ sys.path.append(os.getcwd())  # the user's own code
 from fa_audit.core.code import code_digest, code_files, digest_of
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.experiments.config_file import load_config
+from fa_audit.experiments.finished import previous_run
 from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.lineage import Lineage, data_stage, run_code, stage
 from fa_audit.experiments.paths import TIDY, RunKey, data_file, run_files, tidy_file
@@ -112,9 +113,9 @@ def data_of(wildcards):
 
 
 def previous_network(wildcards):
-    """Return the network that a run's training goes on from; made anew it is the same, and the run does not change."""
-    previous = GRID.previous_runs.get(key_of(wildcards))
-    return [ancient(previous.path("checkpoints", "safetensors"))] if previous else []
+    """Return the network of the snapshot that a run's training goes on from."""
+    previous = previous_run(GRID, key_of(wildcards))
+    return run_files("checkpoints", "safetensors", [previous] if previous else [])
 
 
 @readable

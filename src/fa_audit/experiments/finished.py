@@ -10,6 +10,7 @@ from typing import Any
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import FOREIGN, read_json, sha256_of
+from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.lineage import RECORD, Lineage
 from fa_audit.experiments.paths import RunKey, data_file
 
@@ -34,7 +35,7 @@ class Finished:
         """Return whether a trained network is there and not stale, and so is what it is copied or goes on from."""
         if key not in self._known:
             grid = self.lineage.grid
-            source = grid.duplicate_runs.get(key) or grid.previous_runs.get(key)
+            source = grid.duplicate_runs.get(key) or previous_run(grid, key)
             self._known[key] = (source is None or self.network(source)) and self._own_network(key)
         return bool(self._known[key])
 
@@ -50,6 +51,8 @@ class Finished:
         if not all(os.path.exists(key.path(*kind)) for kind in OF_A_NETWORK):
             return False
         facts = _facts(key.path("checkpoints", "json"))
+        if (run := facts.get("went_on_from")) and not os.path.exists(key._replace(run=run).path(*OF_A_NETWORK[0])):
+            return False
         made_from, _, recorded = str(facts.get("fingerprint")).partition(RECORD)
         if not self._same_spec(facts, key) or not recorded:
             return self._same_spec(facts, key)
@@ -65,6 +68,18 @@ class Finished:
             there = os.path.exists(path)
             self._known[path] = hashlib.sha256(sha256_of(path).encode()).hexdigest() if there else ""
         return str(self._known[path])
+
+
+def previous_run(grid: Grid, key: RunKey) -> RunKey | None:
+    """Return the snapshot that a training goes on from, if any; of one that is done, that from which it went on.
+
+    So neither a snapshot that is asked for later nor one that is no longer asked for makes a finished run stale.
+    """
+    if facts := _facts(key.path("checkpoints", "json")):
+        found = key._replace(run=run) if (run := facts.get("went_on_from")) else None
+        if found is None or os.path.exists(found.path("checkpoints", "safetensors")):
+            return found
+    return grid.previous_runs.get(key)
 
 
 def _facts(path: str) -> dict[str, Any]:

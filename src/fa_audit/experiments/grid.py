@@ -45,13 +45,13 @@ class Setting:
     common: Mapping[str, Any]
 
     def spec(self, run: str, seed: int) -> RunSpec:
-        """Return the full specification of one run.
+        """Return the full specification of one run, or of any snapshot of one.
 
         Raises:
             AuditError: the setting has no such run or seed.
         """
         where = f"settings.{self.name}"
-        if run not in (known := (*self.runs, *self.baselines)):
+        if not self._in(known := (*self.runs, *self.baselines), run):
             raise unknown("run", run, known, where=where)
         if seed not in self.seeds:
             raise unknown("seed", seed, map(str, self.seeds), where=where)
@@ -59,6 +59,13 @@ class Setting:
         asked = parse_run(run)
         common = dict(self.common) | ({"monitor": ()} if asked.is_baseline else {})
         return asked.spec(depth=depth, seed=seed, **common)
+
+    def _in(self, known: Iterable[str], run: str) -> bool:
+        """Return whether a run is among those known, or a snapshot of one of them."""
+        if run in known:
+            return True
+        asked = parse_run(run)
+        return asked.until < self.common["epochs"] and str(asked.whole) in known and str(asked) == run
 
     def run_keys(self, kind: str) -> Iterator[RunKey]:
         """Yield every audited run ("runs"), baseline ("baselines") or run of the "sweep" with every seed, sorted."""
@@ -72,7 +79,7 @@ class Setting:
         """
         if (asked := parse_run(run)).is_baseline:
             return {}
-        return {role: str(found) for role, found in asked.baselines.items() if str(found) in self.baselines}
+        return {role: str(found) for role, found in asked.baselines.items() if self._in(self.baselines, str(found))}
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,14 @@ def train_run(
     trajectory: str | Path,
     resume: Resume,
     device: str,
+    went_on_from: str = "",
 ) -> None:
     """Train a run, from where an interrupted training stopped, and write its results with `write_run`.
 
     Waits for another process that trains the same run, such as a killed workflow's, and keeps its results.
+
+    Args:
+        went_on_from: the run of an earlier epoch whose state is `resume.previous`.
     """
     files = {"checkpoint": checkpoint, "trajectory": trajectory}
     with exclusive(resume.path.with_suffix(".lock")):
@@ -60,7 +64,8 @@ def train_run(
         else:
             with naming_own_code(spec):
                 trained = train(spec, dataset, device=device, resume=resume)
-            write_run(trained, **files, sidecar=sidecar, device=device, fingerprint=resume.fingerprint)
+            known = {"fingerprint": resume.fingerprint} | ({"went_on_from": went_on_from} if went_on_from else {})
+            write_run(trained, **files, sidecar=sidecar, device=device, **known)
         resume.clear()
 
 
@@ -82,12 +87,14 @@ def write_run(
     trajectory: str | Path,
     device: str,
     fingerprint: str,
+    **more: str,
 ) -> None:
     """Write the results of a run: tensors (the same bytes for the same run), what is known of them, and the history.
 
     Args:
         sidecar: JSON with the specification, the final accuracy on the whole test set, wall time and provenance.
         fingerprint: everything that decided the bits.
+        more: other entries of the sidecar.
     """
     spec = trained.learner.spec
     save_checkpoint(trained.learner, checkpoint)
@@ -96,6 +103,7 @@ def write_run(
         "spec": spec.to_dict(),
         "digest": spec.digest,
         "fingerprint": fingerprint,
+        **more,
         "accuracy": trained.accuracy,
         "seconds": round(trained.seconds, 3),
         "stopped_after": trained.stopped_after,
