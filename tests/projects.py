@@ -86,13 +86,18 @@ EXPERIMENT = {  # of the first published number: the setting resmlp of configs/t
     "batch_size": 128,
 }
 TINY = EXPERIMENT | {"seeds": [1], "runs": ["dfa"], "baselines": ["bp+frozen", "dfa+frozen"]}
-COMMON = {"setting": "resmlp", "n": 1, "seeds": [1], "source": "a paper"}
+COMMON = {"setting": "resmlp", "n": 1, "seeds": [1], "source": "a paper", "kind": "value"}
+COMMON |= {"value": 0.5, "deviation": None, "tolerance": 0.5, "null": {"value": -1, "from": "nothing"}}
+FLAG = {"setting": "resmlp", "n": 1, "seeds": [1], "source": "a paper", "kind": "verdict", "value": True}
+FLAG |= {"null": {"value": False, "from": "bp"}, "run": "fa", "quantity": "scale_flag", "claim": "explodes"}
 PUBLISHED = {
+    "claims": {"explodes": "FA explodes"},
     "settings": {"resmlp": EXPERIMENT},
     "entries": [
-        COMMON
-        | {"run": "bp", "quantity": "accuracy", "kind": "value", "value": 0.5, "deviation": None, "tolerance": 0.5},
-        COMMON | {"run": "fa", "quantity": "scale_flag", "kind": "verdict", "value": True},
+        COMMON | {"run": "bp", "quantity": "accuracy"},
+        FLAG,
+        COMMON | {"run": "bp", "quantity": "clamped_cosine", "layer": 1},
+        COMMON | {"run": "bp", "quantity": "epoch_accuracy", "epoch": 1},
     ],
 }
 MODEL = {

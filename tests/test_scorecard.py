@@ -15,9 +15,10 @@ from projects import EXPERIMENT, ROOT
 
 from fa_audit.audit.run_audit import audit
 from fa_audit.cli import main
+from fa_audit.core.files import write_text
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.paths import TIDY, RunKey
-from fa_audit.experiments.published import QUANTITIES, read_published
+from fa_audit.experiments.published import QUANTITIES, plain, read_published
 from fa_audit.results.figures.scorecard_figure import REACH, draw
 from fa_audit.results.scorecard import COLUMNS, claims, judge, read_measured, scorecard, sum_of
 from fa_audit.results.scorecard_texts import summary_line
@@ -236,7 +237,7 @@ def test_a_claim_is_decided_by_its_qualitative_entries_and_without_any_by_its_nu
 
 @pytest.fixture
 def real(make_spec, dataset, tmp_path):
-    """A real run: its report, training, published file with every quantity of it, and tables."""
+    """A real run: its report, history, tables, and a published file with every quantity of it."""
     spec, dataset = replace(make_spec("dfa"), dataset="digits"), replace(dataset, name="digits")
     trained = train(spec, dataset)
     baselines = {"own_frozen": ("dfa+frozen", 0.45), "bp_frozen_acc": 0.4}
@@ -244,53 +245,49 @@ def real(make_spec, dataset, tmp_path):
     about = {"setting": "tiny", "run": "dfa", "seed": spec.seed, "spec": spec.to_dict(), "stopped_after": None}
     about |= {"baseline_runs": {"own": {"accuracy": 0.45}, "bp": {"accuracy": 0.4}, "shallow": {"accuracy": 0.1}}}
     about |= {"digest": "0", "seconds": 1.0, "device": "cpu", "commit": "abc"}
-    history = tmp_path / "tiny/dfa" / f"seed{spec.seed}.csv"
-    history.parent.mkdir(parents=True)
-    history.write_text(trajectory_csv(trained.history))
-    kinds = {True: body("value", value=1e9), False: body("verdict", value="never")}
+    history = tmp_path / f"tiny/dfa/seed{spec.seed}.csv"
+    write_text(history, trajectory_csv(trained.history))
     entries = [
-        kinds[quantity.number] | {"quantity": name, "run": "dfa", "seeds": [spec.seed]}
-        | dict.fromkeys(quantity.places, 1) | ({} if quantity.number else {"value": quantity.answers[0]})
-        | ({} if quantity.number else {"null": {"value": quantity.answers[1], "from": "a null"}})
-        for name, quantity in QUANTITIES.items()
+        (body("value") if known.number else body("verdict", known.answers[1], value=known.answers[0]))
+        | {"quantity": name, "run": "dfa", "seeds": [spec.seed]} | dict.fromkeys(known.places, 1)
+        for name, known in QUANTITIES.items()
     ]  # fmt: skip
     experiment = {"dataset": "digits", "architecture": {"name": "resmlp", **dict(spec.architecture_options)}}
-    experiment |= {name: getattr(spec, name) for name in ("epochs", "batch_size", "lr", "weight_decay")}
+    experiment |= {"epochs": spec.epochs, "batch_size": spec.batch_size}
     published = read_published({"settings": {"tiny": experiment}, "entries": entries})
-    return report, trained, published, tidy_of([json.loads(json.dumps(report.to_dict())) | about], [history])
+    tidy = tidy_of([json.loads(json.dumps(report.to_dict())) | about], [history])
+    return report, trained.history, tidy, published
 
 
 def test_every_quantity_is_what_the_audit_found_and_tables_read_back_say_the_same(real, tmp_path):
-    report, trained, published, tidy = real
-    rows = scorecard(published, tidy)
-    layer, block, checks, first = report.evidence.layers[1], report.credit[1], report.checks, trained.history[1]
-    last, blocks = report.evidence.layers[-1], report.credit
-    flags = {f"{name}_flag": str(getattr(checks, name).fires).lower() for name in ("scale", "reference", "stability")}
-    epochs = ("hidden_norm", "grad_norm", "growth", "cosine", "train_loss")
+    report, history, tidy, published = real
+    rows, checks, deep, blocks = scorecard(published, tidy), report.checks, report.deep, report.credit
+    (layer, *_, last), of_block = report.evidence.layers[1:], blocks[1]
+    accuracy, cosines = report.headline_acc, [block["cosine"].value for block in blocks]
+    epoch = {"hidden_norm", "grad_norm", "growth", "cosine", "train_loss"}
     expected = {
-        "accuracy": trained.accuracy, "own_frozen_accuracy": 0.45, "bp_frozen_accuracy": 0.4, "shallow_accuracy": 0.1,
-        "own_margin": trained.accuracy - 0.45, "bp_margin": trained.accuracy - 0.4, "max_growth": checks.scale.value,
+        "accuracy": accuracy, "own_frozen_accuracy": 0.45, "bp_frozen_accuracy": 0.4, "shallow_accuracy": 0.1,
+        "own_margin": accuracy - 0.45, "bp_margin": accuracy - 0.4, "max_growth": checks.scale.value,
         "hidden_norm_last": last.hidden_norm, "grad_norm_last": last.grad_norm, "stability": checks.stability.value,
-        "hidden_norm": layer.hidden_norm, "grad_norm": layer.grad_norm,
-        **{name: block[name].value for name in ("clamped_cosine", "rho", "nudging", "credit_norm", "residual_ratio")},
-        **{f"deep_{name}": report.deep[name].value for name in ("clamped_cosine", "rho", "rho_bp", "nudging")},
-        "mean_clamped_cosine": np.mean([each["clamped_cosine"].value for each in blocks]),
-        "deep_rho_random": np.mean([each["rho_random"].value for each in blocks[1:]]),
-        "fresh_b_mean": report.deep["fresh_b_null"].value, "fresh_b_std": report.deep["fresh_b_null"].std,
         "identity_distance": last.displacement.value, "identity_cosine": last.cosine_to_embedding.value,
-        "epoch_accuracy": first["test_accuracy"], **{f"epoch_{name}": first[name] for name in epochs},
-        **flags, "depth_flag": str(checks.depth.fires).lower(),
+        "mean_clamped_cosine": np.mean([block["clamped_cosine"].value for block in blocks]),
+        "deep_rho_random": np.mean([block["rho_random"].value for block in blocks[1:]]),
+        **{f"deep_{name}": deep[name].value for name in ("clamped_cosine", "rho", "rho_bp", "nudging")},
+        "fresh_b_mean": deep["fresh_b_null"].value, "fresh_b_std": deep["fresh_b_null"].std,
+        **{f"{name}_flag": plain(getattr(checks, name).fires) for name in ("scale", "reference", "stability", "depth")},
         "three_check_verdict": report.three_check_verdict.partition("(")[0],
         "four_check_verdict": report.verdict.partition(" (")[0], "walked_back_by_accuracy": "false",
-        "walked_back_by_cosine": str(bool(np.mean([each["cosine"].value for each in blocks]) <= 0)).lower(),
+        "walked_back_by_cosine": plain(bool(np.mean(cosines) <= 0)), **report.first_flags, "stopped_after": None,
+        "hidden_norm": layer.hidden_norm, "grad_norm": layer.grad_norm,
+        **{name: of_block[name].value for name in ("clamped_cosine", "rho", "nudging", "credit_norm")},
+        "residual_ratio": of_block["residual_ratio"].value,
+        "epoch_accuracy": history[1]["test_accuracy"], **{f"epoch_{name}": history[1][name] for name in epoch},
     }  # fmt: skip
-    found = dict(zip(rows["quantity"], rows["reproduced"]))
-    for name, value in report.first_flags.items():  # none: not a number, as which this file asks for it
-        assert found.pop(name) == value
-    assert pd.isna(found.pop("stopped_after")) and found.keys() == expected.keys()
-    for name, value in expected.items():
-        assert found[name] == (value if isinstance(value, str) else pytest.approx(value, rel=1e-7)), name
-    assert len(set(expected.values())) >= 30  # nothing is found where something else stands
+    assert not any(report.first_flags.values()) and len(set(expected.values())) >= 30  # each has a place of its own
+    for name, value in zip(rows["quantity"], rows["reproduced"], strict=True):
+        wanted = expected.pop(name)
+        assert value == (pytest.approx(wanted, rel=1e-7) if isinstance(wanted, float) else wanted), name
+    assert not expected
     write_tables({tmp_path / f"measured/tiny/{name}.csv": getattr(tidy, name) for name in TIDY})
     pd.testing.assert_frame_equal(scorecard(published, read_measured(tmp_path / "measured", published)), rows)
 
@@ -311,10 +308,8 @@ def test_the_figure_shows_distances_in_the_order_of_the_rows_and_counts_what_was
     assert places[:, 0].tolist() == pytest.approx(expected) and places[0, 1] == 1.5
     assert (np.diff(places[:, 1]) > 0).all()
     shown = words(figure)
-    assert {"tiny (2 not run)", "accuracy, bp", "yes (n = 2)", "2/3 (n = 2)"} <= set(shown)
-    assert not any("other" in text or "order of" in text for text in shown) and any(
-        "3 not run" in text for text in shown
-    )
+    assert {"tiny (2 not run)", "accuracy", "1/1 (n = 2)", "2/3 (n = 2)"} <= set(shown)
+    assert not any("other" in text or "flag" in text for text in shown) and any("3 not run" in text for text in shown)
     back.loc[:3, "distance"] = [REACH + 1, -np.inf, np.nan, 0.5]  # off the axis on both sides; none
     back.loc[:3, "verdict"] = [MISS, MISS, HIT, SAME]
     figure = draw(back, title="Scorecard")

@@ -27,6 +27,7 @@ from projects import (
     write_config,
 )
 
+from fa_audit.cli import main
 from fa_audit.core.code import code_files
 from fa_audit.core.files import exclusive, sha256_of
 from fa_audit.data import DATASETS
@@ -99,9 +100,13 @@ def test_the_manifest_and_the_files_say_what_they_were_made_from(everything):
     assert {"python", "torch", "snakemake"} <= set(manifest["versions"])
 
 
-def test_the_scorecard_compares_published_numbers_with_the_audits_of_this_configuration(everything):
+def test_the_scorecard_is_the_same_from_the_workflow_from_audits_and_from_tidy_tables(everything, capsys):
     rows = pd.read_csv(everything / "results/scorecard.csv")
-    assert rows["verdict"].tolist() == ["reproduced", "not run"]
+    assert rows["verdict"].tolist() == ["reproduced", "not run", "reproduced", "reproduced"]
+    for folder in ("results", "results/tidy"):
+        published = f"{everything}/reference/published.yaml"
+        assert main(["scorecard", "--from", f"{everything}/{folder}", "--published", published]) == 0
+        assert capsys.readouterr().out == (everything / "results/scorecard.md").read_text()
     audit = json.loads((everything / "results/audits/resmlp/bp/seed1.json").read_text())
     assert float(rows["reproduced"][0]) == pytest.approx(audit["headline_acc"], abs=1e-3)
 

@@ -18,7 +18,7 @@ from fa_audit.results.figures import style
 from fa_audit.results.scorecard import NOT_REPRODUCED, NOT_RUN, REPRODUCED, SAME, counted, sum_of
 from fa_audit.results.scorecard_texts import short_sum
 
-DISTANCE = "distance from the published value;\n1: all that its rule allows"
+DISTANCE = "distance; 1: all\nthat its rule allows"
 TINY = 6  # points
 LINE_HEIGHT, SURROUNDINGS = 0.135, 1.1  # inches: one line; title, axis and legend
 REACH = 3.2  # of the axis, in margins
@@ -26,11 +26,12 @@ LEAST = 4  # lines of an empty figure
 BESIDE = 1.05  # where marks without a distance stand, as a fraction of the axis
 MARKS = {REPRODUCED: ("o", style.COLOURS[3]), SAME: ("D", style.COLOURS[1]), NOT_REPRODUCED: ("X", style.COLOURS[4])}
 BEYOND = {True: ">", False: "<"}
-LINE = ["setting", "quantity", "run"]  # entries that differ in their layer or epoch share a line
+LINE = ["setting", "quantity"]  # what the numbers of a line share
+PER_LINE = 4  # numbers below each other before a line becomes higher
 
 
 def draw(rows: pd.DataFrame, *, title: str) -> Figure:
-    """Draw a line per setting, quantity and run, a mark per published number.
+    """Draw a line per setting and quantity, a mark per published number, those of several runs below each other.
 
     Args:
         rows: as `fa_audit.results.scorecard.scorecard` makes them.
@@ -66,7 +67,7 @@ def _height(column: list[list[pd.DataFrame]]) -> float:
 
 
 def _line_height(line: pd.DataFrame) -> float:
-    return 0.5 + 0.5 * len(line)
+    return max(1, len(line) / PER_LINE)
 
 
 def _panel(ax: Axes, column: list[list[pd.DataFrame]], height: float, absent: Mapping[str, int]) -> None:
@@ -79,7 +80,7 @@ def _panel(ax: Axes, column: list[list[pd.DataFrame]], height: float, absent: Ma
         places[top + 0.5] = f"{setting} ({absent[setting]} not run)" if absent[setting] else setting
         top += 1
         for line in group:
-            places[top + _line_height(line) / 2] = _label(line)
+            places[top + _line_height(line) / 2] = line["quantity"].iloc[0].replace("_", " ")
             _line(ax, top, line)
             top += _line_height(line)
     ax.axvspan(-1, 1, color=style.SHADE, linewidth=0, zorder=0)
@@ -93,15 +94,9 @@ def _panel(ax: Axes, column: list[list[pd.DataFrame]], height: float, absent: Ma
         ax.get_yticklabels()[position].set_fontweight("bold")
 
 
-def _label(line: pd.DataFrame) -> str:
-    first = line.iloc[0]
-    run = f"order of {len(first['run'].split(' > '))} runs" if first["kind"] == "order" else first["run"]
-    return f"{first['quantity'].replace('_', ' ')}, {run}"
-
-
 def _line(ax: Axes, top: float, line: pd.DataFrame) -> None:
-    """Draw the marks of one line, those of several layers below each other, and its outcome in words."""
-    ys = top + 0.5 * (np.arange(len(line)) + 1)
+    """Draw the marks of one line below each other, and its outcome in words."""
+    ys = top + _line_height(line) * (np.arange(len(line)) + 1) / (len(line) + 1)
     for y, verdict, distance in zip(ys, line["verdict"], line["distance"].astype(float)):
         _mark(ax, y, verdict, distance)
     weight = "normal" if (line["verdict"] == REPRODUCED).all() else "bold"
@@ -113,6 +108,7 @@ def _mark(ax: Axes, y: float, verdict: str, distance: float) -> None:
     """Draw one number: at its distance, at the edge if that is off the axis, beside the axis if there is none."""
     marker, colour = MARKS[verdict]
     look = {"color": colour, "markersize": 3.5, "markeredgewidth": 0, "linestyle": "none", "label": verdict}
+    look |= {"zorder": 2 + list(MARKS).index(verdict)}  # misses on top
     if pd.isna(distance):
         ax.plot(BESIDE, y, marker, transform=ax.get_yaxis_transform(), clip_on=False, **look)
     elif abs(distance) > REACH:
@@ -122,10 +118,9 @@ def _mark(ax: Axes, y: float, verdict: str, distance: float) -> None:
 
 
 def _outcome(line: pd.DataFrame) -> str:
-    """Return whether a line was reproduced, in how many of its layers and epochs, and with how many seeds."""
+    """Return how many numbers of a line were reproduced, and with how many seeds."""
     hits = int((line["verdict"] == REPRODUCED).sum())
-    answer = f"{hits}/{len(line)}" if len(line) > 1 else "yes" if hits else "no"
-    return f"{answer} (n = {line['n'].min()})"
+    return f"{hits}/{len(line)} (n = {' to '.join(dict.fromkeys(str(n) for n in (line['n'].min(), line['n'].max())))})"
 
 
 def _legend() -> list[Line2D | Patch]:
