@@ -15,7 +15,8 @@ TABLES: dict[str, str] = {
     "variation": "fa_audit.results.tables.audits:variation",
     "penalty": "fa_audit.results.tables.audits:penalty",
     "null_calibration": "fa_audit.results.tables.audits:null_calibration",
+    "leaderboard": "fa_audit.results.tables.leaderboard:leaderboard",
     "inventory": "fa_audit.results.tables.inventory:inventory",
 }
 TABLES_OF_ONE = frozenset({"main_audit", "penalty"})  # kinds that show one setting
-TABLES_OF_WORK = frozenset({"inventory"})  # kinds that show what the trainings took
+TABLES_OF_WORK = frozenset({"inventory", "leaderboard"})  # kinds that show what the trainings took

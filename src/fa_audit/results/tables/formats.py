@@ -7,7 +7,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -43,6 +43,7 @@ class Number:
     measured: int = 1  # seeds that stand behind the value,
     of: int = 1  # of so many; both printed where some are missing
     absent: str = ""  # what is printed where there is no value; a dash if empty
+    at_most: bool = False  # print it as an upper bound
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,18 @@ def to_csv(table: Table) -> str:
 def to_markdown(table: Table) -> str:
     """Format a GitHub-flavoured table under its caption."""
     rules = ["---:" if right else "---" for right in _right_aligned(table)]
-    rows = [[_render(cell, MARKDOWN) for cell in row] for row in table.rows]
+    rows = [[render(cell, MARKDOWN) for cell in row] for row in table.rows]
     lines = [[escape_markdown(column) for column in table.columns], rules, *rows]
     return f"{escape_markdown(table.caption)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def to_text(table: Table) -> str:
+    """Format a table for a terminal: aligned columns without the caption."""
+    lines = [table.columns, *([render(cell, PLAIN) for cell in row] for row in table.rows)]
+    right = [False, *_right_aligned(table)[1:]] if table.rows else [False] * len(table.columns)
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    padded = ([cell.rjust(n) if r else cell.ljust(n) for cell, n, r in zip(line, widths, right)] for line in lines)
+    return "".join("  ".join(line).rstrip() + "\n" for line in padded)
 
 
 def to_latex(table: Table, origin: str) -> str:
@@ -82,7 +92,7 @@ def to_latex(table: Table, origin: str) -> str:
     """
     alignment = "".join("r" if right else "l" for right in _right_aligned(table))
     headings = [_latex_lines(*column, "b", LONGEST_HEADING) for column in zip(table.columns, alignment)]
-    rows = [[_render(cell, LATEX) for cell in row] for row in table.rows]
+    rows = [[render(cell, LATEX) for cell in row] for row in table.rows]
     heading, *body = (" & ".join(line) + r" \\" for line in [headings, *rows])
     return "\n".join(
         [
@@ -114,7 +124,7 @@ def to_html(table: Table) -> str:
 
 def _html_cells(row: tuple[str | Number, ...], right: list[bool]) -> str:
     sides = ("right" if number else "left" for number in right)
-    return "".join(f'<td style="text-align:{side}">{_render(cell, HTML)}</td>' for cell, side in zip(row, sides))
+    return "".join(f'<td style="text-align:{side}">{render(cell, HTML)}</td>' for cell, side in zip(row, sides))
 
 
 def escape_markdown(text: str) -> str:
@@ -158,14 +168,16 @@ class _Dialect:
     power: str
     infinity: str
     absent: str
+    at_most: str
 
 
-MARKDOWN = _Dialect(escape_markdown, "{}", " ± ", "{}e{}", "inf", "–")  # noqa: RUF001 the en dash is meant
-HTML = _Dialect(html.escape, "{}", " ± ", "{}e{}", "inf", "–")  # noqa: RUF001 the en dash is meant
-LATEX = _Dialect(_latex_text, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty", "--")
+MARKDOWN = _Dialect(escape_markdown, "{}", " ± ", "{}e{}", "inf", "–", "≤ ")  # noqa: RUF001 the en dash is meant
+PLAIN = replace(MARKDOWN, text=lambda text: " ".join(text.split()))
+HTML = _Dialect(html.escape, "{}", " ± ", "{}e{}", "inf", "–", "≤ ")  # noqa: RUF001 the en dash is meant
+LATEX = _Dialect(_latex_text, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty", "--", r"\leq ")
 
 
-def _render(cell: str | Number, dialect: _Dialect) -> str:
+def render(cell: str | Number, dialect: _Dialect) -> str:
     """Format one cell in one format."""
     if isinstance(cell, str):
         return dialect.text(cell)
@@ -173,7 +185,7 @@ def _render(cell: str | Number, dialect: _Dialect) -> str:
         return dialect.text(cell.absent) if cell.absent else dialect.absent
     parts = [value for value in (cell.value, cell.deviation) if value is not None]
     body = dialect.plus_minus.join(_digits(value, cell.decimals, dialect) for value in parts)
-    sign = "+" if cell.signed and cell.value >= 0 else ""
+    sign = (dialect.at_most if cell.at_most else "") + ("+" if cell.signed and cell.value >= 0 else "")
     missing = f" ({cell.measured}/{cell.of})" if cell.measured < cell.of else ""
     return dialect.number.format(sign + body) + missing
 
