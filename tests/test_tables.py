@@ -14,7 +14,7 @@ from fa_audit.results.tables.rows import STATISTICS
 
 MISSING = "–"  # noqa: RUF001 the en dash is meant
 LABELS = {"bp": "BP", "dfa": "DFA", "vit": "ViT-Mini"}
-OF_RUNS = sorted(set(TABLES) - {"inventory"})
+OF_RUNS = sorted(set(TABLES) - {"inventory", "leaderboard"})
 NAN = math.nan
 
 

@@ -62,7 +62,7 @@ def nature(row: Mapping[str, Any]) -> str:
     ...         "random_targets": False})
     'penalty 1e-2'
     """
-    if pd.isna(row["penalty"]):
+    if pd.isna(row["penalty"]) or pd.isna(row["frozen_blocks"]):
         return "external model"
     frozen, depth = int(row["frozen_blocks"]), int(row["depth"])
     parts = {

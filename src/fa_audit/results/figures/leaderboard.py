@@ -20,7 +20,7 @@ from fa_audit.results.tidy import Tidy
 
 ROW, PANEL, SURROUNDINGS = 0.05, 0.62, 1.15  # inches: around a row's lines; of a panel's title and axis; of the legend
 HEADING_WIDTH = 60  # characters of a panel's title in one line
-COLUMNS = {"n": 9, **dict(zip(CHECKS, (26, 41, 56, 71))), "× bp": 93}  # heading -> points right of the panel
+COLUMNS = {"n": 9, **dict(zip(CHECKS, (26, 41, 56, 71))), "time": 93}  # heading -> points right of the panel
 FIRES, FINE, UNKNOWN, DOUBT = "\N{BLACK CIRCLE}", "\N{WHITE CIRCLE}", "\N{EN DASH}", "?"
 MARK = {"color": style.GREY, "linestyle": "none"}
 FROZEN = MARK | {"marker": "o", "markerfacecolor": "white", "markeredgewidth": 0.8, "label": "own frozen baseline"}
@@ -115,7 +115,7 @@ def _limits(ax: Axes, groups: Sequence[pd.DataFrame], margin: float) -> None:
 def _key(rates: str) -> str:
     return (
         f"right of a panel: seeds n; checks a growth, b gradient, c stability, d depth: {FIRES} fires, {FINE} fine, "
-        f"{UNKNOWN} not evaluated,\n{DOUBT} borderline over the seeds; training time over that of bp on the same device\n"
+        f"{UNKNOWN} not evaluated,\n{DOUBT} borderline over the seeds; time: training over that of bp, same device\n"
         f"{text_grid.wrap(rates, 110)}"
     )
 

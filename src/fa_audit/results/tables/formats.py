@@ -43,7 +43,6 @@ class Number:
     measured: int = 1  # seeds that stand behind the value,
     of: int = 1  # of so many; both printed where some are missing
     absent: str = ""  # what is printed where there is no value; a dash if empty
-    at_most: bool = False  # print it as an upper bound
 
 
 @dataclass(frozen=True)
@@ -168,13 +167,12 @@ class _Dialect:
     power: str
     infinity: str
     absent: str
-    at_most: str
 
 
-MARKDOWN = _Dialect(escape_markdown, "{}", " ± ", "{}e{}", "inf", "–", "≤ ")  # noqa: RUF001 the en dash is meant
+MARKDOWN = _Dialect(escape_markdown, "{}", " ± ", "{}e{}", "inf", "–")  # noqa: RUF001 the en dash is meant
 PLAIN = replace(MARKDOWN, text=lambda text: " ".join(text.split()))
-HTML = _Dialect(html.escape, "{}", " ± ", "{}e{}", "inf", "–", "≤ ")  # noqa: RUF001 the en dash is meant
-LATEX = _Dialect(_latex_text, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty", "--", r"\leq ")
+HTML = _Dialect(html.escape, "{}", " ± ", "{}e{}", "inf", "–")  # noqa: RUF001 the en dash is meant
+LATEX = _Dialect(_latex_text, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty", "--")
 
 
 def render(cell: str | Number, dialect: _Dialect) -> str:
@@ -185,7 +183,7 @@ def render(cell: str | Number, dialect: _Dialect) -> str:
         return dialect.text(cell.absent) if cell.absent else dialect.absent
     parts = [value for value in (cell.value, cell.deviation) if value is not None]
     body = dialect.plus_minus.join(_digits(value, cell.decimals, dialect) for value in parts)
-    sign = (dialect.at_most if cell.at_most else "") + ("+" if cell.signed and cell.value >= 0 else "")
+    sign = "+" if cell.signed and cell.value >= 0 else ""
     missing = f" ({cell.measured}/{cell.of})" if cell.measured < cell.of else ""
     return dialect.number.format(sign + body) + missing
 

@@ -11,19 +11,19 @@ from fa_audit.results.over_seeds import CheckOverSeeds
 from fa_audit.results.standings import BUSY, checks_of, learning_rates, nature, standing, with_margins
 from fa_audit.results.statistics import summarise
 from fa_audit.results.tables.audits import ACCURACY, FOUR_CHECK, FOUR_CHECK_NOTE, OWN_FROZEN, THREE_CHECK
-from fa_audit.results.tables.formats import Number, Table
+from fa_audit.results.tables.formats import PLAIN, Number, Table, render
 from fa_audit.results.tables.rows import AnyColumn, Column, run_table
 from fa_audit.results.tidy import Tidy
 
 POINTS = 100
-NAMES = {"a": "growth (a), decades", "b": "gradient (b), decades", "c": "stability (c)", "d": "depth (d), points"}
 NOTE = (
-    "Runs of a network by their margin: accuracy minus that of the same network with frozen blocks, seed by seed; those "
-    "without a frozen baseline last. Accuracy: mean ± sample standard deviation over n seeds; interval: 95 % "
-    "t-interval of the margin over the seeds. Checks: outcome over the seeds, mean distance from the limit (negative "
-    "where it fires), its 95 % interval (over seeds; of one seed, over its samples), and whether that contains the "
-    f"limit (borderline). {FOUR_CHECK_NOTE} Seconds: mean wall time of a training; x bp: over that of bp in the same "
-    "network on the same device."
+    "Runs of a network by their margin: accuracy minus that of the same network with frozen blocks, seed by seed; "
+    "those without a frozen baseline last. Accuracy: mean ± sample standard deviation over n seeds; margin: mean, and "
+    "its 95 % t-interval over the seeds. Checks: outcome over the seeds, mean distance from the limit (a growth and b "
+    "gradient in decades, c stability as a cosine, d depth in points; negative where it fires), and its 95 % interval "
+    "(over seeds; of one seed, over its samples), which contains 0 where the check is borderline. "
+    f"{FOUR_CHECK_NOTE} Seconds: mean wall time of a training; x bp: over that of bp in the same network on the same "
+    "device."
 )
 UPPER_BOUNDS = " Seconds with ≤ were measured beside other work: upper bounds, and their ratios are rough."
 
@@ -51,30 +51,30 @@ class Seeds:
 
 
 @dataclass(frozen=True)
-class Ends:
-    """The 95 % t-interval of the margin, in points."""
-
-    heading: str
+class Margin(Column):
+    """The mean margin with its 95 % t-interval over the seeds, in points."""
 
     def cell(self, group: pd.DataFrame, seeds: int) -> str:
         """Return the printed text of one row."""
-        known = group["margin"].dropna()
+        known = group[self.quantity].dropna()
         ends = summarise(known).interval if len(known) else None
-        return "{:+.1f} to {:+.1f}".format(*(POINTS * end for end in ends)) if ends else "none"
+        interval = " ({:+.1f} to {:+.1f})".format(*(POINTS * end for end in ends)) if ends else ""
+        return render(super().cell(group, seeds), PLAIN) + interval
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One check over the seeds: its outcome, mean distance from the limit with interval, and whether it is borderline."""
+class Outcomes:
+    """Every check over the seeds, as `outcome_text` words it."""
 
     heading: str
-    letter: str
 
     def cell(self, group: pd.DataFrame, seeds: int) -> str:
         """Return the printed text of one row."""
-        check = checks_of(group)[self.letter]
-        missing = f" ({check.n}/{seeds})" if 0 < check.n < seeds else ""
-        return outcome_text(check, self.letter) + missing
+        checks = checks_of(group)
+        missing = {
+            letter: f" ({check.n}/{len(group)})" * (0 < check.n < len(group)) for letter, check in checks.items()
+        }
+        return ";\n".join(outcome_text(letter, check) + missing[letter] for letter, check in checks.items())
 
 
 @dataclass(frozen=True)
@@ -88,34 +88,44 @@ class Fired:
         checks = checks_of(group)
         fired = [letter + "?" * check.borderline for letter, check in checks.items() if check.fires]
         near = [f"{letter}?" for letter, check in checks.items() if check.borderline and not check.fires]
-        unknown = [letter for letter, check in checks.items() if check.fires is None]
+        unknown = [letter for letter, check in checks.items() if check.mean is None]
         parts = [" ".join(fired) or "none", *([f"({' '.join(near)})"] if near else [])]
         return " ".join([*parts, *([f"({' '.join(unknown)} not evaluated)"] if unknown else [])])
 
 
 @dataclass(frozen=True)
-class Seconds(Column):
-    """Mean seconds of a training, an upper bound where other work lengthened one of them."""
+class Verdicts:
+    """The three-check verdict and the four-check verdict over the seeds."""
 
-    def cell(self, group: pd.DataFrame, seeds: int) -> Number:
-        """Return the printed number of one row."""
-        return replace(super().cell(group, seeds), at_most=bool(group[BUSY].eq(True).any()))
+    heading: str
+
+    def cell(self, group: pd.DataFrame, seeds: int) -> str:
+        """Return the printed text of one row."""
+        return ";\n".join(verdict.cell(group, len(group)) for verdict in (THREE_CHECK, FOUR_CHECK))
 
 
-SHOWN = (
+@dataclass(frozen=True)
+class Cost(Column):
+    """Mean seconds of a training, with ≤ where other work lengthened one of them, and how many times those of bp."""
+
+    def cell(self, group: pd.DataFrame, seeds: int) -> str:
+        """Return the printed text of one row."""
+        times = group["cost"].mean()
+        bound = "≤ " if group[BUSY].eq(True).any() else ""
+        seconds = render(replace(super().cell(group, seeds), deviation=None), PLAIN)
+        return bound + seconds + ("" if pd.isna(times) else f" ({times:.2f})")
+
+
+WORTH = (
     Nature("what it is"),
     Seeds("n"),
     ACCURACY,
     OWN_FROZEN,
-    Column("margin (points)", "margin", scale=POINTS, decimals=1, signed=True),
-    Ends("95 % interval"),
-    *(Outcome(heading, letter) for letter, heading in NAMES.items()),
-    THREE_CHECK,
-    FOUR_CHECK,
-    Seconds("seconds", "seconds", decimals=0),
-    Column("x bp", "cost", decimals=2),
+    Margin("margin, points (95 %)", "margin", scale=POINTS, decimals=1, signed=True),
 )
-IN_A_TERMINAL = (*SHOWN[:6], Fired("checks that fire"), *SHOWN[-2:])
+COST = Cost("seconds (x bp)", "seconds", spread=("cost", "mean"), decimals=0)
+SHOWN = (*WORTH, Outcomes("checks"), Verdicts("verdicts"), COST)
+IN_A_TERMINAL = (*WORTH, Fired("checks that fire"), COST)
 
 
 def leaderboard(tidy: Tidy, *, title: str, labels: Mapping[str, str], columns: Sequence[AnyColumn] = SHOWN) -> Table:
@@ -126,12 +136,11 @@ def leaderboard(tidy: Tidy, *, title: str, labels: Mapping[str, str], columns: S
     return run_table(ranked, columns, rows=standing(ranked), caption=caption, labels=labels)
 
 
-def outcome_text(check: CheckOverSeeds, letter: str) -> str:
-    """Return outcome, mean distance from the limit and its interval, in decades, as a cosine or in points."""
+def outcome_text(letter: str, check: CheckOverSeeds) -> str:
+    """Return a check's outcome, mean distance from its limit and interval, in decades, as a cosine or in points."""
     if check.mean is None:
-        return "not evaluated"
-    unit = POINTS if letter == "d" else 1
-    digits = ".1f" if letter == "d" else ".2f"
-    outcome = {True: "FIRES", False: "ok", None: "not evaluated"}[check.fires] + ", borderline" * check.borderline
-    ends = check.interval and " ({} to {})".format(*(f"{unit * end:+{digits}}" for end in check.interval))
-    return f"{outcome} {unit * check.mean:+{digits}}{ends or ''}"
+        return f"{letter} not evaluated"
+    unit, digits = (POINTS, ".1f") if letter == "d" else (1, ".2f")
+    outcome = {True: "FIRES", False: "ok", None: "not evaluated in all"}[check.fires]
+    ends = " ({} to {})".format(*(f"{unit * end:+{digits}}" for end in check.interval)) if check.interval else ""
+    return f"{letter} {outcome}{', borderline' * check.borderline} {unit * check.mean:+{digits}}{ends}"
