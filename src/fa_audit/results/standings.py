@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fa_audit.core.errors import listed
 from fa_audit.core.intervals import Interval
 from fa_audit.core.thresholds import LIMITS, depth_margin, distance
 from fa_audit.experiments.spec import short_number
@@ -109,9 +110,10 @@ def learning_rates(tidy: Tidy, labels: Mapping[str, str]) -> str:
     if several:
         named = (f"{labels.get(name, name)} ({_listed(rates, name, labels)})" for name in several)
         return f"Learning rates differ in {'; '.join(named)}."
-    unsaid = dict.fromkeys(labels.get(run, run) for (_, run), rate in rates.items() if known and rate is None)
+    external = set(tidy.runs["run"][tidy.runs["penalty"].isna()])
+    unsaid = dict.fromkeys(run for (_, run), rate in rates.items() if rate is None and (known or run in external))
     rate = f" ({short_number(min(known))})" if len(known) == 1 else ""
-    unknown = f" (unknown of {', '.join(unsaid)})" if unsaid else ""
+    unknown = f" (unknown of {listed([labels.get(run, run) for run in unsaid], 3)})" if unsaid else ""
     return f"All methods of a network share one learning rate{rate}: none was tuned{unknown}."
 
 

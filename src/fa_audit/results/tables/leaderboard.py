@@ -51,7 +51,16 @@ class Seeds:
 
 
 @dataclass(frozen=True)
-class Margin(Column):
+class Pooled(Column):
+    """A column whose missing values are counted among the row's own seeds; how many these are has a column."""
+
+    def cell(self, group: pd.DataFrame, seeds: int) -> Number:
+        """Return the printed number of one row."""
+        return super().cell(group, len(group))
+
+
+@dataclass(frozen=True)
+class Margin(Pooled):
     """The mean margin with its 95 % t-interval over the seeds, in points."""
 
     def cell(self, group: pd.DataFrame, seeds: int) -> str:
@@ -105,7 +114,7 @@ class Verdicts:
 
 
 @dataclass(frozen=True)
-class Cost(Column):
+class Cost(Pooled):
     """Mean seconds of a training, with ≤ where other work lengthened one of them, and how many times those of bp."""
 
     def cell(self, group: pd.DataFrame, seeds: int) -> str:
@@ -119,8 +128,8 @@ class Cost(Column):
 WORTH = (
     Nature("what it is"),
     Seeds("n"),
-    ACCURACY,
-    OWN_FROZEN,
+    Pooled(**vars(ACCURACY)),
+    Pooled(**vars(OWN_FROZEN)),
     Margin("margin, points (95 %)", "margin", scale=POINTS, decimals=1, signed=True),
 )
 COST = Cost("seconds (x bp)", "seconds", spread=("cost", "mean"), decimals=0)
@@ -128,12 +137,23 @@ SHOWN = (*WORTH, Outcomes("checks"), Verdicts("verdicts"), COST)
 IN_A_TERMINAL = (*WORTH, Fired("checks that fire"), COST)
 
 
-def leaderboard(tidy: Tidy, *, title: str, labels: Mapping[str, str], columns: Sequence[AnyColumn] = SHOWN) -> Table:
-    """Return one row per network and run, in each network the largest margin over frozen blocks first."""
+def leaderboard(
+    tidy: Tidy,
+    *,
+    title: str,
+    labels: Mapping[str, str],
+    columns: Sequence[AnyColumn] = SHOWN,
+    rows: Sequence[tuple[str, str]] = (),
+) -> Table:
+    """Return one row per network and run, in each network the largest margin over frozen blocks first.
+
+    Args:
+        rows: settings and runs, if not all of them, in their order.
+    """
     ranked = with_margins(tidy)
     bounds = UPPER_BOUNDS if ranked.runs[BUSY].eq(True).any() else ""
     caption = f"{title}. {NOTE}{bounds} {learning_rates(tidy, labels)}"
-    return run_table(ranked, columns, rows=standing(ranked), caption=caption, labels=labels)
+    return run_table(ranked, columns, rows=rows or standing(ranked), caption=caption, labels=labels)
 
 
 def outcome_text(letter: str, check: CheckOverSeeds) -> str:

@@ -1,0 +1,231 @@
+"""Read tidy tables that others may have edited: whatever follows from other columns is derived again and compared.
+
+The tables of a folder ``FOLDER/SETTING/{runs,layers,trajectories,work}.csv``, such as ``reference/measured``, or
+``results/tidy`` of one's own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fa_audit.audit import verdicts
+from fa_audit.core.errors import AuditError, listed, shortened
+from fa_audit.core.files import FOREIGN
+from fa_audit.core.thresholds import (
+    FLOOR_SAMPLES,
+    LIMITS,
+    DiagnosticThresholds,
+    depth_margin,
+    distance,
+    fires,
+    floor_for,
+)
+from fa_audit.experiments.paths import MEASURED, TIDY
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.results.tidy import KEY, Tidy, read_table, read_tidy
+
+FOLDER = "reference/measured"
+ENDS = ("interval_low", "interval_high")
+OUTCOMES = tuple(f"{check}_{part}" for check in LIMITS for part in ("fires", "distance", *ENDS, "borderline"))
+NEEDED = (*KEY, "accuracy", "own_frozen_acc", "bp_frozen_acc", "max_growth", "hidden_norm_last", "grad_norm_last",
+          "stability", "scale_free_last", "three_check", "four_check", "baseline", "finite", "flags",
+          *OUTCOMES)  # fmt: skip
+
+
+def measured_folder(folder: str | Path | None) -> Path:
+    """Return the folder to read: the one given, or the one that comes with the repository.
+
+    Raises:
+        AuditError: there is none, or it holds no tables.
+    """
+    checkout = Path(__file__).resolve().parents[3] / FOLDER
+    found = Path(folder) if folder else next((path for path in (Path(FOLDER), checkout) if path.is_dir()), Path(FOLDER))
+    if not settings_in(found):
+        raise AuditError(
+            f"--from: found no tables SETTING/runs.csv in '{found}'; expected a folder such as {FOLDER} of the project,"
+            " or results/tidy of your own: name it with --from."
+        )
+    return found
+
+
+def settings_in(folder: Path) -> list[str]:
+    """Return the settings that have a table of runs, sorted."""
+    return sorted(path.parent.name for path in folder.glob("*/runs.csv"))
+
+
+def tables_of(folder: Path, settings: Iterable[str], names: Sequence[str] = MEASURED) -> list[Path]:
+    """Return the paths of tables of settings, each of which has been verified.
+
+    Raises:
+        AuditError: one is missing, or altered.
+    """
+    paths = []
+    for setting in settings:
+        for path in (folder / setting / f"{name}.csv" for name in ("runs", *names)):
+            if not path.is_file():
+                known = listed(settings_in(folder)) or "none"
+                raise AuditError(f"setting '{setting}': no file '{path}'; '{folder}' has the settings {known}.")
+        verify(folder / setting)
+        paths += [folder / setting / f"{name}.csv" for name in names]
+    return paths
+
+
+def read_measured(folder: Path) -> Tidy:
+    """Read the tables of runs, layers and work of every setting, as far as they are there, verified.
+
+    Raises:
+        AuditError: a table is altered.
+    """
+    settings = settings_in(folder)
+    there = [folder / setting / f"{name}.csv" for name in TIDY if name != "trajectories" for setting in settings]
+    tables_of(folder, settings, ("runs",))
+    return read_tidy([path for path in there if path.is_file()])
+
+
+# --- verification ----------------------------------------------------------------------------------------------------
+
+
+def verify(folder: Path) -> None:
+    """Compare every entry that follows from others in the tables of a setting with what follows.
+
+    Outcomes, distances and borderline marks of checks from values, intervals and limits, verdicts and flags from
+    outcomes, digests from specifications, largest growth and last norms from the table of layers and accuracy from that
+    of trajectories, if they are there.
+
+    Raises:
+        AuditError: the first entry that differs: its file, row, column, what was found and what was expected.
+    """
+    path = folder / "runs.csv"
+    runs = read_table(path)
+    if missing := sorted(set(NEEDED) - set(runs.columns)):
+        raise AuditError(f"{path}: no column {listed(missing, 3)}; expected a table of runs that the workflow wrote.")
+    if strange := sorted(set(map(str, runs["setting"])) - {folder.name}):
+        raise AuditError(f"{path}: found setting {strange[0]}; expected {folder.name}, as its folder is called.")
+    parts = {name: _by_run(folder / f"{name}.csv") for name in ("layers", "trajectories")}
+    seen: set[tuple[str, Any]] = set()
+    for number, row in enumerate(runs.to_dict("records"), 2):
+        where = f"{path}: line {number} ({row['run']}, seed {row['seed']})"
+        if (row["run"], row["seed"]) in seen:
+            raise AuditError(f"{where}: once more; expected one row for each run and seed.")
+        seen.add((row["run"], row["seed"]))
+        own = {name: groups.get((row["run"], row["seed"])) for name, groups in parts.items()}
+        _compare(where, row, _derived(where, row) | _of_layers(own["layers"]) | _of_trajectory(own["trajectories"]))
+
+
+def _by_run(path: Path) -> dict[tuple[str, Any], pd.DataFrame]:
+    """Return the rows of every run and seed; none where there is no such table."""
+    return dict(list(read_table(path).groupby(["run", "seed"]))) if path.is_file() else {}
+
+
+def _compare(where: str, row: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    for column, value in expected.items():
+        if not _same(found := _plain(row.get(column)), value):
+            raise AuditError(
+                f"{where}: {column}: found {shortened(found)}, expected {shortened(value)}, which follows from the"
+                " other columns: altered after it was written. Take the original."
+            )
+
+
+def _plain(value: Any) -> Any:
+    """Return a cell as a plain value, None for an empty one."""
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _same(found: Any, expected: Any) -> bool:
+    """Compare a cell with what it should be; numbers but for what platforms round differently."""
+    if isinstance(expected, bool) or expected is None or isinstance(expected, str):
+        return type(found) is type(expected) and found == expected
+    return isinstance(found, float | int) and math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-12)
+
+
+def _derived(where: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of one row that follow from its others."""
+    limits = _limits(where, row)
+    checks = {check: _check(row, check, limits) for check in LIMITS}
+    derived: dict[str, Any] = {}
+    for check, found in checks.items():
+        derived |= {f"{check}_fires": found.fires, f"{check}_distance": found.distance}
+        derived |= {f"{check}_borderline": found.borderline}
+    norms = [_plain(row[name]) for name in ("hidden_norm_last", "grad_norm_last")]
+    finite = bool(row["finite"]) and all(norm is not None and math.isfinite(norm) for norm in norms)
+    outcomes = verdicts.Checks(**checks, finite=finite)
+    rules = {"three_check": verdicts.three_check_verdict, "four_check": verdicts.four_check_verdict}
+    derived |= {"finite": finite, "flags": "; ".join(verdicts.flags(outcomes)) or None}
+    derived |= {name: rule(outcomes) for name, rule in rules.items()}
+    derived |= {f"{name}_borderline": verdicts.is_borderline(rule, outcomes) for name, rule in rules.items()}
+    return derived | _of_spec(where, row)
+
+
+def _limits(where: str, row: Mapping[str, Any]) -> dict[str, float]:
+    """Return the limits of a row's checks: the table's own, or the paper's; the floor for the batch that was used."""
+    text = _plain(row.get("thresholds"))
+    try:
+        limits = DiagnosticThresholds.of(json.loads(text) if text else {}).limits
+    except FOREIGN as error:
+        raise AuditError(f"{where}: thresholds: found {shortened(text)}; expected limits as JSON ({error}).") from error
+    norms = row["hidden_norm_last"] * row["grad_norm_last"]
+    samples = row["scale_free_last"] / norms if norms else math.nan
+    known = math.isfinite(samples) and round(samples) >= 1
+    return limits | {"reference": floor_for(limits["reference"], round(samples) if known else FLOOR_SAMPLES)}
+
+
+def _check(row: Mapping[str, Any], check: str, limits: Mapping[str, float]) -> verdicts.Check:
+    """Return a check of one row as it follows from the row's value and its limit."""
+    name, value = LIMITS[check], _value(row, check)
+    ends = [_plain(row[f"{check}_{end}"]) for end in ENDS]
+    interval = None if None in ends else (ends[0], ends[1])
+    if value is None:
+        return verdicts.Check(check, None, limits[name], None, interval=interval)
+    fired = bool(fires(name, value, limits[name]))
+    saturated = row["scale_free_last"] < limits["saturation"]
+    notes = {"reference": "saturated loss" if saturated else "collapsed reference"} if fired else {}
+    notes |= {"depth": f"against {row['baseline']}", "depth_strict": "against bp+frozen"}
+    far = distance(name, value, limits[name])
+    return verdicts.Check(check, value, limits[name], fired, notes.get(check, ""), interval, "", far)
+
+
+def _value(row: Mapping[str, Any], check: str) -> float | None:
+    if check in ("depth", "depth_strict"):
+        both = _plain(row["accuracy"]), _plain(row["own_frozen_acc" if check == "depth" else "bp_frozen_acc"])
+        return None if None in both else depth_margin(*both)
+    value = _plain(row[{"scale": "max_growth", "reference": "grad_norm_last", "stability": "stability"}[check]])
+    return None if check == "reference" and value is not None and not math.isfinite(value) else value
+
+
+def _of_spec(where: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the specification says of a run, where the table has it."""
+    text = _plain(row.get("spec"))
+    if not text:
+        return {}
+    try:
+        spec = RunSpec.from_dict(json.loads(text))
+    except FOREIGN as error:
+        raise AuditError(f"{where}: spec: found {shortened(text)}; expected a specification ({error}).") from error
+    shared = ("method", "dataset", "architecture", "epochs", "penalty", "frozen_blocks", "shallow", "random_targets")
+    return {name: getattr(spec, name) for name in shared if name in row} | {"digest": spec.digest, "seed": spec.seed}
+
+
+def _of_trajectory(own: pd.DataFrame | None) -> dict[str, Any]:
+    """Return the accuracy with which a run's trajectory ends, if it has one."""
+    return {} if own is None else {"accuracy": _plain(own.sort_values("epoch")["test_accuracy"].iloc[-1])}
+
+
+def _of_layers(own: pd.DataFrame | None) -> dict[str, Any]:
+    """Return the columns of a row that follow from its run's rows in the table of layers, if it has any."""
+    if own is None:
+        return {}
+    own = own.sort_values("layer")
+    norms, last = own["hidden_norm"].to_numpy(float), own.iloc[-1]
+    with np.errstate(all="ignore"):
+        growths = np.where(norms[:-1] == 0, np.inf, norms[1:] / norms[:-1])
+    largest = None if not growths.size or np.isnan(growths).any() else float(growths.max())
+    lasts = {f"{name}_last": _plain(last[name]) for name in ("hidden_norm", "grad_norm")}
+    return {"max_growth": largest} | lasts
