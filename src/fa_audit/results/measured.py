@@ -28,7 +28,7 @@ from fa_audit.core.thresholds import (
     floor_for,
 )
 from fa_audit.experiments.paths import MEASURED, TIDY
-from fa_audit.experiments.spec import RunSpec
+from fa_audit.experiments.spec import NAMES, RunSpec
 from fa_audit.results.tidy import KEY, Tidy, read_table, read_tidy
 
 FOLDER = "reference/measured"
@@ -209,8 +209,8 @@ def _of_spec(where: str, row: Mapping[str, Any]) -> dict[str, Any]:
         spec = RunSpec.from_dict(json.loads(text))
     except FOREIGN as error:
         raise AuditError(f"{where}: spec: found {shortened(text)}; expected a specification ({error}).") from error
-    shared = ("method", "dataset", "architecture", "epochs", "penalty", "frozen_blocks", "shallow", "random_targets")
-    return {name: getattr(spec, name) for name in shared if name in row} | {"digest": spec.digest, "seed": spec.seed}
+    values = {name: getattr(spec, name) for name in NAMES} | dict(spec.architecture_options) | {"digest": spec.digest}
+    return {name: value for name, value in values.items() if name in row and not isinstance(value, tuple)}
 
 
 def _of_trajectory(own: pd.DataFrame | None) -> dict[str, Any]:

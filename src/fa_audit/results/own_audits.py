@@ -6,6 +6,7 @@ import io
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,8 @@ def _run(audit: Mapping[str, Any]) -> str:
         return audit.get("run") or audit.get("model") or audit["method"]
     spec = RunSpec.from_dict(audit["spec"])
     frozen = -1 if spec.frozen_blocks == _size(audit)["depth"] else spec.frozen_blocks
-    options = {name: getattr(spec, name) for name in ("penalty", "shallow", "random_targets")}
-    return str(Run(method=spec.method, frozen=0 if spec.shallow else frozen, **options))
+    options = {field.name: getattr(spec, field.name) for field in fields(Run) if field.name != "frozen"}
+    return str(Run(**options, frozen=0 if spec.shallow else frozen))
 
 
 def _size(audit: Mapping[str, Any]) -> dict[str, Any]:

@@ -118,9 +118,11 @@ def learning_rates(tidy: Tidy, labels: Mapping[str, str]) -> str:
 
 
 def _rates(runs: pd.DataFrame) -> Iterator[tuple[tuple[str, str], float | None]]:
-    texts = runs["spec"] if "spec" in runs else pd.Series(None, index=runs.index, dtype=object)
-    for setting, run, text in sorted(zip(runs["setting"], runs["run"], texts.where(texts.notna(), ""))):
-        yield (setting, run), json.loads(text)["lr"] if text else None
+    """Yield setting and run, and the learning rate that a column of its own or a specification says; None without."""
+    rows = runs.reindex(columns=["setting", "run", "lr", "spec"]).sort_values(["setting", "run"])
+    for setting, run, rate, text in rows.itertuples(index=False):
+        said = json.loads(text)["lr"] if isinstance(text, str) else None
+        yield (setting, run), said if pd.isna(rate) else float(rate)
 
 
 def _listed(rates: Mapping[tuple[str, str], float | None], setting: str, labels: Mapping[str, str]) -> str:
