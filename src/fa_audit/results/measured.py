@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from fa_audit.audit import verdicts
-from fa_audit.core.errors import AuditError, listed, shortened
+from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.core.files import FOREIGN
 from fa_audit.core.thresholds import (
     FLOOR_SAMPLES,
@@ -28,11 +28,13 @@ from fa_audit.core.thresholds import (
     floor_for,
 )
 from fa_audit.experiments.paths import MEASURED, TIDY
-from fa_audit.experiments.spec import NAMES, RunSpec
+from fa_audit.experiments.spec import NAMES, RunSpec, parse_run
 from fa_audit.results.tidy import KEY, Tidy, read_table, read_tidy
+from fa_audit.training.monitor import first_flags
 
 FOLDER = "reference/measured"
 ENDS = ("interval_low", "interval_high")
+DEEP = ("cosine", "clamped_cosine", "rho", "nudging")  # of layers; their means over the blocks l >= 1 are of runs
 OUTCOMES = tuple(f"{check}_{part}" for check in LIMITS for part in ("fires", "distance", *ENDS, "borderline"))
 NEEDED = (*KEY, "accuracy", "own_frozen_acc", "bp_frozen_acc", "max_growth", "hidden_norm_last", "grad_norm_last",
           "stability", "scale_free_last", "three_check", "four_check", "baseline", "finite", "flags",
@@ -96,16 +98,27 @@ def verify(folder: Path) -> None:
     """Compare every entry that follows from others in the tables of a setting with what follows.
 
     Outcomes, distances and borderline marks of checks from values, intervals and limits, verdicts and flags from
-    outcomes, digests from specifications, largest growth and last norms from the table of layers and accuracy from that
-    of trajectories, if they are there.
+    outcomes, options from the run's name, everything in a specification; from the tables of layers and trajectories, if
+    they are there, largest growth, last norms, means of credits, accuracy and the epochs of the first flags.
 
     Raises:
         AuditError: the first entry that differs: its file, row, column, what was found and what was expected.
     """
+    try:
+        _verify(folder)
+    except AuditError:
+        raise
+    except FOREIGN as error:
+        raise AuditError(f"{folder}: found tables with {first_line(error)}; expected those of the workflow.") from error
+
+
+def _verify(folder: Path) -> None:
     path = folder / "runs.csv"
     runs = read_table(path)
     if missing := sorted(set(NEEDED) - set(runs.columns)):
         raise AuditError(f"{path}: no column {listed(missing, 3)}; expected a table of runs that the workflow wrote.")
+    if runs.empty:
+        raise AuditError(f"{path}: found no rows; expected one for each run and seed. Take the original.")
     if strange := sorted(set(map(str, runs["setting"])) - {folder.name}):
         raise AuditError(f"{path}: found setting {strange[0]}; expected {folder.name}, as its folder is called.")
     parts = {name: _by_run(folder / f"{name}.csv") for name in ("layers", "trajectories")}
@@ -115,8 +128,16 @@ def verify(folder: Path) -> None:
         if (row["run"], row["seed"]) in seen:
             raise AuditError(f"{where}: once more; expected one row for each run and seed.")
         seen.add((row["run"], row["seed"]))
-        own = {name: groups.get((row["run"], row["seed"])) for name, groups in parts.items()}
-        _compare(where, row, _derived(where, row) | _of_layers(own["layers"]) | _of_trajectory(own["trajectories"]))
+        limits = _limits(where, row)
+        derived = _derived(row, limits) | _of_name(row) | _of_spec(where, row)
+        for name, groups in parts.items():
+            if groups and (row["run"], row["seed"]) not in groups:
+                raise AuditError(f"{where}: no rows in {folder / name}.csv; expected them. Take the original.")
+        if parts["layers"]:
+            derived |= _of_layers(parts["layers"][row["run"], row["seed"]])
+        if parts["trajectories"]:
+            derived |= _of_trajectory(parts["trajectories"][row["run"], row["seed"]], limits)
+        _compare(where, row, derived)
 
 
 def _by_run(path: Path) -> dict[tuple[str, Any], pd.DataFrame]:
@@ -146,9 +167,8 @@ def _same(found: Any, expected: Any) -> bool:
     return isinstance(found, float | int) and math.isclose(found, expected, rel_tol=1e-9, abs_tol=1e-12)
 
 
-def _derived(where: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of one row that follow from its others."""
-    limits = _limits(where, row)
+def _derived(row: Mapping[str, Any], limits: Mapping[str, float]) -> dict[str, Any]:
+    """Return the columns of one row that follow from its others and the limits."""
     checks = {check: _check(row, check, limits) for check in LIMITS}
     derived: dict[str, Any] = {}
     for check, found in checks.items():
@@ -161,7 +181,7 @@ def _derived(where: str, row: Mapping[str, Any]) -> dict[str, Any]:
     derived |= {"finite": finite, "flags": "; ".join(verdicts.flags(outcomes)) or None}
     derived |= {name: rule(outcomes) for name, rule in rules.items()}
     derived |= {f"{name}_borderline": verdicts.is_borderline(rule, outcomes) for name, rule in rules.items()}
-    return derived | _of_spec(where, row)
+    return derived
 
 
 def _limits(where: str, row: Mapping[str, Any]) -> dict[str, float]:
@@ -213,19 +233,28 @@ def _of_spec(where: str, row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in row and not isinstance(value, tuple)}
 
 
-def _of_trajectory(own: pd.DataFrame | None) -> dict[str, Any]:
-    """Return the accuracy with which a run's trajectory ends, if it has one."""
-    return {} if own is None else {"accuracy": _plain(own.sort_values("epoch")["test_accuracy"].iloc[-1])}
+def _of_name(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns that the name of a run says."""
+    run = parse_run(row["run"])
+    frozen = row["depth"] if run.frozen < 0 else run.frozen
+    options = {name: getattr(run, name) for name in ("method", "penalty", "shallow", "random_targets")}
+    return options | {"frozen_blocks": frozen}
 
 
-def _of_layers(own: pd.DataFrame | None) -> dict[str, Any]:
-    """Return the columns of a row that follow from its run's rows in the table of layers, if it has any."""
-    if own is None:
-        return {}
+def _of_trajectory(own: pd.DataFrame, limits: Mapping[str, float]) -> dict[str, Any]:
+    """Return what follows from a run's rows in the table of trajectories: last accuracy, epochs of the first flags."""
+    own = own.sort_values(["epoch", "layer"])
+    history = own.astype(object).where(own.notna(), None).to_dict("records")
+    return {"accuracy": history[-1]["test_accuracy"]} | first_flags(history, DiagnosticThresholds.of(limits))
+
+
+def _of_layers(own: pd.DataFrame) -> dict[str, Any]:
+    """Return what follows from a run's rows in the table of layers: largest growth, last state, means of credits."""
     own = own.sort_values("layer")
     norms, last = own["hidden_norm"].to_numpy(float), own.iloc[-1]
     with np.errstate(all="ignore"):
         growths = np.where(norms[:-1] == 0, np.inf, norms[1:] / norms[:-1])
     largest = None if not growths.size or np.isnan(growths).any() else float(growths.max())
-    lasts = {f"{name}_last": _plain(last[name]) for name in ("hidden_norm", "grad_norm")}
-    return {"max_growth": largest} | lasts
+    lasts = {f"{name}_last": _plain(last[name]) for name in ("hidden_norm", "grad_norm", "scale_free")}
+    deep = {f"deep_{name}": _plain(own[name].astype(float)[1:].mean()) for name in DEEP}
+    return {"max_growth": largest} | lasts | deep

@@ -59,7 +59,7 @@ def beside(measured: Tidy, groups: Iterable[SeedGroup]) -> tuple[Tidy, list[tupl
 
 
 def _joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    return pd.concat([table.astype(object) for table in tables if len(table)], ignore_index=True).infer_objects()
+    return pd.concat([table.astype(object) for table in tables], ignore_index=True).infer_objects()
 
 
 def _as_read(table: pd.DataFrame) -> pd.DataFrame:

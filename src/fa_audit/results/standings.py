@@ -34,6 +34,7 @@ def with_margins(tidy: Tidy) -> Tidy:
     runs = tidy.runs.astype({"accuracy": float, "own_frozen_acc": float})
     runs = runs.assign(margin=depth_margin(runs["accuracy"], runs["own_frozen_acc"]))
     work = tidy.work.reindex(columns=[*KEY, "seconds", "device", BUSY]).astype({"seconds": float, "device": object})
+    work = work.astype(runs.dtypes[list(KEY)].to_dict())  # of an empty table they are others
     runs = runs.merge(work, "left", on=list(KEY))
     known = runs[(runs["run"] == "bp") & runs["device"].notna()]
     bp = known.groupby(["setting", "device"], as_index=False)["seconds"].mean().rename(columns={"seconds": "of_bp"})
