@@ -20,7 +20,6 @@ from fa_audit.results.standings import with_margins
 from fa_audit.results.tables.leaderboard import leaderboard
 
 MEASURED = ROOT / "reference/measured"
-SPEC = json.dumps({"lr": 1e-3})
 
 
 def board(*rows):
@@ -34,7 +33,7 @@ def test_runs_are_ranked_by_margin_and_are_called_what_they_are():
     flat = {"depth_distance": [0.03, -0.01, 0.02]}  # mean 0.0133, half width 4.3027 * 0.0208 / sqrt(3) = 0.0517
     rows, table = board(
         run("bp", accuracy=[0.62, 0.60, 0.61], own_frozen_acc=0.59, seconds=[10, 20, 30], **flat),
-        run("fa", accuracy=[0.50, 0.52, 0.54], own_frozen_acc=0.40, seconds=30, fires="a", spec=SPEC),
+        run("fa", accuracy=[0.50, 0.52, 0.54], own_frozen_acc=0.40, seconds=30, fires="a", spec='{"lr": 1e-3}'),
         run("dfa+penalty1e-2", 1, own_frozen_acc=0.585, depth_distance=-0.005, depth_borderline=True,
             depth_interval_low=0.01, depth_interval_high=0.03, fires="d", seconds=5, device="gpu"),
         run("dfa+random_targets", own_frozen_acc=0.7, random_targets=True, depth_fires=None),
@@ -48,12 +47,8 @@ def test_runs_are_ranked_by_margin_and_are_called_what_they_are():
     assert rows["bp"]["checks"].endswith("d ok, borderline +1.3 (-3.8 to +6.5)")
     assert rows["dfa+penalty1e-2"]["checks"].endswith("d FIRES, borderline -0.5 (-1.0 to +1.0)")  # its own interval
     assert rows["dfa+random\\_targets"]["checks"].endswith("d not evaluated")
-    assert [rows[name]["n"] for name in ("fa", "dfa+penalty1e-2")] == ["3", "1"]
-    assert [rows[name]["seconds (x bp)"] for name in ("fa", "dfa+penalty1e-2")] == [
-        "≤ 30 (1.50)",
-        "5",
-    ]  # another device
-    assert "upper bounds" in table.caption
+    shown = [(rows[name]["n"], rows[name]["seconds (x bp)"]) for name in ("fa", "dfa+penalty1e-2")]
+    assert shown == [("3", "≤ 30 (1.50)"), ("1", "5")] and "upper bounds" in table.caption  # 5 s on another device
     assert "share one learning rate (1e-3): none was tuned (unknown of bp, dfa+frozen" in table.caption
     rates = [run(name, spec=json.dumps({"lr": rate})) for name, rate in (("bp", 1e-3), ("fa", 3e-3))]
     assert "Learning rates differ in main (bp 1e-3, fa 3e-3)." in board(*rates)[1].caption
@@ -90,11 +85,6 @@ def test_the_nearest_run_is_that_of_the_smallest_distance_by_hand():
     assert nearest(tidy, ("main", "mine"), [("main", "nothing")]) is None
 
 
-@pytest.fixture
-def tables(tmp_path):
-    return shutil.copytree(MEASURED, tmp_path / "tables")
-
-
 @pytest.mark.parametrize(
     ("name", "column", "value", "words"),
     [
@@ -107,18 +97,16 @@ def tables(tmp_path):
         ("trajectories", "test_accuracy", 0.9, ", expected 0.9, which follows"),
     ],
 )
-def test_an_edited_table_is_refused_with_file_row_found_and_expected(tables, capsys, name, column, value, words):
+def test_an_edited_table_is_refused_with_file_row_found_and_expected(tmp_path, capsys, name, column, value, words):
+    tables = shutil.copytree(MEASURED, tmp_path / "tables")
     path = tables / f"main_audit/{name}.csv"
     table = pd.read_csv(path).astype(object)
-    rows = (table["run"] == "dfa") & (table["seed"] == 123)
-    table.loc[rows, column] = value
+    table.loc[(table["run"] == "dfa") & (table["seed"] == 123), column] = value
     table.to_csv(path, index=False)
     line = pd.read_csv(tables / "main_audit/runs.csv").query("run == 'dfa' and seed == 123").index[0] + 2
     assert main(["leaderboard", "--from", str(tables)]) == 1
-    said = capsys.readouterr().err
-    assert (
-        f"main_audit/runs.csv: line {line} (dfa, seed 123): " in said and words in said and len(said.splitlines()) == 1
-    )
+    (said,) = capsys.readouterr().err.splitlines()
+    assert f"main_audit/runs.csv: line {line} (dfa, seed 123): " in said and words in said
 
 
 def test_audits_of_ones_own_are_placed_and_written_whether_or_not_they_have_a_specification(tmp_path, capsys):
@@ -142,20 +130,16 @@ def test_audits_of_ones_own_are_placed_and_written_whether_or_not_they_have_a_sp
     assert "found no tables SETTING/runs.csv" in capsys.readouterr().err
 
 
-def test_draw_makes_what_it_can_and_names_the_setting_that_is_missing(tables, tmp_path, capsys):
+def test_draw_makes_what_it_can_and_names_the_setting_that_is_missing(tmp_path, capsys):
     network = {"dataset": "cifar10", "architecture": {"name": "resmlp"}, "seeds": [42], "runs": ["bp"]}
     shown = {name: {"settings": [name], "title": "Title"} for name in ("main_audit", "absent")}
     tables_of = {"main_audit": shown["main_audit"], **dict.fromkeys(("leaderboard", "inventory"), shown["absent"])}
     figures = dict.fromkeys(("leaderboard", "trajectories"), shown["main_audit"])
     config = {"settings": dict.fromkeys(shown, network), "figures": figures, "tables": tables_of}
     (tmp_path / "my.json").write_text(json.dumps(config))
-    names = {"--configfile": "my.json", "--from": "tables", "--output": "out"}
-    arguments = [word for option, name in names.items() for word in (option, str(tmp_path / name))]
-    assert main(["draw", *arguments]) == 1
+    arguments = {"--configfile": tmp_path / "my.json", "--from": MEASURED, "--output": tmp_path / "out"}
+    assert main(["draw", *(str(word) for argument in arguments.items() for word in argument)]) == 1
     out, err = capsys.readouterr()
-    assert out.split() == [f"{tmp_path}/out/{name}" for name in
-                           ("figures/leaderboard", "figures/trajectories", "tables/main_audit")]  # fmt: skip
-    assert len(list((tmp_path / "out/figures").iterdir())) == 6 and len(list((tmp_path / "out/tables").iterdir())) == 5
-    assert (
-        len(err.splitlines()) == 1 and "not drawn: tables/leaderboard, tables/inventory: setting 'absent': no " in err
-    )
+    assert [path.rpartition("/")[2] for path in out.split()] == ["leaderboard", "trajectories", "main_audit"]
+    assert [len(list((tmp_path / "out" / section).iterdir())) for section in ("figures", "tables")] == [6, 5]
+    assert err.count("\n") == 1 and "not drawn: tables/leaderboard, tables/inventory: setting 'absent': no " in err
