@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import lines, style, text_grid
 from fa_audit.results.over_seeds import CHECKS, CheckOverSeeds
-from fa_audit.results.standings import checks_of, learning_rates, nature, of_run, standing, with_margins
+from fa_audit.results.standings import BUSY, checks_of, learning_rates, nature, of_run, standing, with_margins
 from fa_audit.results.statistics import summarise
 from fa_audit.results.tables.formats import PLAIN, Number, render
 from fa_audit.results.tidy import Tidy
@@ -51,9 +51,10 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
             for row, (run, group) in enumerate(groups[setting].items()):
                 _run(ax, row, group, looks[run], thresholds.limits["depth_margin"], label=run)
             _limits(ax, groups[setting].values(), thresholds.limits["depth_margin"])
-        legend = {"loc": "outside lower center", "ncols": 3, "title": _key(learning_rates(tidy, labels))}
+        key = _key(learning_rates(tidy, labels), busy=ranked.runs[BUSY].eq(True).any())
+        legend = {"loc": "outside lower center", "ncols": 3, "title": key, "title_fontsize": style.SMALL}
         handles = _legend(thresholds.limits["depth_margin"])
-        figure.legend(handles=handles, title_fontsize=style.SMALL, **legend)
+        figure.legend(handles=handles, **legend)
         return style.freeze_layout(figure)
 
 
@@ -79,7 +80,7 @@ def _run(ax: Axes, row: int, group: pd.DataFrame, look: style.RunStyle, margin: 
     accuracy, frozen = (lines.mean(group[name].to_numpy(float)) for name in ("accuracy", "own_frozen_acc"))
     checks = checks_of(group)
     ax.plot([frozen, accuracy], [row, row], color=look.colour, linewidth=1.6, alpha=0.6, label="margin")
-    if ends := _interval(group["margin"]):
+    if ends := _interval(group):
         ax.plot([frozen + end for end in ends], [row + 0.28] * 2, **INTERVAL)
     ax.plot(group["accuracy"].to_numpy(float), np.full(len(group), row - 0.28), **SEED)
     ax.plot([frozen], [row], **FROZEN | {"markersize": 3.5})
@@ -93,8 +94,12 @@ def _run(ax: Axes, row: int, group: pd.DataFrame, look: style.RunStyle, margin: 
         style.margin_note(ax, text, (1, row), gap=place, ha="center", fontsize=style.SMALL)
 
 
-def _interval(margins: pd.Series) -> tuple[float, float] | None:
-    known = margins.dropna()
+def _interval(group: pd.DataFrame) -> tuple[float, ...] | None:
+    """Return the interval of the margin over the seeds, of one seed over its test samples."""
+    if len(group) == 1:
+        ends = group[["depth_interval_low", "depth_interval_high"]].iloc[0].astype(float)
+        return tuple(ends) if ends.notna().all() else None
+    known = group["margin"].dropna()
     return summarise(known).interval if len(known) else None
 
 
@@ -112,10 +117,12 @@ def _limits(ax: Axes, groups: Sequence[pd.DataFrame], margin: float) -> None:
     ax.set_xlim(low - around, high + around)
 
 
-def _key(rates: str) -> str:
+def _key(rates: str, *, busy: bool) -> str:
+    rough = " (rough: measured beside other work)" if busy else ""
     return (
         f"right of a panel: seeds n; checks a growth, b gradient, c stability, d depth: {FIRES} fires, {FINE} fine, "
-        f"{UNKNOWN} not evaluated,\n{DOUBT} borderline over the seeds; time: training over that of bp, same device\n"
+        f"{UNKNOWN} not evaluated,\n"
+        f"{DOUBT} borderline over the seeds; time: training over that of bp, same device{rough}\n"
         f"{text_grid.wrap(rates, 110)}"
     )
 
