@@ -15,7 +15,7 @@ from fa_audit.results.tables.rows import STATISTICS
 
 MISSING = "–"  # noqa: RUF001 the en dash is meant
 LABELS = {"bp": "BP", "dfa": "DFA", "vit": "ViT-Mini"}
-OF_RUNS = sorted(set(TABLES) - {"inventory", "deciding_checks", "findings", "baselines", "tuned"})
+OF_RUNS = sorted(set(TABLES) - {"inventory", "leaderboard", "deciding_checks", "findings", "baselines", "tuned"})
 NAN = math.nan
 
 

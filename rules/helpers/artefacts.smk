@@ -4,9 +4,9 @@ from fa_audit.core.registry import entry_of
 from fa_audit.experiments import paths
 from fa_audit.experiments.config import model_entry
 from fa_audit.experiments.published import FILE, read_published
-from fa_audit.results import kinds
+from fa_audit.results import artefacts, kinds
 from fa_audit.results.figures import FIGURES
-from fa_audit.results.tables import TABLES, TABLES_OF_WORK
+from fa_audit.results.tables import TABLES
 
 STAGES = {"figures": ("draw_figure", FIGURES), "tables": ("build_table", TABLES)}
 # The report sorts its categories by name; the scorecard comes first.
@@ -17,16 +17,7 @@ PROVENANCE_FOLDER = "4 Provenance"
 @readable
 def entry_in(section, name):
     """Return the entry of a figure or a table, its kind, settings, labels and thresholds filled in."""
-    if name not in config.get(section, {}):
-        raise unknown(
-            section.removesuffix("s"), name, config.get(section, {}), where="the configuration"
-        )
-    entry = {"kind": name} | config[section][name] | {"thresholds": THRESHOLDS}
-    settings = GRID.named(entry["settings"])
-    members = [GRID.settings[setting] for setting in settings]
-    named = {*settings, *(run for member in members for run in (*member.runs, *member.baselines))}
-    labels = {name: text for name, text in config.get("labels", {}).items() if name in named}
-    return entry | {"settings": settings, "labels": labels}
+    return artefacts.artefact_entry(config, GRID, section, name)
 
 
 @readable
@@ -59,8 +50,7 @@ def subcategory(section, entry):
 
 
 def tidy_inputs(section, entry):
-    of_work = section == "tables" and entry["kind"] in TABLES_OF_WORK
-    names = paths.TIDY if of_work else paths.MEASURED
+    names = artefacts.tables_read(section, entry["kind"])
     return [tidy_file(name, setting) for setting in entry["settings"] for name in names]
 
 

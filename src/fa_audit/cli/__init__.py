@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from fa_audit import __version__
-from fa_audit.cli import lists, models, results, runs
+from fa_audit.cli import boards, lists, models, results, runs
 from fa_audit.cli.completion import answer_shell
 from fa_audit.core.errors import AuditError, printable, unknown
 from fa_audit.core.extras import naming_extras
@@ -27,6 +27,9 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "plan": ("print the runs of a configuration and their hours", results.plan_parser),
     "verify": ("compare results with the SHA-256 that is recorded of them", results.verify_parser),
     "scorecard": ("compare published numbers with the audits that exist", results.scorecard_parser),
+    "leaderboard": ("rank measured runs and your own by what trained blocks add", boards.leaderboard_parser),
+    "compare": ("place your audits among measured runs", boards.compare_parser),
+    "draw": ("make every figure and table of a configuration from tidy tables", boards.draw_parser),
     "methods": ("list the methods", lists.methods_parser),
     "architectures": ("list the architectures", lists.architectures_parser),
     "datasets": ("list the data sets", lists.datasets_parser),

@@ -31,14 +31,13 @@ OF_A_RUN = (*KEY, "spec", "digest", "baseline_runs", "stopped_after", "seconds",
 class Tidy:
     """What a figure or a table is made from: its settings in the order in which they are shown, and their tables.
 
-    `runs_table`, `layers_table`, `trajectories_table` and `work_table` make them; ``work`` is empty for kinds that do
-    not read it.
+    `runs_table`, `layers_table`, `trajectories_table` and `work_table` make them; those that are not read are empty.
     """
 
     settings: tuple[str, ...]
     runs: pd.DataFrame
-    layers: pd.DataFrame
-    trajectories: pd.DataFrame
+    layers: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=KEY))
+    trajectories: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=KEY))
     work: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=KEY))
 
     def of(self, setting: str) -> Tidy:

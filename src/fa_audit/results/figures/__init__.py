@@ -15,6 +15,7 @@ FIGURES: dict[str, str] = {
     "decision_utility": "fa_audit.results.figures.decision_utility:draw",
     "depth_ladder": "fa_audit.results.figures.depth_ladder:draw",
     "depth_sweep": "fa_audit.results.figures.depth_sweep:draw",
+    "leaderboard": "fa_audit.results.figures.leaderboard:draw",
     "penalty_rescue": "fa_audit.results.figures.penalty_rescue:draw",
     "threshold_sensitivity": "fa_audit.results.figures.threshold_sensitivity:draw",
     "trajectories": "fa_audit.results.figures.trajectories:draw",
@@ -23,3 +24,4 @@ FIGURES: dict[str, str] = {
 }
 # Kinds that show one setting.
 FIGURES_OF_ONE = frozenset({"audit_overview", "credit_layers", "depth_ladder", "penalty_rescue", "triangulation"})
+FIGURES_OF_WORK = frozenset({"leaderboard"})  # kinds that show what the trainings took

@@ -133,9 +133,9 @@ def log_scale(ax: Axes, axis: str = "y") -> None:
     chosen.set_minor_formatter(NullFormatter())
 
 
-def percent_scale(ax: Axes) -> None:
-    """Label fractions as percentages, with as many digits as the ticks need."""
-    ax.yaxis.set_major_formatter(lambda fraction, _: f"{100 * fraction:.6g}%")
+def percent_scale(ax: Axes, axis: str = "y") -> None:
+    """Label fractions on an axis, ``"x"`` or ``"y"``, as percentages, with as many digits as the ticks need."""
+    {"x": ax.xaxis, "y": ax.yaxis}[axis].set_major_formatter(lambda fraction, _: f"{100 * fraction:.6g}%")
 
 
 def limit_line(ax: Axes, limit: float, check: str) -> None:

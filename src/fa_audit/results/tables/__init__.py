@@ -19,7 +19,8 @@ TABLES: dict[str, str] = {
     "findings": "fa_audit.results.tables.findings:findings",
     "baselines": "fa_audit.results.tables.findings:baselines",
     "deciding_checks": "fa_audit.results.tables.findings:deciding_checks",
+    "leaderboard": "fa_audit.results.tables.leaderboard:leaderboard",
     "inventory": "fa_audit.results.tables.inventory:inventory",
 }
 TABLES_OF_ONE = frozenset({"main_audit", "penalty"})  # kinds that show one setting
-TABLES_OF_WORK = frozenset({"inventory"})  # kinds that show what the trainings took
+TABLES_OF_WORK = frozenset({"inventory", "leaderboard"})  # kinds that show what the trainings took

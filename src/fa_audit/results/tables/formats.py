@@ -7,7 +7,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
@@ -66,9 +66,18 @@ def to_csv(table: Table) -> str:
 def to_markdown(table: Table) -> str:
     """Format a GitHub-flavoured table under its caption."""
     rules = ["---:" if right else "---" for right in _right_aligned(table)]
-    rows = [[_render(cell, MARKDOWN) for cell in row] for row in table.rows]
+    rows = [[render(cell, MARKDOWN) for cell in row] for row in table.rows]
     lines = [[escape_markdown(column) for column in table.columns], rules, *rows]
     return f"{escape_markdown(table.caption)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def to_text(table: Table) -> str:
+    """Format a table for a terminal: aligned columns without the caption."""
+    lines = [table.columns, *([render(cell, PLAIN) for cell in row] for row in table.rows)]
+    right = [False, *_right_aligned(table)[1:]] if table.rows else [False] * len(table.columns)
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    padded = ([cell.rjust(n) if r else cell.ljust(n) for cell, n, r in zip(line, widths, right)] for line in lines)
+    return "".join("  ".join(line).rstrip() + "\n" for line in padded)
 
 
 def to_latex(table: Table, origin: str) -> str:
@@ -82,7 +91,7 @@ def to_latex(table: Table, origin: str) -> str:
     """
     alignment = "".join("r" if right else "l" for right in _right_aligned(table))
     headings = [_latex_lines(*column, "b", LONGEST_HEADING) for column in zip(table.columns, alignment)]
-    rows = [[_render(cell, LATEX) for cell in row] for row in table.rows]
+    rows = [[render(cell, LATEX) for cell in row] for row in table.rows]
     heading, *body = (" & ".join(line) + r" \\" for line in [headings, *rows])
     return "\n".join(
         [
@@ -118,7 +127,7 @@ def _html_table(table: Table) -> str:
 
 def _html_cells(row: tuple[str | Number, ...], right: list[bool]) -> str:
     sides = ("right" if number else "left" for number in right)
-    return "".join(f'<td style="text-align:{side}">{_render(cell, HTML)}</td>' for cell, side in zip(row, sides))
+    return "".join(f'<td style="text-align:{side}">{render(cell, HTML)}</td>' for cell, side in zip(row, sides))
 
 
 def escape_markdown(text: str) -> str:
@@ -165,11 +174,12 @@ class _Dialect:
 
 
 MARKDOWN = _Dialect(escape_markdown, "{}", " ± ", "{}e{}", "inf", "–")  # noqa: RUF001 the en dash is meant
+PLAIN = replace(MARKDOWN, text=lambda text: " ".join(text.split()))
 HTML = _Dialect(html.escape, "{}", " ± ", "{}e{}", "inf", "–")  # noqa: RUF001 the en dash is meant
 LATEX = _Dialect(_latex_text, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty", "--")
 
 
-def _render(cell: str | Number, dialect: _Dialect) -> str:
+def render(cell: str | Number, dialect: _Dialect) -> str:
     """Format one cell in one format."""
     if isinstance(cell, str):
         return dialect.text(cell)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -70,7 +70,12 @@ class OverSeeds:
         return verdict_over_seeds(group.to_dict("records")).text(seeds).replace("; ", ";\n")
 
 
-AnyColumn = Column | Verdict | OverSeeds
+class AnyColumn(Protocol):
+    """A column: its heading, and the cell of a row, made of the row's seeds in a setting of so many."""
+
+    @property
+    def heading(self) -> str: ...
+    def cell(self, group: pd.DataFrame, seeds: int) -> str | Number: ...
 
 
 def by_setting(tidy: Tidy) -> list[tuple[str, str]]:

@@ -1,0 +1,66 @@
+"""Every figure and table of a configuration: what each reads, and all of them from tidy tables that are there.
+
+The workflow asks the same functions, one job an artefact. Imports nothing that draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fa_audit.core.errors import AuditError, unknown
+from fa_audit.experiments.grid import Grid
+from fa_audit.experiments.paths import FIGURE_ENDINGS, MEASURED, ORIGIN, TABLE_ENDINGS, TIDY
+from fa_audit.results.figures import FIGURES_OF_WORK
+from fa_audit.results.tables import TABLES_OF_WORK
+
+SECTIONS = {"figures": FIGURE_ENDINGS, "tables": TABLE_ENDINGS}
+OF_WORK = {"figures": FIGURES_OF_WORK, "tables": TABLES_OF_WORK}
+
+
+def artefact_entry(config: Mapping[str, Any], grid: Grid, section: str, name: str) -> dict[str, Any]:
+    """Return the entry of a figure or a table, its kind, settings, labels and thresholds filled in.
+
+    Raises:
+        AuditError: the configuration has no such figure or table.
+    """
+    if name not in config.get(section, {}):
+        raise unknown(section.removesuffix("s"), name, config.get(section, {}), where="the configuration")
+    entry = {"kind": name} | config[section][name] | {"thresholds": config.get("thresholds", {})}
+    settings = grid.named(entry["settings"])
+    members = [grid.settings[setting] for setting in settings]
+    named = {*settings, *(run for member in members for run in (*member.runs, *member.baselines))}
+    labels = {name: text for name, text in config.get("labels", {}).items() if name in named}
+    return entry | {"settings": settings, "labels": labels}
+
+
+def tables_read(section: str, kind: str) -> tuple[str, ...]:
+    """Return the tidy tables that a kind of figure or table reads."""
+    return TIDY if kind in OF_WORK[section] else MEASURED
+
+
+def artefacts_from(config: Mapping[str, Any], grid: Grid, folder: Path, output: Path) -> Iterator[tuple[str, str]]:
+    """Make every figure and table of a configuration from tidy tables; yield its name, and why it is not made.
+
+    The files are those of the workflow, in ``OUTPUT/figures/`` and ``OUTPUT/tables/``, and so is what makes them.
+
+    Args:
+        folder: where the tables are; what was altered in them is refused.
+    """
+    from fa_audit.results.figures.files import write_figure
+    from fa_audit.results.measured import tables_of
+    from fa_audit.results.tables.files import write_table
+
+    write = {"figures": write_figure, "tables": write_table}
+    for section, endings in SECTIONS.items():
+        for name in config.get(section, {}):
+            entry, place = artefact_entry(config, grid, section, name), output / section / name
+            files = [f"{place}.{ending}" for ending in endings]
+            try:
+                tidy = tables_of(folder, entry["settings"], tables_read(section, entry["kind"]))
+                write[section](entry, tidy, files, f"{place}{ORIGIN}")
+            except AuditError as error:
+                yield f"{section}/{name}", str(error)
+            else:
+                yield f"{section}/{name}", ""

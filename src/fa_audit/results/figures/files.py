@@ -1,0 +1,41 @@
+"""Draw a figure from tidy tables into its files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from fa_audit.core.files import write_json
+from fa_audit.core.registry import call
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.results.figures import FIGURES
+from fa_audit.results.figures.style import check_texts, save
+from fa_audit.results.origin import origin_of
+from fa_audit.results.tidy import read_tidy
+
+
+def write_figure(
+    entry: Mapping[str, Any], tidy_files: Sequence[str | Path], figures: Sequence[str | Path], origin_file: str | Path
+) -> None:
+    """Draw one figure in every format, and write where it comes from.
+
+    Args:
+        entry: as `fa_audit.results.artefacts.artefact_entry` gives it.
+        tidy_files: the tables that it is drawn from.
+        figures: files to write, PDF or PNG.
+
+    Raises:
+        AuditError: a file is no table, or a text no formula that can be read.
+    """
+    tidy = read_tidy(tidy_files)
+    origin = origin_of(entry, tidy.runs["digest"], tidy_files)
+    check_texts([entry["title"], *entry["labels"].values()])
+    words = {name: entry[name] for name in ("title", "labels")}
+    limits = DiagnosticThresholds.of(entry["thresholds"])
+    figure = call("figure", FIGURES, entry["kind"], Figure, tidy, **words, thresholds=limits)
+    for path in figures:
+        save(figure, path, str(origin))
+    write_json(origin_file, origin.to_dict())

@@ -1,0 +1,114 @@
+"""Audits of one's own beside measured runs: read from their files, and put into the network that they belong to."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fa_audit.audit.audit_file import DEEP, SeedGroup, read_audit, read_seed_group
+from fa_audit.experiments.paths import TIDY
+from fa_audit.experiments.spec import NAMES, Run, RunSpec
+from fa_audit.results.tidy import Tidy, runs_table, work_table
+
+OTHERS = "other models"  # the setting of audits without a specification
+YOURS = "{} (yours)"
+NETWORK = ("dataset", "architecture", "width", "depth", "epochs")
+ABSENT = ("stopped_after", "digest", "seconds", "device", "commit")
+
+
+def read_own(paths: Sequence[str | Path]) -> list[SeedGroup]:
+    """Read audits, those of one network over its seeds together, in the order in which they come.
+
+    Raises:
+        AuditError: a file is no audit, contradicts itself, repeats a seed or differs from others of its model.
+    """
+    groups: dict[str, list[str | Path]] = defaultdict(list)
+    for path in paths:
+        audit = read_audit(path)
+        groups[json.dumps(audit["spec"] | {"seed": 0}) if "spec" in audit else audit["method"]].append(path)
+    return [read_seed_group(group) for group in groups.values()]
+
+
+def beside(measured: Tidy, groups: Iterable[SeedGroup]) -> tuple[Tidy, list[tuple[str, str]]]:
+    """Return measured runs and one's own in the same tables, and the setting and run by which each group is found.
+
+    A run of the same network, data and budget as a measured setting belongs there; of several, to the one with most
+    runs. Others get a setting of their own, named by their network, and audits without a specification `OTHERS`.
+    """
+    keys, tables, work = [], [measured.runs], [measured.work]
+    for group in groups:
+        setting, name = _setting(group.audits[0], measured), _run(group.audits[0])
+        taken = sum(found[0] == setting and found[1].startswith(YOURS.format(name)[:-1]) for found in keys)
+        key = setting, YOURS.format(name) if not taken else f"{YOURS.format(name)[:-1]}, {taken + 1})"
+        keys.append(key)
+        rows = [_complete(audit, *key, label) for label, audit in zip(group.labels, group.audits)]
+        specs = [json.dumps(audit["spec"]) if "spec" in audit else None for audit in group.audits]
+        tables.append(_as_read(runs_table(rows).assign(spec=specs)))
+        work.append(_as_read(work_table(rows)))
+    settings = dict.fromkeys([*measured.settings, *(setting for setting, _ in keys)])
+    parts = {name: getattr(measured, name) for name in TIDY}
+    both = {"runs": _joined(tables), "work": _joined(work)}
+    return Tidy(tuple(settings), **parts | both), keys
+
+
+def _joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    return pd.concat([table.astype(object) for table in tables], ignore_index=True).infer_objects()
+
+
+def _as_read(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table as it is read from its file: numbers that an audit writes as texts are numbers."""
+    return pd.read_csv(io.StringIO(table.to_csv(index=False)))
+
+
+def _run(audit: Mapping[str, Any]) -> str:
+    """Return the name of a run: its own, or what its specification says, or what its author called it."""
+    if audit.get("run") or "spec" not in audit:
+        return audit.get("run") or audit.get("model") or audit["method"]
+    spec = RunSpec.from_dict(audit["spec"])
+    frozen = -1 if spec.frozen_blocks == _size(audit)["depth"] else spec.frozen_blocks
+    options = {field.name: getattr(spec, field.name) for field in fields(Run) if field.name != "frozen"}
+    return str(Run(**options, frozen=0 if spec.shallow else frozen))
+
+
+def _size(audit: Mapping[str, Any]) -> dict[str, Any]:
+    options = audit["spec"]["architecture_options"] if "spec" in audit else {}
+    return {"width": options.get("width"), "depth": options.get("depth", len(audit["layers"]) - 1)}
+
+
+def _setting(audit: Mapping[str, Any], measured: Tidy) -> str:
+    """Return the setting to which an audit belongs."""
+    if "spec" not in audit:
+        return OTHERS
+    network = {name: audit["spec"].get(name) for name in NETWORK} | _size(audit)
+    same = measured.runs[(measured.runs[list(NETWORK)] == pd.Series(network)[list(NETWORK)]).all(axis=1)]
+    if "spec" in same:
+        same = same[[_options(text) == audit["spec"]["architecture_options"] for text in same["spec"]]]
+    if same.empty:
+        return "{dataset}, {architecture} (d = {width}, L = {depth}), {epochs} epochs".format(**network)
+    if audit.get("setting") in set(same["setting"]):
+        return str(audit["setting"])
+    sizes = same.groupby("setting")["run"].nunique()
+    return str(sizes.idxmax())
+
+
+def _options(text: Any) -> dict[str, Any] | None:
+    return json.loads(text)["architecture_options"] if isinstance(text, str) else None
+
+
+def _complete(audit: Mapping[str, Any], setting: str, run: str, label: int) -> dict[str, Any]:
+    """Return an audit with everything that a tidy row is made of; what it does not say is empty."""
+    unknown = dict.fromkeys(NAMES) | {"method": audit["method"]}
+    spec = audit.get("spec", unknown)
+    spec = spec | {"architecture_options": (spec["architecture_options"] or {}) | _size(audit)}
+    deep = {name: {"value": None, "std": None} | audit["deep"].get(name, {}) for name in DEEP}
+    roles = {role: {"accuracy": audit["baselines"][role]} for role in ("own", "bp")}
+    empty = dict.fromkeys(ABSENT) | {"baseline_runs": roles}
+    own = {"setting": setting, "run": run, "seed": audit.get("spec", {}).get("seed", label)}
+    return empty | dict(audit) | own | {"spec": spec, "deep": deep}

@@ -1,0 +1,131 @@
+"""What the leaderboard's table, figure and texts share: margins, costs, the order of runs, what each of them is."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fa_audit.core.errors import listed
+from fa_audit.core.intervals import Interval
+from fa_audit.core.thresholds import LIMITS, depth_margin, distance
+from fa_audit.experiments.spec import short_number
+from fa_audit.results.over_seeds import CHECKS, CheckOverSeeds, verdict_over_seeds
+from fa_audit.results.statistics import penalty_text
+from fa_audit.results.tidy import KEY, Tidy
+
+BUSY = "beside_other_work"  # an optional column of the table of work: True where other work lengthened the seconds
+VALUES = {"scale": "max_growth", "reference": "grad_norm_last", "stability": "stability", "depth": "margin"}
+SNAPSHOT = re.compile(r"\+epoch(\d+)")
+
+
+def with_margins(tidy: Tidy) -> Tidy:
+    """Return the tables with columns of what runs are ranked by and of what they cost added to that of the runs.
+
+    ``margin``: accuracy minus own frozen baseline, a fraction; ``seconds``, ``device`` and `BUSY` of the training;
+    ``cost``: its seconds over the mean of bp's in the same setting on the same device, NaN without such a run.
+    """
+    runs = tidy.runs.astype({"accuracy": float, "own_frozen_acc": float})
+    runs = runs.assign(margin=depth_margin(runs["accuracy"], runs["own_frozen_acc"]))
+    work = tidy.work.reindex(columns=[*KEY, "seconds", "device", BUSY]).astype({"seconds": float, "device": object})
+    work = work.astype(runs.dtypes[list(KEY)].to_dict())  # of an empty table they are others
+    runs = runs.merge(work, "left", on=list(KEY))
+    known = runs[(runs["run"] == "bp") & runs["device"].notna()]
+    bp = known.groupby(["setting", "device"], as_index=False)["seconds"].mean().rename(columns={"seconds": "of_bp"})
+    costs = runs[["setting", "device", "seconds"]].merge(bp, "left", on=["setting", "device"])
+    return replace(tidy, runs=runs.assign(cost=(costs["seconds"] / costs["of_bp"].astype(float)).to_numpy()))
+
+
+def standing(tidy: Tidy) -> list[tuple[str, str]]:
+    """Return every (setting, run) of tables `with_margins`: in each setting the largest mean margin first.
+
+    Runs without any margin follow, by accuracy; equal ones stand in the order of their names.
+    """
+    means = tidy.runs.groupby(["setting", "run"])[["margin", "accuracy"]].mean().fillna(-math.inf).reset_index()
+    means = means.sort_values(["margin", "accuracy", "run"], ascending=[False, False, True])
+    return [(setting, run) for setting in tidy.settings for run in means[means["setting"] == setting]["run"]]
+
+
+def of_run(tidy: Tidy, setting: str, run: str) -> pd.DataFrame:
+    """Return the rows of one run, its seeds in rising order."""
+    return tidy.runs[(tidy.runs["setting"] == setting) & (tidy.runs["run"] == run)].sort_values("seed")
+
+
+def nature(row: Mapping[str, Any]) -> str:
+    """Return what a run is, in words: a method as it was published, or with what was changed.
+
+    >>> nature({"run": "dfa+penalty1e-2", "penalty": 0.01, "frozen_blocks": 0, "depth": 4, "shallow": False,
+    ...         "random_targets": False})
+    'penalty 1e-2'
+    """
+    if pd.isna(row["penalty"]) or pd.isna(row["frozen_blocks"]):
+        return "external model"
+    frozen, depth = int(row["frozen_blocks"]), int(row["depth"])
+    parts = {
+        "shallow baseline": bool(row["shallow"]),
+        "frozen baseline": frozen == depth > 0 and not row["shallow"],
+        f"{frozen} of {depth} blocks frozen": 0 < frozen < depth,
+        "random targets": bool(row["random_targets"]),
+        f"penalty {penalty_text(float(row['penalty']))}": row["penalty"] > 0,
+    }
+    parts |= {f"after epoch {epoch}": True for epoch in SNAPSHOT.findall(row["run"])}
+    return ", ".join(name for name, holds in parts.items() if holds) or "method"
+
+
+def checks_of(group: pd.DataFrame) -> dict[str, CheckOverSeeds]:
+    """Return every check of a run over its seeds, by its letter; of one seed with that seed's own interval.
+
+    Distances from the limit as in `fa_audit.core.thresholds.distance`: positive where a check does not fire.
+    """
+    checks = dict(verdict_over_seeds(group.to_dict("records")).checks)
+    if len(group) == 1:
+        row = group.iloc[0]
+        checks = {letter: replace(found, interval=_own(row, CHECKS[letter])) for letter, found in checks.items()}
+    return checks
+
+
+def _own(row: Mapping[str, Any], check: str) -> Interval | None:
+    """Return the interval of one seed as distances from the limit; the limit itself cancels out."""
+    columns = (f"{check}_interval_low", f"{check}_interval_high", VALUES[check], f"{check}_distance")
+    *ends, value, far = (math.nan if row[name] is None else float(row[name]) for name in columns)
+    if not np.isfinite([*ends, value, far]).all():
+        return None
+    low, high = sorted(far + distance(LIMITS[check], end, value) for end in ends)
+    return low, high
+
+
+# --- learning rates --------------------------------------------------------------------------------------------------
+
+
+def learning_rates(tidy: Tidy, labels: Mapping[str, str]) -> str:
+    """Say in one sentence what learning rates the runs had, as far as their specifications are recorded."""
+    rates = dict(_rates(tidy.runs))
+    known = {rate for rate in rates.values() if rate is not None}
+    several = [s for s in tidy.settings if len({rate for (name, _), rate in rates.items() if name == s} - {None}) > 1]
+    if several:
+        named = (f"{labels.get(name, name)} ({_listed(rates, name, labels)})" for name in several)
+        return f"Learning rates differ in {'; '.join(named)}."
+    external = set(tidy.runs["run"][tidy.runs["penalty"].isna()])
+    unsaid = dict.fromkeys(run for (_, run), rate in rates.items() if rate is None and (known or run in external))
+    rate = f" ({short_number(min(known))})" if len(known) == 1 else ""
+    unknown = f" (unknown of {listed([labels.get(run, run) for run in unsaid], 3)})" if unsaid else ""
+    return f"All methods of a network share one learning rate{rate}: none was tuned{unknown}."
+
+
+def _rates(runs: pd.DataFrame) -> Iterator[tuple[tuple[str, str], float | None]]:
+    """Yield setting and run, and the learning rate that a column of its own or a specification says; None without."""
+    rows = runs.reindex(columns=["setting", "run", "lr", "spec"]).sort_values(["setting", "run"])
+    for setting, run, rate, text in rows.itertuples(index=False):
+        said = json.loads(text)["lr"] if isinstance(text, str) else None
+        yield (setting, run), said if pd.isna(rate) else float(rate)
+
+
+def _listed(rates: Mapping[tuple[str, str], float | None], setting: str, labels: Mapping[str, str]) -> str:
+    own = {run: rate for (name, run), rate in rates.items() if name == setting and rate is not None}
+    return ", ".join(f"{labels.get(run, run)} {short_number(rate)}" for run, rate in own.items())

@@ -1,0 +1,166 @@
+"""The leaderboard: methods x networks, by what trained blocks add to frozen ones, with every check and its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pandas as pd
+
+from fa_audit.results.over_seeds import CheckOverSeeds
+from fa_audit.results.standings import BUSY, checks_of, learning_rates, nature, standing, with_margins
+from fa_audit.results.statistics import summarise
+from fa_audit.results.tables.audits import ACCURACY, FOUR_CHECK, FOUR_CHECK_NOTE, OWN_FROZEN, THREE_CHECK
+from fa_audit.results.tables.formats import PLAIN, Number, Table, render
+from fa_audit.results.tables.rows import AnyColumn, Column, run_table
+from fa_audit.results.tidy import Tidy
+
+POINTS = 100
+NOTE = (
+    "Runs of a network by their margin: accuracy minus that of the same network with frozen blocks, seed by seed; "
+    "those without a frozen baseline last. Accuracy: mean ± sample standard deviation over n seeds; margin: mean, and "
+    "its 95 % t-interval over the seeds. Checks: outcome over the seeds, mean distance from the limit (a growth and b "
+    "gradient in decades, c stability as a cosine, d depth in points; negative where it fires), and its 95 % interval "
+    "(over seeds; of one seed, over its samples), which contains 0 where the check is borderline. "
+    f"{FOUR_CHECK_NOTE} Seconds: mean wall time of a training; x bp: over that of bp in the same network on the same "
+    "device."
+)
+UPPER_BOUNDS = " Seconds with ≤ were measured beside other work: upper bounds, and their ratios are rough."
+
+
+@dataclass(frozen=True)
+class Nature:
+    """What a run is: a method as published, a baseline, or one with a penalty, random targets and the like."""
+
+    heading: str
+
+    def cell(self, group: pd.DataFrame, seeds: int) -> str:
+        """Return the printed text of one row."""
+        return nature(group.iloc[0])
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """How many seeds a row pools."""
+
+    heading: str
+
+    def cell(self, group: pd.DataFrame, seeds: int) -> Number:
+        """Return the printed number of one row."""
+        return Number(len(group), decimals=0)
+
+
+@dataclass(frozen=True)
+class Pooled(Column):
+    """A column whose missing values are counted among the row's own seeds; how many these are has a column."""
+
+    def cell(self, group: pd.DataFrame, seeds: int) -> Number:
+        """Return the printed number of one row."""
+        return super().cell(group, len(group))
+
+
+@dataclass(frozen=True)
+class Margin(Pooled):
+    """The mean margin with its 95 % t-interval over the seeds, in points."""
+
+    def cell(self, group: pd.DataFrame, seeds: int) -> str:
+        """Return the printed text of one row."""
+        known = group[self.quantity].dropna()
+        ends = summarise(known).interval if len(known) else None
+        interval = " ({:+.1f} to {:+.1f})".format(*(POINTS * end for end in ends)) if ends else ""
+        return render(super().cell(group, seeds), PLAIN) + interval
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Every check over the seeds, as `outcome_text` words it."""
+
+    heading: str
+
+    def cell(self, group: pd.DataFrame, seeds: int) -> str:
+        """Return the printed text of one row."""
+        checks = checks_of(group)
+        missing = {
+            letter: f" ({check.n}/{len(group)})" * (0 < check.n < len(group)) for letter, check in checks.items()
+        }
+        return ";\n".join(outcome_text(letter, check) + missing[letter] for letter, check in checks.items())
+
+
+@dataclass(frozen=True)
+class Fired:
+    """The letters of the checks that fire over the seeds, and in parentheses of others that are borderline."""
+
+    heading: str
+
+    def cell(self, group: pd.DataFrame, seeds: int) -> str:
+        """Return the printed text of one row."""
+        checks = checks_of(group)
+        fired = [letter + "?" * check.borderline for letter, check in checks.items() if check.fires]
+        near = [f"{letter}?" for letter, check in checks.items() if check.borderline and not check.fires]
+        unknown = [letter for letter, check in checks.items() if check.mean is None]
+        parts = [" ".join(fired) or "none", *([f"({' '.join(near)})"] if near else [])]
+        return " ".join([*parts, *([f"({' '.join(unknown)} not evaluated)"] if unknown else [])])
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The three-check verdict and the four-check verdict over the seeds."""
+
+    heading: str
+
+    def cell(self, group: pd.DataFrame, seeds: int) -> str:
+        """Return the printed text of one row."""
+        return ";\n".join(verdict.cell(group, len(group)) for verdict in (THREE_CHECK, FOUR_CHECK))
+
+
+@dataclass(frozen=True)
+class Cost(Pooled):
+    """Mean seconds of a training, with ≤ where other work lengthened one of them, and how many times those of bp."""
+
+    def cell(self, group: pd.DataFrame, seeds: int) -> str:
+        """Return the printed text of one row."""
+        times = group["cost"].mean()
+        bound = "≤ " if group[BUSY].eq(True).any() else ""
+        seconds = render(replace(super().cell(group, seeds), deviation=None), PLAIN)
+        return bound + seconds + ("" if pd.isna(times) else f" ({times:.2f})")
+
+
+WORTH = (
+    Nature("what it is"),
+    Seeds("n"),
+    Pooled(**vars(ACCURACY)),
+    Pooled(**vars(OWN_FROZEN)),
+    Margin("margin, points (95 %)", "margin", scale=POINTS, decimals=1, signed=True),
+)
+COST = Cost("seconds (x bp)", "seconds", spread=("cost", "mean"), decimals=0)
+SHOWN = (*WORTH, Outcomes("checks"), Verdicts("verdicts"), COST)
+IN_A_TERMINAL = (*WORTH, Fired("checks that fire"), COST)
+
+
+def leaderboard(
+    tidy: Tidy,
+    *,
+    title: str,
+    labels: Mapping[str, str],
+    columns: Sequence[AnyColumn] = SHOWN,
+    rows: Sequence[tuple[str, str]] = (),
+) -> Table:
+    """Return one row per network and run, in each network the largest margin over frozen blocks first.
+
+    Args:
+        rows: settings and runs, if not all of them, in their order.
+    """
+    ranked = with_margins(tidy)
+    bounds = UPPER_BOUNDS if ranked.runs[BUSY].eq(True).any() else ""
+    caption = f"{title}. {NOTE}{bounds} {learning_rates(tidy, labels)}"
+    return run_table(ranked, columns, rows=rows or standing(ranked), caption=caption, labels=labels)
+
+
+def outcome_text(letter: str, check: CheckOverSeeds) -> str:
+    """Return a check's outcome, mean distance from its limit and interval, in decades, as a cosine or in points."""
+    if check.mean is None:
+        return f"{letter} not evaluated"
+    unit, digits = (POINTS, ".1f") if letter == "d" else (1, ".2f")
+    outcome = {True: "FIRES", False: "ok", None: "not evaluated in all"}[check.fires]
+    ends = " ({} to {})".format(*(f"{unit * end:+{digits}}" for end in check.interval)) if check.interval else ""
+    return f"{letter} {outcome}{', borderline' * check.borderline} {unit * check.mean:+{digits}}{ends}"

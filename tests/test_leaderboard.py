@@ -1,0 +1,145 @@
+"""The leaderboard, compare and draw: ranks by margin, nearest runs by hand, edited tables refused, figures readable."""
+
+import json
+import math
+import re
+import shutil
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from drawing import assert_readable, drawn, lines, words
+from made_up_runs import cells, run, tidy_of
+from printed_audits import printed_audits
+from projects import ROOT
+
+from fa_audit.cli import main
+from fa_audit.methods import METHODS
+from fa_audit.results.compare import nearest
+from fa_audit.results.standings import with_margins
+from fa_audit.results.tables.leaderboard import leaderboard
+
+MEASURED = ROOT / "reference/measured"
+
+
+def board(*rows):
+    tidy = tidy_of(*rows)
+    busy = tidy.work.assign(beside_other_work=tidy.work["run"] == "fa")
+    table = leaderboard(replace(tidy, work=busy), title="Title", labels={})
+    return {row["run"]: row for row in cells(table)}, table
+
+
+def test_runs_are_ranked_by_margin_and_are_called_what_they_are():
+    flat = {"depth_distance": [0.03, -0.01, 0.02]}  # mean 0.0133, half width 4.3027 * 0.0208 / sqrt(3) = 0.0517
+    rows, table = board(
+        run("bp", accuracy=[0.62, 0.60, 0.61], own_frozen_acc=0.59, seconds=[10, 20, 30], **flat),
+        run("fa", accuracy=[0.50, 0.52, 0.54], own_frozen_acc=0.40, seconds=30, fires="a", spec='{"lr": 1e-3}'),
+        run("dfa+penalty1e-2", 1, own_frozen_acc=0.585, depth_distance=-0.005, depth_borderline=True,
+            depth_interval_low=0.01, depth_interval_high=0.03, fires="d", seconds=5, device="gpu"),
+        run("dfa+random_targets", own_frozen_acc=0.7, random_targets=True, depth_fires=None),
+        run("dfa+frozen", accuracy=0.9, own_frozen_acc=None, frozen_blocks=4),
+    )  # fmt: skip
+    assert list(rows) == ["fa", "bp", "dfa+penalty1e-2", "dfa+random\\_targets", "dfa+frozen"]
+    kinds = ["method", "method", "penalty 1e-2", "random targets", "frozen baseline"]
+    assert [row["what it is"] for row in rows.values()] == kinds
+    assert rows["fa"]["margin, points (95 %)"] == "+12.0 (+7.0 to +17.0)"  # 10, 12, 14: half width 4.3027 * 2 / sqrt(3)
+    assert "a FIRES -1.00 (-1.00 to -1.00); b ok +1.00" in rows["fa"]["checks"]
+    assert rows["bp"]["checks"].endswith("d ok, borderline +1.3 (-3.8 to +6.5)")
+    assert rows["dfa+penalty1e-2"]["checks"].endswith("d FIRES, borderline -0.5 (-1.0 to +1.0)")  # its own interval
+    assert rows["dfa+random\\_targets"]["checks"].endswith("d not evaluated")
+    shown = [(rows[name]["n"], rows[name]["seconds (x bp)"]) for name in ("fa", "dfa+penalty1e-2")]
+    assert shown == [("3", "≤ 30 (1.50)"), ("1", "5")] and "upper bounds" in table.caption  # 5 s on another device
+    assert "share one learning rate (1e-3): none was tuned (unknown of bp, dfa+frozen" in table.caption
+    rates = [run(name, spec=json.dumps({"lr": rate})) for name, rate in (("bp", 1e-3), ("fa", 3e-3))]
+    assert "Learning rates differ in main (bp 1e-3, fa 3e-3)." in board(*rates)[1].caption
+
+
+@pytest.mark.parametrize("methods", [3, 6, 11])
+def test_the_figure_is_readable_and_its_rows_are_in_the_order_of_the_margin(methods):
+    runs = [run(name, setting=setting, accuracy=0.4 + rank / 50, depth_distance=[-0.02, 0.01, 0.0])
+            for setting in ("one", "two") for rank, name in enumerate(list(METHODS)[:methods])]  # fmt: skip
+    figure = drawn("leaderboard", tidy_of(*runs))
+    assert_readable(figure)
+    order = list(reversed(list(METHODS)[:methods]))
+    for ax in figure.axes:
+        assert [text.get_text().replace("\n", "") for text in ax.get_yticklabels()] == order
+        assert [lines(ax, name)[0][0, 1] for name in order] == list(range(methods))
+        assert lines(ax, "margin")[0][:, 0] == pytest.approx([0.4, 0.4 + (methods - 1) / 50])
+        assert len(lines(ax, "borderline")) == methods
+    assert "\N{BLACK CIRCLE}?" in words(figure) and "share one learning rate" in " ".join(words(figure))
+
+
+def test_the_nearest_run_is_that_of_the_smallest_distance_by_hand():
+    same = {"hidden_norm_last": 1.0, "scale_free_last": 1.0, "deep_rho": None}
+    tidy = with_margins(tidy_of(
+        run("mine", max_growth=[10.0, 10.0, 1000.0], deep_cosine=0.1, **same),  # log10: mean 5 / 3
+        run("near", max_growth=100.0, deep_cosine=0.3, **same),  # (1 / 3, 0, 0, 0, 1) units
+        run("far", max_growth=10 ** (5 / 3), own_frozen_acc=0.2, stability=None, deep_cosine=None, **same),  # 4 units
+        run("nothing", **dict.fromkeys(("accuracy", "max_growth", "stability", "deep_cosine", *same), math.nan)),
+    ))  # fmt: skip
+    found = nearest(tidy, ("main", "mine"), [("main", name) for name in ("nothing", "far", "near")])
+    assert found.run == "near" and found.distance == pytest.approx(math.sqrt((1 / 9 + 1) / 5))
+    assert {name for name, value in found.values.items() if value[2] > 0} == {"log10 max growth", "deep cosine"}
+    far = nearest(tidy, ("main", "mine"), [("main", "far")])
+    assert far.distance == pytest.approx(math.sqrt(16 / 3)) and len(far.values) == 3
+    assert nearest(tidy, ("main", "mine"), [("main", "nothing")]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "value", "words"),
+    [
+        ("runs", "scale_fires", False, "scale_fires: found False, expected True"),
+        ("runs", "depth_strict_borderline", True, "found True, expected False"),
+        ("runs", "own_frozen_acc", 0.2, "depth_fires: found True, expected False"),
+        ("runs", "four_check", "trustworthy", "expected 'needs walk-back (a, b"),
+        ("runs", "thresholds", '{"growth": 1e9}', "scale_fires: found True, expected False"),
+        ("layers", "hidden_norm", 1.0, "max_growth: found "),
+        ("trajectories", "test_accuracy", 0.9, ", expected 0.9, which follows"),
+    ],
+)
+def test_an_edited_table_is_refused_with_file_row_found_and_expected(tmp_path, capsys, name, column, value, words):
+    tables = shutil.copytree(MEASURED, tmp_path / "tables")
+    path = tables / f"main_audit/{name}.csv"
+    table = pd.read_csv(path).astype(object)
+    table.loc[(table["run"] == "dfa") & (table["seed"] == 123), column] = value
+    table.to_csv(path, index=False)
+    line = pd.read_csv(tables / "main_audit/runs.csv").query("run == 'dfa' and seed == 123").index[0] + 2
+    assert main(["leaderboard", "--from", str(tables)]) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert f"main_audit/runs.csv: line {line} (dfa, seed 123): " in said and words in said
+
+
+def test_audits_of_ones_own_are_placed_and_written_whether_or_not_they_have_a_specification(tmp_path, capsys):
+    audits = printed_audits(tmp_path, (3, 7))
+    foreign = {key: value for key, value in audits[0].items() if key not in ("spec", "seed", "digest", "commit")}
+    for path, audit in zip("abc", [*audits, foreign | {"method": "mine"}]):
+        (tmp_path / f"{path}.json").write_text(json.dumps(audit))
+    own = [str(tmp_path / f"{path}.json") for path in "abc"]
+    assert main(["compare", "--from", str(MEASURED), *own]) == 0
+    pooled, alone = capsys.readouterr().out.split("\n\nmine (yours)")
+    assert "dfa (yours): place " in pooled and "Nearest measured run: " in pooled
+    assert re.search(r"(?m)^> .* dfa \(yours\) +method +2 ", pooled)
+    assert "external model  1 " in alone and "Without a specification nothing is known" in alone
+    assert main(["leaderboard", *own, "--from", str(MEASURED), "--output", str(tmp_path / "out")]) == 0
+    assert len(list((tmp_path / "out").glob("leaderboard.*"))) == 5
+    values = pd.read_csv(tmp_path / "out/leaderboard.csv").set_index(["run", "quantity", "statistic"])["value"]
+    assert values["dfa (yours)", "accuracy", "mean"].item() == sum(audit["headline_acc"] for audit in audits) / 2
+    (tmp_path / "c.json").write_text(json.dumps(foreign | {"flags": []}))
+    assert main(["compare", own[2], "--from", str(MEASURED)]) == 1 and "flags: found []" in capsys.readouterr().err
+    assert main(["compare", own[0], "--from", str(tmp_path)]) == 1
+    assert "found no tables SETTING/runs.csv" in capsys.readouterr().err
+
+
+def test_draw_makes_what_it_can_and_names_the_setting_that_is_missing(tmp_path, capsys):
+    network = {"dataset": "cifar10", "architecture": {"name": "resmlp"}, "seeds": [42], "runs": ["bp"]}
+    shown = {name: {"settings": [name], "title": "Title"} for name in ("main_audit", "absent")}
+    tables_of = {"main_audit": shown["main_audit"], **dict.fromkeys(("leaderboard", "inventory"), shown["absent"])}
+    figures = dict.fromkeys(("leaderboard", "trajectories"), shown["main_audit"])
+    config = {"settings": dict.fromkeys(shown, network), "figures": figures, "tables": tables_of}
+    (tmp_path / "my.json").write_text(json.dumps(config))
+    arguments = {"--configfile": tmp_path / "my.json", "--from": MEASURED, "--output": tmp_path / "out"}
+    assert main(["draw", *(str(word) for argument in arguments.items() for word in argument)]) == 1
+    out, err = capsys.readouterr()
+    assert [path.rpartition("/")[2] for path in out.split()] == ["leaderboard", "trajectories", "main_audit"]
+    assert [len(list((tmp_path / "out" / section).iterdir())) for section in ("figures", "tables")] == [6, 5]
+    assert err.count("\n") == 1 and "not drawn: tables/leaderboard, tables/inventory: setting 'absent': no " in err
