@@ -109,13 +109,15 @@ def learning_rates(tidy: Tidy, labels: Mapping[str, str]) -> str:
     known = {rate for rate in rates.values() if rate is not None}
     several = [s for s in tidy.settings if len({rate for (name, _), rate in rates.items() if name == s} - {None}) > 1]
     if several:
-        named = (f"{labels.get(name, name)} ({_listed(rates, name, labels)})" for name in several)
-        return f"Learning rates differ in {'; '.join(named)}."
+        each = (f"{labels.get(name, name)} ({_listed(rates, name, labels)})" for name in several)
+        return f"Learning rates differ in {'; '.join(each)}."
     external = set(tidy.runs["run"][tidy.runs["penalty"].isna()])
-    unsaid = dict.fromkeys(run for (_, run), rate in rates.items() if rate is None and (known or run in external))
-    rate = f" ({short_number(min(known))})" if len(known) == 1 else ""
-    unknown = f" (unknown of {listed([labels.get(run, run) for run in unsaid], 3)})" if unsaid else ""
-    return f"All methods of a network share one learning rate{rate}: none was tuned{unknown}."
+    unsaid = {run for (_, run), rate in rates.items() if rate is None and (known or run in external)}
+    named = [labels.get(run, run) for run in sorted(unsaid, key=lambda run: (run not in external, run))]
+    rate = f" ({', '.join(map(short_number, sorted(known)))})" if known else ""
+    tuned = ", which differs between networks" if len(known) > 1 else ": none was tuned"
+    unknown = f" (unknown of {listed(named, 3)})" if unsaid else ""
+    return f"All methods of a network share one learning rate{rate}{tuned}{unknown}."
 
 
 def _rates(runs: pd.DataFrame) -> Iterator[tuple[tuple[str, str], float | None]]:
