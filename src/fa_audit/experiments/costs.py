@@ -68,6 +68,8 @@ class Costs:
             after: the epoch from which it goes on, where another training has done those before.
         """
         method, exact, row = self._row(spec, device, "seconds_per_epoch")
+        if spec.last_epoch == after:
+            return Hours(row.get("start_seconds", 0) / 3600, True)  # untrained
         if not row:
             return None
         factor = 1 if method == spec.method else declared(spec.method, "relative_time")

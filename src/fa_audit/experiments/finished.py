@@ -75,11 +75,11 @@ def previous_run(grid: Grid, key: RunKey) -> RunKey | None:
 
     So neither a snapshot that is asked for later nor one that is no longer asked for makes a finished run stale.
     """
-    if facts := _facts(key.path("checkpoints", "json")):
-        found = key._replace(run=run) if (run := facts.get("went_on_from")) else None
-        if found is None or os.path.exists(found.path("checkpoints", "safetensors")):
-            return found
-    return grid.previous_runs.get(key)
+    asked, facts = grid.previous_runs.get(key), _facts(key.path("checkpoints", "json"))
+    found = key._replace(run=run) if (run := facts.get("went_on_from")) else None
+    if found == asked or facts.get("spec") != grid.spec(key).to_dict():  # the same, or it is to be trained anew
+        return asked
+    return found if found is None or os.path.exists(found.path(*OF_A_NETWORK[0])) else asked
 
 
 def _facts(path: str) -> dict[str, Any]:
