@@ -33,8 +33,6 @@ FINDINGS = (
     WithInterval("log10 max growth", "log_growth", decimals=2),
     WithInterval("log10 ||h_L|| / ||h_0||", "log_total_growth", decimals=2),
     WithInterval("log10 ||h_L||", "log_state", decimals=2),
-    WithInterval("log10 ||g_L||", "log_gradient", decimals=2),
-    WithInterval("deep cosine", "deep_cosine", decimals=3),
     WithInterval("deep rho", "deep_rho", decimals=3),
     WithInterval("deep rho, float32", "deep_rho_float32", decimals=3),
     Verdict("three-check", "three_check"),
@@ -63,7 +61,6 @@ def with_derived(tidy: Tidy) -> pd.DataFrame:
         "log_growth": runs["max_growth"],
         "log_total_growth": runs["hidden_norm_last"] / first,
         "log_state": runs["hidden_norm_last"],
-        "log_gradient": runs["grad_norm_last"],
     }
     with np.errstate(divide="ignore", invalid="ignore"):
         derived = {name: np.log10(values.astype(float)) for name, values in logarithms.items()}
