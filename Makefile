@@ -13,11 +13,11 @@ LOG := .venv.log
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-faults test-mutations test-slurm slurm lint bench archive verify clean-env bootstrap
+.PHONY: help demo test test-all test-faults test-mutations test-slurm slurm lint bench reproduction archive verify clean-env bootstrap
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
-		printf '  make %-11s %s\n' "$$name" "$$text"; done
+		printf '  make %-12s %s\n' "$$name" "$$text"; done
 	@echo '  PYTHON=python3.12 chooses the Python (3.11 or newer) that .venv is made with'
 
 demo: bootstrap ## train, audit and plot on handwritten digits, on the CPU
@@ -59,6 +59,9 @@ bench: bootstrap ## measure the speed of training, of every method's step and of
 	$(IN_VENV) .venv/bin/python benchmarks/methods.py
 	$(IN_VENV) .venv/bin/python tools/methods_table.py
 	$(IN_VENV) .venv/bin/python benchmarks/planning.py
+
+reproduction: bootstrap ## make what docs/reproduction.md and docs/findings.md show from reference/measured
+	@$(IN_VENV) .venv/bin/python tools/reproduction.py
 
 archive: bootstrap ## pack the results of CONFIG=config.yaml into ARCHIVE=results.tar (docs/archive.md)
 	@$(IN_VENV) .venv/bin/python tools/archive.py --configfile "$(CONFIG)" "$(ARCHIVE)"

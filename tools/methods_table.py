@@ -48,8 +48,9 @@ def _markdown(header: list[str], rows: Iterable[list[str]]) -> str:
 def filled(text: str, tables: Mapping[str, str], path: Path) -> str:
     """Return a document's text with the tables between their markers replaced."""
     for name, table in tables.items():
-        pattern = rf"(?<=<!-- table: {re.escape(name)} -->\n).*?(?=<!-- end -->)"
-        text, count = re.subn(pattern, lambda _, table=table: table.rstrip("\n") + "\n", text, flags=re.DOTALL)
+        begin, end = f"<!-- table: {name} -->\n", "<!-- end -->"
+        new = begin + table.rstrip("\n") + "\n" + end
+        text, count = re.subn(f"{re.escape(begin)}.*?{end}", lambda _, new=new: new, text, flags=re.DOTALL)
         if count != 1:
             raise SystemExit(f"{path}: found {count} places for the table '{name}'; expected one.")
     return text

@@ -24,6 +24,7 @@ from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, check_history, read
 
 KEY = RunKey._fields
 IDENTITY = {"distance": "displacement", "cosine": "cosine_to_embedding"}  # of the last state from the first
+AS_TEXT = {"commit": str, "digest": str}  # hexadecimal digits, which may look like numbers
 OF_A_RUN = (*KEY, "spec", "digest", "baseline_runs", "stopped_after", "seconds", "device", "commit")
 
 
@@ -96,7 +97,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
         AuditError: the file is missing, or no CSV with a header.
     """
     try:
-        return pd.read_csv(path)
+        return pd.read_csv(path, dtype=AS_TEXT)
     except (OSError, ValueError) as error:
         raise AuditError(f"{path}: found no table ({error}); delete the file and make it again.") from error
 

@@ -1,0 +1,138 @@
+"""Make what docs/reproduction.md and docs/findings.md show from reference/measured: scorecard, figures, tables.
+
+python tools/reproduction.py [--check]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from methods_table import ROOT, filled
+
+from fa_audit.cli import main as fa_audit
+from fa_audit.experiments.config_file import load_config
+from fa_audit.experiments.grid import read_grid
+from fa_audit.results.artefacts import artefacts_from
+from fa_audit.results.kinds import KINDS
+
+MEASURED = ROOT / "reference/measured"
+DOCUMENTS = {"reproduction": "configs/measured.yaml", "findings": "configs/findings.yaml"}  # document -> configuration
+MARK = re.compile(r"<!-- table: (\S+) -->")
+
+
+def make(name: str, folder: Path, *, figures: bool) -> None:
+    """Write a document's tables, its figures if asked for, and the scorecard beside those of the reproduction."""
+    config, line_of = load_config(ROOT / DOCUMENTS[name])
+    config |= {} if figures else {"figures": {}}
+    grid = read_grid(config, KINDS, line_of)
+    for artefact, problem in artefacts_from(config, grid, MEASURED, folder):
+        if problem:
+            print(f"{artefact}: {problem}", file=sys.stderr)
+    if name == "reproduction":
+        with contextlib.redirect_stdout(io.StringIO()):
+            fa_audit(["scorecard", "--from", str(MEASURED), "--output", str(folder)])
+
+
+def texts(name: str, folder: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the path and the new text of a document, and of the tables that it links to."""
+    tables = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("tables/*.md")}
+    parts = {table: _rows(text) for table, text in tables.items()}
+    if name == "findings":
+        parts["samples"] = by_samples()
+    else:
+        parts |= from_scorecard(folder)
+        tables["scorecard"] = (folder / "scorecard.md").read_text(encoding="utf-8")
+        yield ROOT / "docs/reproduction/scorecard.csv", (folder / "scorecard.csv").read_text(encoding="utf-8")
+    yield from ((ROOT / f"docs/{name}/{table}.md", text) for table, text in tables.items())
+    document = ROOT / f"docs/{name}.md"
+    text = document.read_text(encoding="utf-8")
+    yield document, filled(text, {table: parts[table] for table in MARK.findall(text)}, document)
+
+
+def from_scorecard(folder: Path) -> dict[str, str]:
+    """Return the scorecard's sum, its claims, its misses and what was not run, as Markdown."""
+    text, rows = (folder / "scorecard.md").read_text(encoding="utf-8"), pd.read_csv(folder / "scorecard.csv")
+    counted = rows[rows["status"] == "counted"]
+    missed = counted[counted["verdict"].isin(["same order", "not reproduced"])]
+    absent = counted[counted["verdict"] == "not run"].groupby("setting", sort=False)["run"]
+    misses = [
+        [
+            row.setting,
+            row.run,
+            _quantity(row),
+            _short(row.published),
+            _short(row.reproduced),
+            row.verdict,
+            row.explanation,
+        ]
+        for row in missed.itertuples()
+    ]
+    not_run = [[name, str(len(runs)), ", ".join(dict.fromkeys(runs))] for name, runs in absent]
+    return {
+        "sum": f"**{text.splitlines()[0]}**",
+        "claims": _rows(text.split("\n## ")[1]),
+        "misses": _markdown(["setting", "run", "quantity", "published", "ours", "explanation"], misses),
+        "not_run": _markdown(["setting", "numbers", "runs"], not_run),
+    }
+
+
+def by_samples() -> str:
+    """Return the reference gradient and D2 by run and number of samples, as Markdown."""
+    table = pd.read_csv(MEASURED / "samples.csv")
+    table["run"] = table["setting"] + " " + table["run"]
+    rows = [
+        [run, str(samples), f"{np.log10(group['grad_norm_last']).median():.2f}"]
+        + [f"{group[column].sum()}/{len(group)}" for column in ("fires_at_published_floor", "fires")]
+        for (run, samples), group in table.groupby(["run", "samples"], sort=False)
+    ]
+    return _markdown(["run", "samples", "log10 ||g_L||", "D2 fires, floor 1e-7", "D2 fires, scaled floor"], rows)
+
+
+def _quantity(row: object) -> str:
+    where = [f"{name} {getattr(row, name):.0f}" for name in ("layer", "epoch") if pd.notna(getattr(row, name))]
+    return ", ".join([row.quantity, *where])
+
+
+def _short(value: object) -> str:
+    with contextlib.suppress(ValueError, TypeError):
+        return f"{float(value):.3g}"
+    return str(value)
+
+
+def _markdown(header: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in [header, ["---"] * len(header), *rows])
+
+
+def _rows(text: str) -> str:
+    """Return the rows of a Markdown table without its caption."""
+    return "".join(line for line in text.splitlines(keepends=True) if line.startswith("|"))
+
+
+def main() -> None:
+    """Rewrite both documents; with --check exit with 1 if a text is stale instead."""
+    check = "--check" in sys.argv[1:]
+    for name in DOCUMENTS:
+        with tempfile.TemporaryDirectory() as temporary:
+            make(name, folder := Path(temporary), figures=not check)
+            found = dict(texts(name, folder))
+            stale = [str(path) for path, text in found.items() if not path.exists() or path.read_text() != text]
+            if check and stale:
+                raise SystemExit(f"stale: {', '.join(stale)}; run make reproduction")
+            (ROOT / "docs" / name).mkdir(exist_ok=True)
+            for path, text in {} if check else found.items():
+                path.write_text(text, encoding="utf-8")
+            for path in folder.glob("figures/*.png"):
+                shutil.copy(path, ROOT / "docs" / name / path.name)
+
+
+if __name__ == "__main__":
+    main()
