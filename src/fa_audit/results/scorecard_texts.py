@@ -10,7 +10,7 @@ import pandas as pd
 
 from fa_audit.core.files import write_text
 from fa_audit.experiments.published import COUNTED, REPEATS, UNINFORMATIVE, Published
-from fa_audit.results.scorecard import NOT_REPRODUCED, SAME, claims, counted, sum_of
+from fa_audit.results.scorecard import IN_PART, NOT_REPRODUCED, SAME, claims, counted, sum_of
 from fa_audit.results.tables import formats
 from fa_audit.results.tables.formats import Table
 from fa_audit.results.tidy import KEY, Tidy
@@ -101,10 +101,15 @@ def _brief(title: str, rows: pd.DataFrame) -> Table:
 
 def _claims_table(found: pd.DataFrame) -> Table:
     cells = tuple(
-        (row["sentence"], row["verdict"], f"{row['run']} of {row['numbers']} run, {row['reproduced']} reproduced")
+        (row["sentence"], _claim_verdict(row), f"{row['run']} of {row['numbers']} run, {row['reproduced']} reproduced")
         for row in found.to_dict("records")
     )
     return Table("The paper's claims", CLAIMS, cells, found)
+
+
+def _claim_verdict(row: dict[str, Any]) -> str:
+    few = row["verdict"] == IN_PART and row["run"] == row["reproduced"]
+    return f"{row['verdict']}, too little was run" if few else row["verdict"]
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
