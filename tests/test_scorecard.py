@@ -206,8 +206,8 @@ def test_rows_have_both_numbers_with_spread_and_source_and_what_was_not_run_is_n
             scorecard(PUBLISHED, tables(*runs))
     never = published_of(body("verdict", quantity="first_scale_flag", value="never"))
     for finite, verdict in ((True, HIT), (False, MISS)):  # whose norms are NaN, on which no check fires
-        found = scorecard(never, tables(("bp", 1, {"first_scale_flag": None, "finite": finite})))
-        assert found["verdict"].item() == verdict
+        runs = tables(("bp", 1, {"first_scale_flag": None, "finite": finite}))
+        assert scorecard(never, runs)["verdict"].item() == verdict
     assert fewer["explanation"][2] == "unexplained" and fewer["note"][0] == "1 of 2 seeds"
 
 

@@ -155,10 +155,20 @@ def scorecard(published: Published, tidy: Tidy, explanations: Mapping[str, str] 
 def _records(published: Published, tidy: Tidy) -> dict[tuple[str, tuple[str, ...]], Records]:
     """Return the rows of every run that is named, by table and by the places that a quantity has."""
     asked, columns = set(published.run_keys()), {QUANTITIES[entry.quantity].column for entry in published.entries}
-    derived = {name: make(tidy) for name, make in DERIVED.items() if name in columns and len(tidy.runs)}
+    derived = {name: _derived(name, tidy) for name in DERIVED if name in columns and len(tidy.runs)}
     tables = {"runs": tidy.runs.assign(**derived), "layers": tidy.layers, "trajectories": tidy.trajectories}
     kinds = dict.fromkeys((quantity.table, quantity.places) for quantity in QUANTITIES.values())
     return {(name, places): _by_run(tables[name], places, asked) for name, places in kinds}
+
+
+def _derived(name: str, tidy: Tidy) -> Any:
+    try:
+        return DERIVED[name](tidy)
+    except (TypeError, ValueError) as error:
+        raise AuditError(
+            f"runs.csv: no {name}: an accuracy is no number, or a flag neither true nor false ({error}); make the table"
+            " again."
+        ) from error
 
 
 def _by_run(table: pd.DataFrame, places: tuple[str, ...], asked: set[RunKey]) -> Records:
