@@ -15,6 +15,7 @@ from projects import EXPERIMENT, ROOT
 
 from fa_audit.audit.run_audit import audit
 from fa_audit.cli import main
+from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_text
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.paths import TIDY, RunKey
@@ -70,6 +71,7 @@ def judged(given, **by_run):
         (body("magnitude"), [3e-5], SAME, 3e-5), (body("magnitude"), [2.99e-5], MISS, 2.99e-5),
         (body("magnitude"), [0.0], MISS, 0.0), (body("magnitude"), [-3e-4], MISS, -3e-4),
         (body("magnitude", value=-5e-5), [-1e-5, -9e-5], HIT, -5e-5), (body("magnitude"), [5e-324], MISS, 5e-324),
+        (body("magnitude"), [8.9e-4, 1e-9], SAME, 4.450005e-4),  # a mean of seeds of other orders
         (body("bound"), [0.1, 1e-9], HIT, 0.05), (body("bound"), [0.5, 0.0], MISS, 0.25),  # strictly, every seed
         (body("bound", above=None, below=0.349), [0.34, 0.3489], HIT, 0.34445),
         (body("bound", above=None, below=0.349), [0.1, 0.349], MISS, 0.2245),
@@ -77,9 +79,9 @@ def judged(given, **by_run):
         (body("verdict"), ["true", "true", "false"], MISS, "true 2/3, false 1/3"),
         (body("verdict"), ["true", "none"], MISS, "true 1/2, none 1/2"),
         (body("verdict", quantity="first_scale_flag", value="never"), ["never", "7"], MISS, "never 1/2, 7 1/2"),
-        (body("order"), {"bp": [0.5, 0.7], "fa": [0.9, 0.2], "dfa": [0.5], "ep": [0.1]}, HIT, "bp > fa > dfa > ep"),
+        (body("order"), {"bp": [0.5, 0.7], "fa": [0.9, 0.2], "dfa": [.5, .5], "ep": [0, 0]}, HIT, "bp > fa > dfa > ep"),
         (body("order"), {"bp": [0.6], "fa": [0.3], "dfa": [0.4], "ep": [0.1]}, MISS, "bp > dfa > fa > ep"),
-        (body("order"), {"bp": [0.6], "fa": [0.1, 0.2, 0.3], "dfa": [0.2], "ep": [0.1]}, MISS, "bp > fa = dfa > ep"),
+        (body("order"), {"bp": [0.6], "fa": [0.2, 0.9], "dfa": [0.2, 0.1], "ep": [0.1]}, MISS, "bp > fa = dfa > ep"),
     ],
 )  # fmt: skip
 def test_every_kind_is_reproduced_by_its_own_rule(given, own, verdict, reproduced):
@@ -199,6 +201,13 @@ def test_rows_have_both_numbers_with_spread_and_source_and_what_was_not_run_is_n
     assert summary_line(rows).startswith("5 of 8 informative numbers were run: 4 of 5 reproduced (80 %), 0 in the same")
     fewer = scorecard(PUBLISHED, tables(RUNS[1], ("dfa", 2, {"four_check": "needs walk-back (a, b)"})))
     assert fewer["n"].tolist() == [1, 1, 1, 1, 1, 0, 1, 0] and fewer["verdict"][4] == HIT
+    for runs, said in (((RUNS[1], RUNS[1]), "twice"), ((("bp", 1, {"accuracy": "good"}),), "found 'good' as accuracy")):
+        with pytest.raises(AuditError, match=said):
+            scorecard(PUBLISHED, tables(*runs))
+    never = published_of(body("verdict", quantity="first_scale_flag", value="never"))
+    for finite, verdict in ((True, HIT), (False, MISS)):  # whose norms are NaN, on which no check fires
+        runs = tables(("bp", 1, {"first_scale_flag": None, "finite": finite}))
+        assert scorecard(never, runs)["verdict"].item() == verdict
     assert fewer["explanation"][2] == "unexplained" and fewer["note"][0] == "1 of 2 seeds"
 
 
@@ -223,14 +232,17 @@ def test_a_run_of_another_experiment_is_left_out_and_named(change, why):
 @pytest.mark.parametrize(
     ("margins", "growth", "verdict"),  # bounds of seeds 1 and 2; a number that says nothing beside them
     [([0.1, 0.1], 9.0, "holds"), ([0.1, -0.1], 3e-4, "holds in part"), ([-0.1, -0.1], 3e-4, "does not hold"),
-     ([None, 0.1], 9.0, "holds"), ([], 3e-4, "not run"), (None, 3e-4, "holds"), (None, 2e-3, "does not hold")],
+     ([None, 0.1], 9.0, "holds"), ([None, None, 0.1], 9.0, "holds in part"), ([], 3e-4, "not run"),
+     (None, 3e-4, "holds"), (None, 2e-3, "does not hold")],
 )  # fmt: skip
 def test_a_claim_is_decided_by_its_qualitative_entries_and_without_any_by_its_numbers(margins, growth, verdict):
-    bounds = [body("bound", seeds=[seed], claim="claim") for seed in (1, 2) if margins is not None]
+    bounds = [
+        body("bound", seeds=[seed], claim="claim") for seed, _ in enumerate(margins or [0, 0], 1) if margins is not None
+    ]
     uncounted = [body("bound", 1.0, quantity="accuracy", above=0.9, claim="claim")]
-    published = published_of(body("magnitude", seeds=[3], claim="claim"), *bounds, *uncounted, claims={"claim": "So"})
+    published = published_of(body("magnitude", seeds=[9], claim="claim"), *bounds, *uncounted, claims={"claim": "So"})
     runs = [("bp", seed, {"own_frozen_acc": 0.5 - m}) for seed, m in enumerate(margins or [], 1) if m is not None]
-    found = claims(published, scorecard(published, tables(*runs, ("bp", 3, {"max_growth": growth})))).iloc[0]
+    found = claims(published, scorecard(published, tables(*runs, ("bp", 9, {"max_growth": growth})))).iloc[0]
     assert (found["sentence"], found["verdict"], found["numbers"]) == ("So", verdict, 1 + len(bounds))
     assert found["run"] == 1 + len(runs)
 
@@ -344,14 +356,15 @@ def test_the_command_builds_it_from_a_folder_of_tables(tmp_path, capsys):
     assert text.index("| BP learns | holds | 1 of 1 run, 1 reproduced |") < text.index("\n## tiny: 4 of 5 reproduced")
     assert "| DFA fails | not run | 0 of 1 run, 0 reproduced |" in text and "\n## other: 1 not run" in text
     body = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| ---")]
-    assert len(body) == 1 + len(CLAIMS) + 2 + len(ENTRIES)
+    assert len(body) == 1 + len(CLAIMS) + 2 + len(ENTRIES) + 2 * len(CLAIMS) + 2  # claims, each with its number; a miss
+    assert text.index("## BP learns: holds") > text.index("## Missed, and why (1)") > text.index("| BP learns | holds")
     assert "| accuracy | bp | 0.6 ± 0.01 (n = 3); 1: 0.59, 2: 0.61 | 0.61 ± 0.028 (n = 2); 1: 0.59, 2: 0.63 |" in text
     assert r"| grad\_norm (layer 1) | bp | 0.1 (n = 3) | 3 ± 1.4 (n = 2) |" in text
     assert "| -1e+09, a null | yes | not reproduced: a wider batch |" in text
     assert main([*command, "--output", f"{tmp_path}/new"]) == 0
     written = {path.suffix: path.read_text() for path in (tmp_path / "new").iterdir()}
     assert set(written) == {".csv", ".html", ".md"} and written[".md"] == text
-    assert written[".html"].count("<tr>") == len(ENTRIES) + len(CLAIMS) + 2 and "bp &gt; dfa" in written[".html"]
+    assert written[".html"].count("<tr>") == len(ENTRIES) + 3 * len(CLAIMS) + 4 and "bp &gt; dfa" in written[".html"]
     assert main([*command, "--output", f"{tmp_path}/measured"]) == 1  # which is read
     capsys.readouterr()
     for change, said in (

@@ -1,8 +1,8 @@
-"""Write a scorecard as text: the sum, the paper's claims, and every number by setting; as CSV, markdown and HTML."""
+"""Write a scorecard as text: the sum, the paper's claims, misses, every number; as CSV, markdown and HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,13 @@ import pandas as pd
 
 from fa_audit.core.files import write_text
 from fa_audit.experiments.published import COUNTED, REPEATS, UNINFORMATIVE, Published
-from fa_audit.results.scorecard import claims, sum_of
+from fa_audit.results.scorecard import IN_PART, NOT_REPRODUCED, SAME, claims, counted, sum_of
 from fa_audit.results.tables import formats
 from fa_audit.results.tables.formats import Table
 from fa_audit.results.tidy import KEY, Tidy
 
 CLAIMS = ("claim", "verdict", "its numbers")
+BRIEF = ("setting", "quantity", "run", "published", "ours", "verdict")  # of the numbers under a claim, and of misses
 HEADINGS = ("quantity", "run", "published", "ours", "95 % interval", "rule", "null", "counted", "verdict", "note")
 UNCOUNTED = {UNINFORMATIVE: "{} that a null passes", REPEATS: "{} that repeat others"}
 
@@ -64,8 +65,8 @@ def write_scorecard(published: Published, rows: pd.DataFrame, remark: str, paths
 
 
 def to_markdown(published: Published, rows: pd.DataFrame, remark: str) -> str:
-    """Return the summary of a scorecard's rows, a remark, the claims, and a table for every setting."""
-    tables = [_claims_table(published, rows)] if published.claims else []
+    """Return the sum of a scorecard's rows, a remark, the claims, the misses, and a table for every setting."""
+    tables = list(_first_tables(published, rows))
     for setting, group in rows.groupby("setting", sort=False):
         cells = tuple(map(_cells, group.to_dict("records")))
         tables.append(Table(f"{setting}: {short_sum(group)}", HEADINGS, cells, group))
@@ -74,19 +75,41 @@ def to_markdown(published: Published, rows: pd.DataFrame, remark: str) -> str:
 
 
 def to_html(published: Published, rows: pd.DataFrame, remark: str) -> str:
-    """Return a page with the claims and one table of everything, for the report."""
+    """Return a page with the claims, the misses and one table of everything, for the report."""
     cells = tuple((row["setting"], *_cells(row)) for row in rows.to_dict("records"))
     numbers = Table(f"{summary_line(rows)}. {remark}", ("setting", *HEADINGS), cells, rows)
-    return formats.to_html(*([_claims_table(published, rows)] if published.claims else []), numbers)
+    return formats.to_html(*_first_tables(published, rows), numbers)
 
 
-def _claims_table(published: Published, rows: pd.DataFrame) -> Table:
+def _first_tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
+    """Yield what is worth reading first: all claims, the misses, and the numbers under every claim."""
     found = claims(published, rows)
+    if len(found):
+        yield _claims_table(found)
+    misses = counted(rows)[counted(rows)["verdict"].isin((SAME, NOT_REPRODUCED))]
+    if len(misses):
+        yield _brief(f"Missed, and why ({len(misses)})", misses)
+    for claim, sentence, verdict in found[["claim", "sentence", "verdict"]].itertuples(index=False):
+        yield _brief(f"{sentence}: {verdict}", counted(rows)[counted(rows)["claim"] == claim])
+
+
+def _brief(title: str, rows: pd.DataFrame) -> Table:
+    """Return a table of numbers without their rules."""
+    cells = [(row["setting"], dict(zip(HEADINGS, _cells(row)))) for row in rows.to_dict("records")]
+    return Table(title, BRIEF, tuple((setting, *(own[name] for name in BRIEF[1:])) for setting, own in cells), rows)
+
+
+def _claims_table(found: pd.DataFrame) -> Table:
     cells = tuple(
-        (row["sentence"], row["verdict"], f"{row['run']} of {row['numbers']} run, {row['reproduced']} reproduced")
+        (row["sentence"], _claim_verdict(row), f"{row['run']} of {row['numbers']} run, {row['reproduced']} reproduced")
         for row in found.to_dict("records")
     )
     return Table("The paper's claims", CLAIMS, cells, found)
+
+
+def _claim_verdict(row: dict[str, Any]) -> str:
+    few = row["verdict"] == IN_PART and row["run"] == row["reproduced"]
+    return f"{row['verdict']}, too little was run" if few else row["verdict"]
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
