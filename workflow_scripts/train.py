@@ -35,5 +35,5 @@ with logged(snakemake, leftovers=False), device(snakemake) as where:
     for earlier in map(RunKey.of, files.previous):
         resume = replace(resume, previous=state(earlier, snapshot=parse_run(earlier.run).snapshot))
     outputs = {"checkpoint": out.checkpoint, "sidecar": out.sidecar, "trajectory": out.trajectory}
-    went_on_from = "".join(RunKey.of(path).run for path in files.previous)  # one, or none
-    train_run(spec, load_dataset(files.data), **outputs, resume=resume, device=where, went_on_from=went_on_from)
+    previous = "".join(RunKey.of(path).run for path in files.previous)  # one, or none
+    train_run(spec, load_dataset(files.data), **outputs, resume=resume, device=where, previous=previous)

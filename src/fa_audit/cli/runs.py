@@ -11,6 +11,7 @@ from fa_audit.cli.completion import completed
 from fa_audit.core.errors import AuditError
 from fa_audit.core.registry import entry_of
 from fa_audit.data import DATASETS
+from fa_audit.experiments.config import BUDGET
 from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.methods import METHODS
@@ -41,7 +42,7 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit train`."""
     add = parser.add_argument
     parser.set_defaults(command=_train)
-    completed(add("run", help="method and options, e.g. dfa, dfa+penalty1e-2 or dfa+frozen"), METHODS)
+    completed(add("run", help="method and options, e.g. dfa, dfa+penalty1e-2, dfa+frozen or dfa+epoch3"), METHODS)
     add("output", type=Path, help="the .safetensors file to write; .json and .csv come beside it")
     add("--data", type=Path, metavar="FILE", required=True, help="a data file, as `fa-audit data` makes it; no default")
     architecture = add(
@@ -54,14 +55,21 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     add("--width", type=int, help="length of a state's vector; default the architecture's")
     add("--depth", type=int, help="number of blocks; default the architecture's")
     for name, kind, meaning in (
-        ("epochs", int, "passes over the training set"),
+        ("epochs", int, "passes over the training set; 0 leaves the network untrained"),
         ("batch_size", int, "images per step"),
         ("lr", float, "learning rate, before its cosine decay to 0"),
-        ("weight_decay", float, "decoupled weight decay of AdamW"),
+        ("weight_decay", float, "weight decay, of adamw decoupled from the gradient"),
         ("seed", int, "of initialisation, feedback, order, augmentation and noise"),
+        ("optimiser", str, "adamw, or sgd with momentum 0.9"),
+        ("clip", float, "largest norm of all gradients together; 0 does not clip"),
+        ("rms_floor", float, "what is added to a credit's root mean square"),
+        ("validation", float, "fraction of the training set that is held out, its last samples"),
     ):
         option = f"--{name.replace('_', '-')}"
         add(option, type=kind, default=DEFAULTS[name], help=f"{meaning}; default %(default)s")
+    off = {"dest": "normalise", "action": "store_false"}
+    add("--no-normalise", **off, help="credits are not divided by their root mean square; default off")
+    add("--frozen-embedding", action="store_true", help="leave the embedding at initialisation; default off")
     add("--penalty", metavar="LAMBDA", help="residual penalty, as in RUN+penaltyLAMBDA; default none")
     add("--frozen", action="store_true", help="leave the blocks at initialisation, as in RUN+frozen; default off")
     add("--device", default="cpu", help="cpu, cuda, cuda:1 and the like; default %(default)s")
@@ -148,7 +156,8 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
         dataset=dataset,
         architecture=options.architecture,
         architecture_options=tuple(sorted(network.items())),
-        **{name: getattr(options, name) for name in ("epochs", "batch_size", "lr", "weight_decay", "seed")},
+        seed=options.seed,
+        **{name: getattr(options, name) for name in BUDGET},
     )
 
 

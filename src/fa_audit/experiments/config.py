@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -239,8 +239,9 @@ def _usual_baselines(audited: Iterable[list[str]]) -> list[str]:
 
 def _snapshots(names: list[str], epochs: list[int]) -> list[str]:
     """Return the runs after earlier epochs, but for those that are listed."""
-    whole = [text for text in names if (run := _readable(text)) and run.snapshot is None]
-    return [added for text in whole for epoch in epochs if (added := f"{text}+epoch{epoch}") not in names]
+    listed = list(filter(None, map(_readable, names)))
+    added = [replace(run, snapshot=epoch) for run in listed if run.snapshot is None for epoch in epochs]
+    return [str(run) for run in added if run not in listed]
 
 
 def _readable(text: str) -> Run | None:

@@ -51,7 +51,7 @@ class Finished:
         if not all(os.path.exists(key.path(*kind)) for kind in OF_A_NETWORK):
             return False
         facts = _facts(key.path("checkpoints", "json"))
-        if (run := facts.get("went_on_from")) and not os.path.exists(key._replace(run=run).path(*OF_A_NETWORK[0])):
+        if (run := facts.get("previous")) and not os.path.exists(key._replace(run=run).path(*OF_A_NETWORK[0])):
             return False
         made_from, _, recorded = str(facts.get("fingerprint")).partition(RECORD)
         if not self._same_spec(facts, key) or not recorded:
@@ -76,7 +76,7 @@ def previous_run(grid: Grid, key: RunKey) -> RunKey | None:
     So neither a snapshot that is asked for later nor one that is no longer asked for makes a finished run stale.
     """
     asked, facts = grid.previous_runs.get(key), _facts(key.path("checkpoints", "json"))
-    found = key._replace(run=run) if (run := facts.get("went_on_from")) else None
+    found = key._replace(run=run) if (run := facts.get("previous")) else None
     if found == asked or facts.get("spec") != grid.spec(key).to_dict():  # the same, or it is to be trained anew
         return asked
     return found if found is None or os.path.exists(found.path(*OF_A_NETWORK[0])) else asked

@@ -115,7 +115,8 @@ def parse_run(text: str, *, where: str = "run") -> Run:
     for option in options:
         name, value = _parse_option(option, text, where)
         if name in chosen:
-            raise AuditError(f"{where}: option '{name}' appears twice in '{text}'; keep one of them.")
+            option = "epoch" if name == "snapshot" else name
+            raise AuditError(f"{where}: option '{option}' appears twice in '{text}'; keep one of them.")
         chosen[name] = value
     run = Run(method=method, **chosen)
     if run.shallow and (run.frozen or run.penalty):

@@ -47,14 +47,14 @@ def train_run(
     trajectory: str | Path,
     resume: Resume,
     device: str,
-    went_on_from: str = "",
+    previous: str = "",
 ) -> None:
     """Train a run, from where an interrupted training stopped, and write its results with `write_run`.
 
     Waits for another process that trains the same run, such as a killed workflow's, and keeps its results.
 
     Args:
-        went_on_from: the run of an earlier epoch whose state is `resume.previous`.
+        previous: the run of an earlier epoch that was trained before; `resume.previous` is its state, if still there.
     """
     files = {"checkpoint": checkpoint, "trajectory": trajectory}
     with exclusive(resume.path.with_suffix(".lock")):
@@ -64,7 +64,7 @@ def train_run(
         else:
             with naming_own_code(spec):
                 trained = train(spec, dataset, device=device, resume=resume)
-            known = {"fingerprint": resume.fingerprint} | ({"went_on_from": went_on_from} if went_on_from else {})
+            known = {"fingerprint": resume.fingerprint} | ({"previous": previous} if previous else {})
             write_run(trained, **files, sidecar=sidecar, device=device, **known)
         resume.clear()
 
