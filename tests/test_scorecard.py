@@ -20,7 +20,8 @@ from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.published import QUANTITIES, plain, read_published
 from fa_audit.results.figures.scorecard_figure import REACH, draw
-from fa_audit.results.scorecard import COLUMNS, claims, judge, read_measured, scorecard, sum_of
+from fa_audit.results.measured import NEEDED
+from fa_audit.results.scorecard import COLUMNS, claims, judge, read_results, scorecard, sum_of
 from fa_audit.results.scorecard_texts import summary_line
 from fa_audit.results.tidy import Tidy, tidy_of, write_tables
 from fa_audit.training.loop import train
@@ -155,10 +156,10 @@ def tables(*runs):
         key = {"setting": "tiny", "run": run, "seed": seed}
         spec = TINY.spec(RunKey("tiny", "bp", 1)).to_dict() | {"method": run, "seed": seed} | given.get("spec", {})
         limits = json.dumps(LIMITS | {"saturation": 0.5} | given.get("thresholds", {}))
-        own = {"accuracy": 0.5, "own_frozen_acc": 0.4, "bp_frozen_acc": 0.4, "stopped_after": None} | given
-        rows.append(key | own | {"spec": json.dumps(spec), "thresholds": limits})
+        own = dict.fromkeys(NEEDED) | {"accuracy": 0.5, "own_frozen_acc": 0.4, "bp_frozen_acc": 0.4} | given
+        rows.append(own | key | {"spec": json.dumps(spec), "thresholds": limits})
         layers += [key | {"layer": layer, "grad_norm": seed * norm} for layer, norm in enumerate((1.0, 2.0, 0.01))]
-        epochs += [key | {"epoch": e, "layer": i, "test_accuracy": e / 4} for e in (1, 2) for i in range(3)]
+        epochs += [key | {"epoch": e, "layer": 0, "test_accuracy": own["accuracy"] * e / 2} for e in (1, 2)]
     work = [
         {name: row[name] for name in ("setting", "run", "seed")} | {"commit": "abc", "device": "cpu"} for row in rows
     ]
@@ -170,7 +171,7 @@ ENTRIES = [
     *(body("magnitude", quantity="grad_norm", layer=i, value=10.0**-i, note="one | other") for i in range(3)),
     body("verdict", quantity="four_check_verdict", run="dfa", value="needs walk-back", claim="fails"),
     body("order", run=["bp", "dfa", "fa", "ep"], claim="ranks"),
-    body("value", quantity="epoch_accuracy", epoch=2, value=0.5, setting="tiny"),
+    body("value", quantity="epoch_accuracy", epoch=2, value=0.6, setting="tiny"),
     body("value", quantity="first_scale_flag", run="dfa", value=9.0, tolerance=3, setting="other"),
 ]  # fmt: skip
 CLAIMS = {"learns": "BP learns", "fails": "DFA fails", "ranks": "BP is best"}
@@ -244,7 +245,7 @@ def real(make_spec, dataset, tmp_path):
     report = audit(trained.learner, dataset, trained.accuracy, **baselines, trajectory=trained.history)
     about = {"setting": "tiny", "run": "dfa", "seed": spec.seed, "spec": spec.to_dict(), "stopped_after": None}
     about |= {"baseline_runs": {"own": {"accuracy": 0.45}, "bp": {"accuracy": 0.4}, "shallow": {"accuracy": 0.1}}}
-    about |= {"digest": "0", "seconds": 1.0, "device": "cpu", "commit": "abc"}
+    about |= {"digest": spec.digest, "seconds": 1.0, "device": "cpu", "commit": "abc"}
     history = tmp_path / f"tiny/dfa/seed{spec.seed}.csv"
     write_text(history, trajectory_csv(trained.history))
     entries = [
@@ -289,7 +290,7 @@ def test_every_quantity_is_what_the_audit_found_and_tables_read_back_say_the_sam
         assert value == (pytest.approx(wanted, rel=1e-7) if isinstance(wanted, float) else wanted), name
     assert not expected
     write_tables({tmp_path / f"measured/tiny/{name}.csv": getattr(tidy, name) for name in TIDY})
-    pd.testing.assert_frame_equal(scorecard(published, read_measured(tmp_path / "measured", published)), rows)
+    pd.testing.assert_frame_equal(scorecard(published, read_results(tmp_path / "measured", published)), rows)
 
 
 # --- texts, figure, command
@@ -333,7 +334,9 @@ def test_the_command_builds_it_from_a_folder_of_tables(tmp_path, capsys):
         yaml.safe_dump({"claims": CLAIMS, "settings": {"tiny": EXPERIMENT, "other": EXPERIMENT}, "entries": ENTRIES})
     )
     tidy = tables(*RUNS)
-    tidy.runs[["shallow_acc", "finite", "four_check", "first_scale_flag"]] = None
+    tidy.runs[["own_frozen_acc", "bp_frozen_acc", "first_scale_flag"]] = None  # nothing fires, nothing is evaluated
+    tidy.runs["four_check"], tidy.layers["hidden_norm"] = "incomplete (a, b, c, d not evaluated)", None
+    tidy.runs["grad_norm_last"] = 0.01 * tidy.runs["seed"]
     write_tables({tmp_path / f"measured/tiny/{name}.csv": getattr(tidy, name) for name in TIDY})
     (tmp_path / "measured/explanations.yaml").write_text("tiny bp grad_norm layer 1: a wider batch\n")
     command = ["scorecard", "--from", f"{tmp_path}/measured", "--published", f"{tmp_path}/published.yaml"]
@@ -356,11 +359,8 @@ def test_the_command_builds_it_from_a_folder_of_tables(tmp_path, capsys):
     capsys.readouterr()
     for change, said in (
         (("explanations.yaml", "tiny bp grad_nrm: why\n"), "unknown entry 'tiny bp grad_nrm'"),
-        (
-            ("tiny/runs.csv", "setting,run,seed\n"),
-            "tiny/runs.csv: missing the columns accuracy, own_frozen_acc, .*spec",
-        ),
-        (("tiny/layers.csv", None), "tiny/layers.csv: found no table"),
+        (("tiny/runs.csv", "setting,run,seed\n"), "tiny/runs.csv: missing the columns accuracy, own_frozen_acc"),
+        (("tiny/layers.csv", None), "setting 'tiny': no file '.*tiny/layers.csv'"),
     ):
         path = tmp_path / "measured" / change[0]
         kept = path.read_text()
