@@ -41,8 +41,6 @@ def learner(make_spec):
     return build(make_spec("fa", penalty=0.1, frozen_blocks=1), SHAPE, CLASSES)
 
 
-# --- checkpoints -----------------------------------------------------------------------------------------------------
-
 STORED = [  # architecture, method, its constants where they are not the usual ones
     ("resmlp", "bp", None),
     ("vit_mini", "fa", None),
@@ -142,9 +140,6 @@ def test_a_description_and_tensors_that_do_not_fit_each_other_are_refused(make_s
         assert words in str(caught.value)
 
 
-# --- methods in checkpoints ------------------------------------------------------------------------------------------
-
-
 @dataclasses.dataclass(frozen=True)
 class Scaled(DFA):
     """A method that is not registered."""
@@ -191,9 +186,6 @@ def test_constants_that_are_no_json_are_refused_before_anything_is_written(make_
     with pytest.raises(AuditError, match=r"Scaled': constants found that are not JSON.*Keep tensors in the state"):
         save_checkpoint(learner, tmp_path / "c")
     assert not any(tmp_path.iterdir())
-
-
-# --- resuming; tests/faults kills real processes ---------------------------------------------------------------------
 
 
 class Interrupted(Exception):

@@ -42,9 +42,7 @@ def test_runs_are_ranked_by_margin_and_are_called_what_they_are():
     assert list(rows) == ["fa", "bp", "dfa+penalty1e-2", "dfa+random\\_targets", "dfa+frozen"]
     kinds = ["method", "method", "penalty 1e-2", "random targets", "frozen baseline"]
     assert [row["what it is"] for row in rows.values()] == kinds
-    assert (
-        rows["fa"]["margin, points [95 %]"] == "+12.0 \\[+7.0, +17.0\\]"
-    )  # 10, 12, 14: half width 4.3027 * 2 / sqrt(3)
+    assert rows["fa"]["margin, points [95 %]"] == "+12.0 \\[+7.0, +17.0\\]"  # half width 4.3027 * 2 / sqrt(3)
     assert "a FIRES -1.00 (-1.00 to -1.00); b ok +1.00" in rows["fa"]["checks"]
     assert rows["bp"]["checks"].endswith("d ok, borderline +1.3 (-3.8 to +6.5)")
     assert rows["dfa+penalty1e-2"]["checks"].endswith("d FIRES, borderline -0.5 (-1.0 to +1.0)")  # its own interval

@@ -57,9 +57,6 @@ def judged(given, **by_run):
     return judge(published_of(given).entries[0], {run: dict(enumerate(found)) for run, found in by_run.items()})
 
 
-# --- the rules
-
-
 @pytest.mark.parametrize(
     ("given", "own", "verdict", "reproduced"),
     [
@@ -142,8 +139,6 @@ def test_what_a_null_passes_and_what_repeats_another_is_not_counted(given, statu
     assert sum_of(rows).counted == (2 if status == "counted" else 1)
     assert ("Not counted: none" in summary_line(rows)) == (status == "counted")
 
-
-# --- rows
 
 TINY = published_of(*[body("value", run=run, setting="tiny") for run in ("bp", "dfa")]).experiments
 LIMITS = DiagnosticThresholds().limits
@@ -291,9 +286,6 @@ def test_every_quantity_is_what_the_audit_found_and_tables_read_back_say_the_sam
     assert not expected
     write_tables({tmp_path / f"measured/tiny/{name}.csv": getattr(tidy, name) for name in TIDY})
     pd.testing.assert_frame_equal(scorecard(published, read_results(tmp_path / "measured", published)), rows)
-
-
-# --- texts, figure, command
 
 
 def marks(figure):
