@@ -290,17 +290,6 @@ def test_a_snapshot_is_the_run_at_its_epoch_and_the_run_goes_on_from_it(
     assert not path.exists() and not resume.path.exists()
 
 
-def test_a_resumed_run_does_not_repeat_epochs(make_spec, dataset, tmp_path, monkeypatch):
-    spec, resume = make_spec("bp", epochs=3), Resume(tmp_path / "resume", "same")
-    done = train(spec, dataset, resume=resume)
-    monkeypatch.setattr("fa_audit.training.loop._run_epoch", lambda *_: 1 / 0)
-    assert_same_run(train(spec, dataset, resume=resume), done, tmp_path)
-    resume.clear()
-    resume.clear()
-    with pytest.raises(ZeroDivisionError):
-        train(spec, dataset, resume=resume)
-
-
 def test_a_resume_file_of_another_run_or_a_damaged_one_starts_over(make_spec, dataset, tmp_path):
     spec, path = make_spec("dfa"), tmp_path / "resume"
     whole = train(spec, dataset)
