@@ -90,6 +90,7 @@ def test_the_nearest_run_is_that_of_the_smallest_distance_by_hand():
         ("runs", "scale_fires", False, "scale_fires: found False, expected True"),
         ("runs", "own_frozen_acc", 0.2, "depth_distance: found "),
         ("runs", "four_check", "trustworthy", "expected 'needs walk-back (a, b"),
+        ("runs", "three_check", "PASS", "three_check: found 'PASS', expected 'FAIL'"),
         ("layers", "hidden_norm", 1.0, "hidden_norm_last: found "),
         ("trajectories", "test_accuracy", 0.9, ", expected 0.9, which follows"),
     ],

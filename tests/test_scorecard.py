@@ -321,6 +321,7 @@ def test_the_command_builds_it_from_a_folder_of_tables(tmp_path, capsys):
     tidy = tables(*RUNS)
     tidy.runs[["own_frozen_acc", "bp_frozen_acc", "first_scale_flag"]] = None  # nothing fires, nothing is evaluated
     tidy.runs["four_check"], tidy.layers["hidden_norm"] = "incomplete (a, b, c, d not evaluated)", None
+    tidy.runs["three_check"] = "INCOMPLETE(D1+D2+D3 not evaluated)"
     tidy.runs["grad_norm_last"] = 0.01 * tidy.runs["seed"]
     write_tables({tmp_path / f"measured/tiny/{name}.csv": getattr(tidy, name) for name in TIDY})
     (tmp_path / "measured/explanations.yaml").write_text("tiny bp grad_norm layer 1: a wider batch\n")

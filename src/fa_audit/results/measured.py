@@ -18,6 +18,7 @@ from fa_audit.core.files import FOREIGN
 from fa_audit.core.thresholds import LIMITS, DiagnosticThresholds, depth_margin, distance
 from fa_audit.experiments.paths import MEASURED, TIDY
 from fa_audit.experiments.spec import NAMES, RunSpec
+from fa_audit.results.outcomes import fails
 from fa_audit.results.over_seeds import verdict_over_seeds
 from fa_audit.results.tidy import KEY, Tidy, read_table, read_tidy
 
@@ -122,6 +123,8 @@ def _follows(
     far = {check: row[f"{check}_distance"] for check in LIMITS}
     follows |= {f"{check}_fires": value < 0 for check, value in far.items() if not pd.isna(value)}
     follows |= {"four_check": verdict_over_seeds([row]).verdict} | _of_spec(row)
+    three = {True: "FAIL", False: "PASS"}.get(fails(pd.DataFrame([row])).iloc[0], "INCOMPLETE")
+    follows["three_check"] = row["three_check"] if str(row["three_check"]).startswith(three) else three
     if layers is not None:
         norms = layers.sort_values("layer")[["hidden_norm", "grad_norm"]]
         follows |= {f"{name}_last": float(norms[name].iloc[-1]) for name in norms}
