@@ -87,9 +87,6 @@ class Mine(DFA):
 """  # in a file beside the user
 
 
-# --- vectors ---------------------------------------------------------------------------------------------------------
-
-
 def vector(h):
     """State to ``(B, d)``: itself, the cls token, the mean over positions."""
     return {2: lambda: h, 3: lambda: h[:, 0], 4: lambda: h.flatten(2).sum(dim=2) / h[0, 0].numel()}[h.dim()]()
@@ -108,9 +105,6 @@ def local_loss(f, r):
 def energy(f):
     """``mean ||f||^2`` over samples and tokens or positions."""
     return (f**2).sum(dim=1 if f.dim() == 4 else -1).mean()
-
-
-# --- layers ----------------------------------------------------------------------------------------------------------
 
 
 def linear(layer, h):
@@ -140,9 +134,6 @@ def attention(layers, h):
         shares = scores.exp() / scores.exp().sum(dim=-1, keepdim=True)
         heads.append(torch.einsum("bst,btf->bsf", shares, v_head))
     return linear(layers.out, torch.cat(heads, dim=-1))
-
-
-# --- networks --------------------------------------------------------------------------------------------------------
 
 
 def embed_by_hand(name, network, x, training):

@@ -51,9 +51,6 @@ def rough_network(name, shape=SHAPE, training=False, **options):
     return rough_learner(name, shape=shape, **options).network.train(training)
 
 
-# --- the forward pass and the reference ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 @every_architecture
 def test_states_logits_and_all_gradients_are_those_of_the_formula_in_both_modes(name, shape):
@@ -80,9 +77,6 @@ def test_a_lifted_vector_is_read_back_and_heard_by_the_head(name):
         lifted = network.lift(vector(h), h)
         assert lifted.dim() == h.dim() and torch.equal(network.read(lifted), vector(h))
     assert_same(network.head(lifted), network(x))
-
-
-# --- local learning --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -168,9 +162,6 @@ def test_every_method_moves_every_parameter_with_blocks_and_without(dataset, nam
         assert len(after.blocks) == (0 if shallow else 2)
         assert [n for n, tensor in after.state_dict().items() if torch.equal(tensor, before[n])] == expected
         assert all(tensor.isfinite().all() for tensor in after.state_dict().values())
-
-
-# --- credits ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["frsf", "kolen_pollack"])

@@ -44,9 +44,6 @@ def make_learner():
     return make
 
 
-# --- by hand ---------------------------------------------------------------------------------------------------------
-
-
 def net(module, h, t, error):
     """``[LN(h), t, s]``, three hidden layers of GELU units, a linear output."""
     centred = h - h.mean(dim=1, keepdim=True)
@@ -120,9 +117,6 @@ def loss_of(learner, x, labels, seed=9):
     return learner.method.auxiliary_loss(*arguments(learner, x, labels), randomness)
 
 
-# --- the net and the credits -----------------------------------------------------------------------------------------
-
-
 def test_the_net_has_three_hidden_layers():
     net = BridgeNet(WIDTH, CLASSES, 2, HIDDEN, torch.Generator())
     shapes = [tuple(p.shape) for p in net.parameters() if p.dim() == 2]
@@ -141,9 +135,6 @@ def test_credits_are_finite_differences_of_what_the_net_predicts(make_learner, b
         torch.testing.assert_close(credit, slopes, rtol=1e-6, atol=1e-8)
     assert slopes.abs().max() > 1e-3
     assert all(torch.equal(credits.embedding, credit) for credit in credits.blocks[:1])
-
-
-# --- what the nets learn ---------------------------------------------------------------------------------------------
 
 
 @KINDS

@@ -41,8 +41,6 @@ def learner(make_spec):
     return build(make_spec("fa", penalty=0.1, frozen_blocks=1), SHAPE, CLASSES)
 
 
-# --- checkpoints -----------------------------------------------------------------------------------------------------
-
 STORED = [  # architecture, method, its constants where they are not the usual ones
     ("resmlp", "bp", None),
     ("vit_mini", "fa", None),
@@ -142,9 +140,6 @@ def test_a_description_and_tensors_that_do_not_fit_each_other_are_refused(make_s
         assert words in str(caught.value)
 
 
-# --- methods in checkpoints ------------------------------------------------------------------------------------------
-
-
 @dataclasses.dataclass(frozen=True)
 class Scaled(DFA):
     """A method that is not registered."""
@@ -191,9 +186,6 @@ def test_constants_that_are_no_json_are_refused_before_anything_is_written(make_
     with pytest.raises(AuditError, match=r"Scaled': constants found that are not JSON.*Keep tensors in the state"):
         save_checkpoint(learner, tmp_path / "c")
     assert not any(tmp_path.iterdir())
-
-
-# --- resuming; tests/faults kills real processes ---------------------------------------------------------------------
 
 
 class Interrupted(Exception):
@@ -296,17 +288,6 @@ def test_a_snapshot_is_the_run_at_its_epoch_and_the_run_goes_on_from_it(
     assert done == [2, 3]  # counted from 0, the third and the fourth
     again.clear()
     assert not path.exists() and not resume.path.exists()
-
-
-def test_a_resumed_run_does_not_repeat_epochs(make_spec, dataset, tmp_path, monkeypatch):
-    spec, resume = make_spec("bp", epochs=3), Resume(tmp_path / "resume", "same")
-    done = train(spec, dataset, resume=resume)
-    monkeypatch.setattr("fa_audit.training.loop._run_epoch", lambda *_: 1 / 0)
-    assert_same_run(train(spec, dataset, resume=resume), done, tmp_path)
-    resume.clear()
-    resume.clear()
-    with pytest.raises(ZeroDivisionError):
-        train(spec, dataset, resume=resume)
 
 
 def test_a_resume_file_of_another_run_or_a_damaged_one_starts_over(make_spec, dataset, tmp_path):

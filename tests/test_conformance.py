@@ -72,9 +72,6 @@ def test_every_registered_method_conforms(name):
     assert failures(name, set(CHECKS) - {"architectures"}) == {}
 
 
-# --- broken promises -------------------------------------------------------------------------------------------------
-
-
 class Exact(BP):
     """Backpropagation's credits, learned from block by block."""
 
@@ -200,8 +197,6 @@ def test_a_broken_promise_is_named_and_no_other(name):
     assert set(failures(kind, QUICK | set(broken.split()))) == set(broken.split())
 
 
-# --- methods that report, touch or keep what they must not -----------------------------------------------------------
-
 KEPT = []
 
 
@@ -268,9 +263,6 @@ def test_a_hostile_method_is_refused_by_what_it_does(kind, check, words):
         CHECKS[check](Subject(kind(steps=4) if issubclass(kind, EP) else kind(), "mine"))
 
 
-# --- the architectures of the registry -------------------------------------------------------------------------------
-
-
 def test_architectures_added_to_the_registry_are_trained_and_small(monkeypatch):
     seen = []
 
@@ -308,9 +300,6 @@ class Recording(FA):
 def test_a_method_that_does_not_fit_an_architecture_names_it(kind, where):
     found = failures(kind, QUICK | {"architectures"})
     assert set(found) == {"architectures"} and where in found["architectures"]
-
-
-# --- how a method is given -------------------------------------------------------------------------------------------
 
 
 def test_a_method_in_a_file_of_its_own_is_checked_by_name(tmp_path, monkeypatch):

@@ -17,9 +17,6 @@ CLASSES, WIDTH, DEPTH, BATCH = 3, 8, 3, 11
 NAN, INF = float("nan"), float("inf")
 
 
-# --- external networks: what a block computes, how a network starts, and how it ends ---------------------------------
-
-
 class Dense(nn.Sequential):
     def __init__(self):
         super().__init__(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Dropout(0.3))
@@ -132,9 +129,6 @@ def samples(name, batches=1):
     ]  # fmt: skip
 
 
-# --- truth: autograd on the model's own forward pass -----------------------------------------------------------------
-
-
 def vector(kind, h, mean):
     """The vector of a state, or with a sum in place of the mean the gradient by it."""
     if h.dim() == 4:
@@ -189,9 +183,6 @@ def test_blocks_that_change_the_width_and_work_in_place_are_audited():
     assert diagnose(model, [(x, y)], 0.5).bp_grad_norms == pytest.approx(expected, rel=1e-6)
 
 
-# --- violations ----------------------------------------------------------------------------------------------------
-
-
 HEADLESS = SimpleNamespace(**vars(KINDS["out_ln"]) | {"finish": lambda m, h: h[:, :CLASSES]})
 REPLAYED = "reproduces the model's logits"
 VIOLATIONS = {  # attributes of the model, and words of the error
@@ -215,9 +206,6 @@ def test_violations_of_the_contract_are_named(case):
     with pytest.raises(AuditError) as caught:
         diagnose(model, samples("out_ln"), None)
     assert found in str(caught.value) and "External" in str(caught.value)
-
-
-# --- NaN and infinities --------------------------------------------------------------------------------------------
 
 
 STARTS = {"no norm": "embed", "cls": "patch_embed", "flattened maps": "embed"}

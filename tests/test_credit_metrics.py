@@ -62,9 +62,6 @@ def rough(method, **options):
     return rough_learner("resmlp", method, SHAPE, **{"depth": 3} | options)
 
 
-# --- correlation with true changes of the loss -----------------------------------------------------------------------
-
-
 def test_rho_is_numpys_correlation_of_the_pooled_pairs(vectors):
     credit, directions, changes = vectors
     pairs = 32 * BATCH
@@ -124,9 +121,6 @@ def test_directions_are_unit_vectors_of_their_own_for_every_sample():
     assert directions.mean(dim=(0, 1)).abs().max() < 4 / math.sqrt(32 * BATCH * WIDTH)
 
 
-# --- the loss around a state -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("architecture", ["resmlp", "vit_mini", "small_resnet"])
 @pytest.mark.parametrize("layer", [0, 1, 2])
 def test_loss_changes_follow_the_gradient_by_the_vector_of_any_kind_of_state(architecture, layer):
@@ -151,9 +145,6 @@ def test_nudging_is_the_mean_change_over_the_samples_that_have_a_direction(batch
     assert nudging(network, 1, h, labels, credit, 0.01) == expected
     absent = nudging(network, 1, h, labels, torch.zeros_like(credit), 0.01)
     assert (absent.value, absent.n, absent.n_valid) == (None, BATCH, 0) and absent.reason
-
-
-# --- ceiling and floor -----------------------------------------------------------------------------------------------
 
 
 def test_rho_has_a_ceiling_near_one_and_a_floor_that_covers_zero(batch):
@@ -203,9 +194,6 @@ def test_the_fresh_feedback_null_of_dfa_is_centred_on_zero(batch):
     assert len({block["fresh_b_cosine"].value for block in report.blocks}) == 3
 
 
-# --- averages --------------------------------------------------------------------------------------------------------
-
-
 def test_draws_have_numpys_mean_and_unbiased_spread():
     values = [0.1, -0.4, 0.25, 0.9]
     mean, std = np.mean(values), np.std(values, ddof=1)
@@ -223,9 +211,6 @@ def test_the_deep_mean_leaves_out_the_first_block_and_what_is_absent():
     blocks = [Measured(9.0, 5, 5), Measured(1.0, 5, 5), Measured(None, 5, 0, "why"), Measured(2.0, 5, 4)]
     assert deep_mean(blocks) == Measured(1.5, 3, 2)
     assert deep_mean([blocks[0], blocks[2]]) == Measured(None, 1, 0, "why")
-
-
-# --- bridges and drift -----------------------------------------------------------------------------------------------
 
 
 def test_the_bridge_residual_is_the_mean_over_samples_of_the_method_s_own(batch):
@@ -256,9 +241,6 @@ def test_drift_is_the_relative_change_in_the_frobenius_norm(make_spec):
     assert moved.pop("blocks.1.inner.weight") == pytest.approx(0.5, rel=1e-6)
     assert set(moved.values()) == {None} and "zero at initialisation" in by_name["blocks.0.outer.bias"].reason
     assert [entry.value for entry in blocks] == [0, pytest.approx(0.5 * share.item(), rel=1e-6), 0]
-
-
-# --- every method ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -114,8 +114,6 @@ def test_normalise_is_torchvisions():
     assert torch.equal(images, before) and data.normalise(images).dtype == torch.float32
 
 
-# --- digits --------------------------------------------------------------------------------------------------------
-
 DIGITS = {
     "train_images": "5760f944f9d4583320655eb3932bdbb8a1d7ecccece1d5e8ac73699a93fdf434",
     "train_labels": "c1281028e5251b910fbb998bc625b6d6473e39ec5817e7c6d69de2f5f8bf38ab",
@@ -131,9 +129,6 @@ def test_digits_are_always_the_same_arrays(tmp_path):
     assert data.padding == 1 and not data.flip
     x = data.normalise(data.train_images)
     assert abs(x.mean().item()) < 0.01 and abs(x.std().item() - 1) < 0.01
-
-
-# --- files ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_saved_data_set_is_read_back(dataset, tmp_path):
@@ -165,9 +160,6 @@ def test_damaged_files_are_refused(dataset, tmp_path, damage):
     for name, words in (("missing", "no such file; make it alone"), (".", "not a data set")):
         with pytest.raises(AuditError, match=words):
             load_dataset(tmp_path / name)
-
-
-# --- CIFAR, with a folder in the published layout ------------------------------------------------------------------
 
 
 PUBLISHED = {

@@ -141,9 +141,6 @@ def test_why_a_job_computes_on_the_cpu_stands_in_the_log(start, cards, gpu, why)
     assert said(job) == f"computing on the CPU{why}" and said(job) == "cpu"
 
 
-# --- what Snakemake is allowed to start ----------------------------------------------------------------------------
-
-
 RESMLP = {"depth": 4, "residual": True, "terminal_norm": True, "width": 16}
 RUNS = {"dataset": "digits", "architecture": {"name": "resmlp"} | RESMLP, "seeds": [1, 2, 3], "runs": ["bp"]}
 TINY = {"settings": {"tiny": RUNS}}
@@ -209,9 +206,6 @@ def test_the_memory_of_a_gpu_is_estimated_from_a_cpu_s_until_it_is_measured(tmp_
     assert read_costs(tmp_path / "none.json").gpu_memory_mb(BP) == 0
 
 
-# --- provenance ----------------------------------------------------------------------------------------------------
-
-
 def test_a_training_that_was_begun_on_another_model_of_gpu_starts_over(make_spec, monkeypatch):
     models = iter(("H100", "H100", "A100"))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda device: next(models))
@@ -231,8 +225,6 @@ def test_sidecars_and_audits_say_where_and_how_they_were_computed(tmp_path):
     assert sidecar["cudnn"] == {"deterministic": False, "benchmark": False}
     assert sidecar["cublas_workspace"] == ":4096:8"
 
-
-# --- benchmarks/gpu.py ---------------------------------------------------------------------------------------------
 
 CONTROL = """#!/bin/sh
 { echo "$CUDA_MPS_PIPE_DIRECTORY $*"; [ "$1" ] || cat; } >> "$(dirname "$0")/said"

@@ -17,7 +17,6 @@ from fa_audit.methods.bp import BP
 from fa_audit.networks.trace import trace
 from fa_audit.training.learner import build, learn
 from fa_audit.training.loop import train
-from fa_audit.training.optimiser import Optimiser
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, trajectory_csv
 
 SHAPE, CLASSES = (1, 4, 4), 3
@@ -82,21 +81,6 @@ def test_training_is_the_optimiser_with_a_cosine_schedule(make_spec, dataset, na
     for ours, theirs in zip(trained.learner.network.parameters(), network.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
     assert [row["train_loss"] for row in trained.history if row["layer"] == 0] == pytest.approx(losses, rel=1e-5)
-
-
-def test_sgd_by_hand_and_as_torch_s_with_a_gradient_that_clipping_halves():
-    ours, theirs = ([torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (1.0, -2.0)] for _ in "ab")
-    optimiser = Optimiser([(ours[:1], 0.5), (ours[1:], 0.0)], 0.1, "sgd", clip=2.5)
-    other = OPTIMISERS["sgd"]([{"params": theirs[:1], "weight_decay": 0.5}, {"params": theirs[1:]}], lr=0.1)
-    after = [(0.8, -2.2), (0.55, -2.42)]  # 1.5 + 0.5 and 2; 0.9 * 2 + 0.3 + 0.5 * 0.8 and 0.9 * 2 + 0.4, each times 0.1
-    for size, expected in zip((1.0, 0.1), after, strict=True):  # gradients of length 5, and 0.5
-        for parameter, slope in zip((*ours, *theirs), (3.0, 4.0, 3.0, 4.0), strict=True):
-            parameter.grad = size * torch.tensor(slope, dtype=torch.float64)
-        torch.nn.utils.clip_grad_norm_(theirs, 2.5)
-        for stepping in (optimiser, other):
-            stepping.step()
-        torch.testing.assert_close(ours, theirs, rtol=1e-15, atol=0)
-        assert [parameter.item() for parameter in ours] == pytest.approx(expected, rel=1e-6)
 
 
 def test_held_out_samples_are_the_last_are_never_trained_on_and_give_the_validation_accuracy(make_spec, dataset):

@@ -37,9 +37,6 @@ def make_learner(make_spec):
     return make
 
 
-# --- by hand ---------------------------------------------------------------------------------------------------------
-
-
 def following(network, layer, h):
     return block_by_hand("resmlp", network, layer, h, training=True)[1]
 
@@ -91,9 +88,6 @@ def hand_update(network, x, labels, method, betas):
         for layer in range(DEPTH):
             total = total - (e[layer + 1] * following(network, layer, nudged[layer])).sum() / beta
     return torch.autograd.grad(total / len(betas) / len(labels), list(taught_parameters(network).values()))
-
-
-# --- backpropagation in the limit ------------------------------------------------------------------------------------
 
 
 def relative_error(learner, x, labels):

@@ -151,13 +151,6 @@ def test_snapshots_are_runs_after_earlier_epochs_and_each_training_goes_on_from_
     )
 
 
-def test_a_setting_may_have_a_monitor_of_its_own():
-    grid = read_grid(
-        {"settings": {"a": BLOCK, "b": BLOCK | {"monitor": {"stop_on": ["D2"]}}}, "monitor": {"stop_on": ["D1"]}}
-    )
-    assert [dict(grid.setting(name).spec("dfa", 1).monitor) for name in "ab"] == [{"D1": 50.0}, {"D2": 1e-7}]
-
-
 def test_a_block_that_varies_something_is_one_setting_for_each_combination():
     grid = grid_of(sweep=without(BLOCK, "epochs") | {"vary": {"epochs": [1, 3], "residual": [True, False]}})
     names = [f"sweep_epochs{count}_residual{flag}" for count in (1, 3) for flag in ("true", "false")]
@@ -191,6 +184,8 @@ def test_the_monitor_is_for_runs_and_not_for_baselines():
     assert setting.spec("dfa", 1).monitor == (("D1", 9.0), ("D2", 1e-7))
     assert setting.spec("dfa+frozen", 1).monitor == setting.spec("bp+shallow", 1).monitor == ()
     assert grid_of(a=BLOCK).setting("a").spec("dfa", 1).monitor == ()
+    own = read_grid(config | {"settings": {"a": BLOCK | {"monitor": {"stop_on": ["D1"]}}}}).setting("a")
+    assert own.spec("dfa", 1).monitor == (("D1", 9.0),)
 
 
 def test_a_run_that_settings_share_is_trained_in_the_first_of_them():

@@ -35,9 +35,6 @@ def in_order(credits):
     return [credits.embedding, *credits.blocks]
 
 
-# --- transported credits ---------------------------------------------------------------------------------------------
-
-
 def feedback_of(learner, layer, name):
     """What the method puts in the place of a weight, from its definition."""
     weight = getattr(learner.network.blocks[layer], name).weight.detach()
@@ -103,9 +100,6 @@ def test_brsf_draws_at_every_minibatch_and_frsf_never(batch):
     assert all(map(torch.equal, fixed.state.buffers(), frozen))
 
 
-# --- Kolen-Pollack ---------------------------------------------------------------------------------------------------
-
-
 def partners(learner):
     """``(name, W, B)`` of every weight of the blocks."""
     named = [(n, p) for n, p in learner.network.blocks.named_parameters() if p.dim() > 1]
@@ -150,9 +144,6 @@ def test_drtp_projects_the_label_through_each_block_s_matrix(batch):
     for row, label in enumerate(batch[1]):
         hand = [matrix.mean(dim=1) - matrix[:, label] for matrix in (b[0], *b)]
         torch.testing.assert_close([credit[row] for credit in in_order(credits)], hand, rtol=1e-12, atol=1e-15)
-
-
-# --- feedback that would carry nothing: exact backpropagation must not pass for another method ------------------------
 
 
 class Attention(nn.Module):

@@ -51,9 +51,6 @@ def wanted(fires):
     }
 
 
-# --- truth tables ----------------------------------------------------------------------------------------------------
-
-
 def verdicts(a, b, c, d, finite):
     """Both verdicts, from their rules: what fired is named, and nothing unevaluated passes."""
 
@@ -77,9 +74,6 @@ def test_verdicts_over_all_outcomes(fires, finite):
     assert fired(report) == list(fires)
     assert (report.three_check_verdict, report.verdict) == verdicts(*fires, finite)
     json.dumps(report.to_dict(), allow_nan=False)
-
-
-# --- thresholds ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -113,9 +107,6 @@ def test_growth_that_is_infinite_fires_and_growth_that_is_undefined_is_not_evalu
     assert [fired(report_of(growth=growth))[0] for growth in (math.inf, math.nan)] == [True, None]
     without_blocks = replace(evidence(), layers=evidence().layers[1:])
     assert check(without_blocks, 0.5, Baselines(0.1), DiagnosticThresholds()).scale.fires is None
-
-
-# --- measuring -------------------------------------------------------------------------------------------------------
 
 
 def network(depth=3):
@@ -186,9 +177,6 @@ def test_stability_needs_eight_batches_and_the_first_ten_are_used():
     assert diagnose(network(), data[:8], None).checks.stability.fires is not None
     report = diagnose(network(), iter(data), None)
     assert report.to_dict() == diagnose(network(), data[:10], None).to_dict() and report.evidence.batches == 10
-
-
-# --- texts -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -67,9 +67,6 @@ def set_accuracies(audits, accuracies, own):
         audit["headline_acc"], audit["baselines"]["own"] = accuracy, frozen
 
 
-# --- numbers -------------------------------------------------------------------------------------------------------
-
-
 def test_the_numbers_of_every_seed_are_those_of_its_file(audits, render):
     text = render(audits)
     found, verdicts = table(text, "Headline numbers"), table(text, "Verdicts of")
@@ -156,8 +153,6 @@ def test_networks_that_were_not_trained_here_are_numbered_and_nothing_is_said_of
     assert said(render(audits), "Network") == "frozen\\_accuracy 0.4, model a:b"
 
 
-# --- disclosures ---------------------------------------------------------------------------------------------------
-
 FIRED = {"layers.-1.grad_norm": 1e-9, "layers.-1.scale_free": 0.5, "checks.reference.note": "saturated loss"}
 INSIDE = {"credit.1.cosine.value": 0.2, "deep.fresh_b_null.n_valid": 20, "deep.fresh_b_null.interval": [-0.1, 0.3]}
 OUTSIDE = INSIDE | {"deep.fresh_b_null.interval": [-0.1, 0.1]}
@@ -196,9 +191,6 @@ def test_what_makes_a_number_lie_is_disclosed(audits, render, changes, term, wor
         put(audit, changes)
     text = said(render(audits), term)
     assert words in text and not text.startswith("seed")  # once for both seeds
-
-
-# --- what is refused, and LaTeX ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

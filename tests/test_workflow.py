@@ -124,9 +124,6 @@ def test_wrong_descriptions_end_in_one_clear_message_each(everything, tmp_path):
         assert done.stdout.count(message) == 1
 
 
-# ---- interruptions, and whoever else is in the folder
-
-
 LONG = {"settings": {"tiny": TINY | {"epochs": 60}}}
 TARGET = "results/checkpoints/tiny/dfa/seed1.safetensors"
 
@@ -164,9 +161,6 @@ def test_two_workflows_do_not_share_a_folder(trainings):
     assert refused.returncode != 0 and f"another workflow (process {os.getpid()}" in refused.stdout
 
 
-# ---- the report and the picture
-
-
 def test_the_report_holds_every_artefact_and_begins_with_the_scorecard(everything, tmp_path):
     done = snakemake(everything, "--report", str(tmp_path / "report.zip"))
     assert done.returncode == 0, done.stdout
@@ -187,9 +181,6 @@ def test_the_picture_in_the_readme_is_the_pipeline(tmp_path):
     drawn = snakemake(copy_sources(tmp_path / "project"), "--rulegraph", "mermaid-js", config=None)
     assert drawn.returncode == 0 and len(arrows(drawn.stdout)) > 15
     assert arrows((ROOT / "README.md").read_text()) == arrows(drawn.stdout)
-
-
-# ---- rules and scripts
 
 
 def test_planning_the_paper_and_the_models_of_the_readme_imports_no_torch(tmp_path):

@@ -96,13 +96,13 @@ def _scorecard(options: argparse.Namespace) -> int:
     from fa_audit.experiments.config_file import load_config
     from fa_audit.experiments.paths import SCORECARD_ENDINGS
     from fa_audit.experiments.published import read_published
-    from fa_audit.results.scorecard import read_explanations, read_measured, scorecard
+    from fa_audit.results.scorecard import read_explanations, read_results, scorecard
     from fa_audit.results.scorecard_texts import made_by, summary_line, to_markdown, write_scorecard
 
     if options.output and options.output.resolve() == options.folder.resolve():
         raise AuditError(f"--output: found '{options.output}', which is read; expected another folder.")
     published = read_published(load_config(options.published)[0])
-    tidy = read_measured(options.folder, published)
+    tidy = read_results(options.folder, published)
     rows = scorecard(published, tidy, read_explanations(options.folder, published))
     remark = made_by(published, tidy)
     if options.output:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
-from fa_audit.core.errors import AuditError, listed, unknown
+from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, config_error, validated
 from fa_audit.experiments.grid import Grid, read_grid
@@ -46,7 +46,6 @@ class Quantity:
         places: which of ``epoch`` and ``layer`` an entry names.
         answers: what a verdict on it can be; none where it is a number.
         number: whether it is a number as well.
-        states: whether its layers are the states 0..L and not the blocks 0..L-1.
     """
 
     table: str
@@ -54,7 +53,6 @@ class Quantity:
     places: tuple[str, ...] = ()
     answers: tuple[bool | str, ...] = ()
     number: bool = True
-    states: bool = False
 
 
 NEVER = "never"  # the verdict on an epoch at which nothing happened
@@ -83,17 +81,16 @@ QUANTITIES: dict[str, Quantity] = {
     "four_check_verdict": Quantity(
         "runs", "four_check", answers=("trustworthy", "needs walk-back", "incomplete"), number=False
     ),
-    **{name: Quantity("layers", name, ("layer",), states=True) for name in ("hidden_norm", "grad_norm")},
     **{
         name: Quantity("layers", name, ("layer",))
-        for name in ("clamped_cosine", "rho", "nudging", "credit_norm", "residual_ratio")
+        for name in ("hidden_norm", "grad_norm", "clamped_cosine", "rho", "nudging", "credit_norm", "residual_ratio")
     },
     **{
         f"epoch_{name}": Quantity("trajectories", column, ("epoch",))
         for name, column in (("accuracy", "test_accuracy"), ("train_loss", "train_loss"))
     },
     **{
-        f"epoch_{name}": Quantity("trajectories", name, ("epoch", "layer"), states=name.endswith("norm"))
+        f"epoch_{name}": Quantity("trajectories", name, ("epoch", "layer"))
         for name in ("hidden_norm", "grad_norm", "growth", "cosine")
     },
 }
@@ -132,28 +129,20 @@ class NumberNull(Null):
 
 
 class Entry(Strict):
-    """One published number; its kind says by which rule it is compared."""
+    """One published number; its kind says by which rule it is compared, and has the keys that the rule needs."""
 
     quantity: str = Field(description="the name of a quantity")
     setting: str = Field(description="the name of one of the settings")
     run: RunText | list[RunText]
     layer: int | None = Field(None, ge=0, description="an integer >= 0: of a state or a block")
     epoch: int | None = Field(None, ge=0, description="an integer >= 0: of a quantity of the trajectory")
-    minus: RunText | None = Field(None, description="a run name: its quantity is subtracted, seed by seed")
-    over: RunText | None = Field(None, description="a run name: its quantity divides, seed by seed")
     kind: str
     n: int = Field(ge=1, description="an integer >= 1: how many numbers stand behind the value")
     source: Text = Field(description="a text: where it was published")
-    value: float | bool | str | None = None
-    above: float | None = None
-    below: float | None = None
-    deviation: float | None = None
     seeds: Different[Seed] = Field(
         list(SEEDS), min_length=1, description="a non-empty list of different integers >= 0: audits to compare with"
     )
     values: dict[Seed, float | Answer] = Field({}, description="a mapping from seeds to published numbers")
-    tolerance: float | None = None
-    null: Null | None = None
     claim: Text | None = Field(None, description="the name of one of the claims")
     repeats: Text | None = Field(
         None, description="a text: which other numbers say the same, so that it is not counted"
@@ -166,17 +155,19 @@ class Entry(Strict):
         return (self.run,) if isinstance(self.run, str) else tuple(self.run)
 
     @property
+    def other(self) -> tuple[str, str] | None:
+        """Return how it is set against another run, ``minus`` or ``over``, and that run."""
+        return next(((word, run) for word in ("minus", "over") if (run := getattr(self, word, None))), None)
+
+    @property
     def whose(self) -> str:
         """Return the runs as text, with that which is subtracted or divides."""
-        other = [f"{word} {run}" for word, run in (("minus", self.minus), ("over", self.over)) if run]
-        return " ".join([" > ".join(self.runs), *other])
+        return " ".join([" > ".join(self.runs), *(self.other or ())])
 
     @property
     def key(self) -> str:
         """Return the text by which an explanation names it, such as ``main_audit dfa grad_norm layer 1``."""
-        places = [
-            f"{name} {place}" for name, place in (("layer", self.layer), ("epoch", self.epoch)) if place is not None
-        ]
+        places = [f"{name} {getattr(self, name)}" for name in ("layer", "epoch") if getattr(self, name) is not None]
         return " ".join([self.setting, self.whose, self.quantity, *places])
 
     @property
@@ -186,50 +177,66 @@ class Entry(Strict):
             return UNINFORMATIVE
         return REPEATS if self.repeats else COUNTED
 
+    def run_keys(self) -> Iterator[RunKey]:
+        """Yield the audits that it is compared with."""
+        runs = dict.fromkeys((*self.runs, *(self.other or ())[1:]))
+        return (RunKey(self.setting, run, seed) for run in runs for seed in self.seeds)
+
     @property
-    def published(self) -> float | str | None:
+    def published(self) -> float | str:
         """Return what was published: a number, an answer, a limit or an order."""
-        return plain(self.value)
+        return plain(getattr(self, "value", None))
 
     @property
     def chance(self) -> str:
         """Return what its null scores, and which one that is."""
-        if not self.null:
-            return ""
-        score = plain(self.null.value)
-        return f"{score if isinstance(score, str) else f'{score:g}'}, {self.null.origin}"
+        raise NotImplementedError
 
-    def run_keys(self) -> Iterator[RunKey]:
-        """Yield the audits that it is compared with."""
-        runs = dict.fromkeys(filter(None, (*self.runs, self.minus, self.over)))
-        return (RunKey(self.setting, run, seed) for run in runs for seed in self.seeds)
-
-    def allows(self, found: Any) -> bool:
-        """Return whether a number (for a bound and a verdict, of one seed) or an answer is the published one."""
+    def informative(self) -> bool:
+        """Return whether its null fails its rule."""
         raise NotImplementedError
 
     def rule(self) -> str:
         """Return the condition on our numbers."""
         raise NotImplementedError
 
+
+class OfOneRun(Entry):
+    """What one run has, with a null."""
+
+    run: RunText
+    null: Null
+
+    @property
+    def chance(self) -> str:
+        score = plain(self.null.value)
+        return f"{score if isinstance(score, str) else f'{score:g}'}, {self.null.origin}"
+
+    def allows(self, found: Any) -> bool:
+        """Return whether a number (for a bound and a verdict, of one seed) or an answer is the published one."""
+        raise NotImplementedError
+
     def informative(self) -> bool:
-        """Return whether its null fails its rule."""
-        return self.null is None or not self.allows(self.null.value)
+        return not self.allows(self.null.value)
+
+
+class Compared(OfOneRun):
+    """A number, which may be the difference or the ratio of two runs."""
+
+    minus: RunText | None = Field(None, description="a run name: its quantity is subtracted, seed by seed")
+    over: RunText | None = Field(None, description="a run name: its quantity divides, seed by seed")
+    null: NumberNull
 
 
 class Value(
-    Entry, json_schema_extra={"description": f"{ENTRY}, and for a value with value, deviation, tolerance, null"}
+    Compared, json_schema_extra={"description": f"{ENTRY}, and for a value with value, deviation, tolerance, null"}
 ):
     """A number, compared within a tolerance."""
 
     kind: Literal["value"] = Field(description="value, magnitude, bound, verdict or order")
-    run: RunText
     value: float = Field(description="a number")
-    above: None = Field(None, description="none, a value has a tolerance")
-    below: None = Field(None, description="none, a value has a tolerance")
     deviation: Deviation
     tolerance: float = Field(gt=0, description="a number > 0")
-    null: NumberNull
 
     def allows(self, found: float) -> bool:
         return at_most(abs(found - self.value), self.tolerance)
@@ -238,17 +245,14 @@ class Value(
         return f"|mean - {self.value:g}| <= {self.tolerance:g}"
 
 
-class Magnitude(Entry, json_schema_extra={"description": f"{ENTRY}, and for a magnitude with value, deviation, null"}):
+class Magnitude(
+    Compared, json_schema_extra={"description": f"{ENTRY}, and for a magnitude with value, deviation, null"}
+):
     """A number, compared by its factor."""
 
     kind: Literal["magnitude"]
-    run: RunText
     value: Annotated[float, AfterValidator(_nonzero)] = Field(description="a number other than 0")
-    above: None = Field(None, description="none, a magnitude has a factor")
-    below: None = Field(None, description="none, a magnitude has a factor")
     deviation: Deviation
-    tolerance: None = Field(None, description=f"none, a magnitude has a factor of {FACTOR}")
-    null: NumberNull
 
     factor: ClassVar[int] = FACTOR
 
@@ -264,17 +268,12 @@ class Magnitude(Entry, json_schema_extra={"description": f"{ENTRY}, and for a ma
         return f"mean within a factor of {FACTOR} of {self.value:g}"
 
 
-class Bound(Entry, json_schema_extra={"description": f"{ENTRY}, and for a bound with above or below, null"}):
+class Bound(Compared, json_schema_extra={"description": f"{ENTRY}, and for a bound with above or below, null"}):
     """A limit that every seed keeps."""
 
     kind: Literal["bound"]
-    run: RunText
-    value: None = Field(None, description="none, a bound has above or below")
     above: float | None = Field(None, description="a number: every seed lies above it")
     below: float | None = Field(None, description="a number: every seed lies below it")
-    deviation: None = Field(None, description="none, a bound has no deviation")
-    tolerance: None = Field(None, description="none, a bound has no tolerance")
-    null: NumberNull
 
     def allows(self, found: float) -> bool:
         return found > self.above if self.above is not None else found < self.below
@@ -287,19 +286,11 @@ class Bound(Entry, json_schema_extra={"description": f"{ENTRY}, and for a bound 
         return f"> {self.above:g}" if self.above is not None else f"< {self.below:g}"
 
 
-class Verdict(Entry, json_schema_extra={"description": f"{ENTRY}, and for a verdict with value, null"}):
+class Verdict(OfOneRun, json_schema_extra={"description": f"{ENTRY}, and for a verdict with value, null"}):
     """A verdict, compared for equality."""
 
     kind: Literal["verdict"]
-    run: RunText
-    minus: None = Field(None, description="none, a verdict is of one run")
-    over: None = Field(None, description="none, a verdict is of one run")
     value: Answer
-    above: None = Field(None, description="none, a verdict is no number")
-    below: None = Field(None, description="none, a verdict is no number")
-    deviation: None = Field(None, description="none, a verdict has no deviation")
-    tolerance: None = Field(None, description="none, a verdict has no tolerance")
-    null: Null
 
     def allows(self, found: Any) -> bool:
         return plain(found) == plain(self.value)
@@ -313,15 +304,6 @@ class Order(Entry, json_schema_extra={"description": ENTRY}):
 
     kind: Literal["order"]
     run: Different[RunText] = Field(min_length=2, description="a list of two or more different run names, best first")
-    minus: None = Field(None, description="none, an order is its list of runs")
-    over: None = Field(None, description="none, an order is its list of runs")
-    value: None = Field(None, description="none, an order is its list of runs")
-    above: None = Field(None, description="none, an order is its list of runs")
-    below: None = Field(None, description="none, an order is its list of runs")
-    deviation: None = Field(None, description="none, an order has no deviation")
-    values: dict[Seed, float] = Field({}, max_length=0, description="none, an order is its list of runs")
-    tolerance: None = Field(None, description="none, an order has no tolerance")
-    null: None = Field(None, description="none, the null of an order is chance")
 
     def rule(self) -> str:
         return "means fall in this order"
@@ -367,27 +349,14 @@ AnyEntry = Annotated[
 # --- the file --------------------------------------------------------------------------------------------------------
 
 
-def _bare(settings: dict[str, Any]) -> dict[str, Any]:
-    if {"runs", "seeds"} & settings.keys():
-        raise PydanticCustomError("bare", "runs or seeds")
-    return settings
-
-
-Experiment = Annotated[
-    dict[str, Any],
-    AfterValidator(_bare),
-    Field(description="a mapping with at least dataset and architecture, and without runs and seeds"),
-]
-
-
 class PublishedFile(Strict):
     """a mapping with the keys 'claims', 'settings' and 'entries'"""
 
     claims: dict[str, Text] = Field({}, description="a mapping from the name of each claim to its sentence")
-    settings: dict[str, Experiment] = Field(
+    settings: dict[str, dict[str, Any]] = Field(
         min_length=1,
-        description="one or more named experiments, written like the settings of a configuration, without runs and"
-        " seeds",
+        description="one or more named experiments, written like the settings of a configuration; their runs and seeds"
+        " are those of the entries",
     )
     entries: list[AnyEntry] = Field(min_length=1, description="a non-empty list of published numbers")
 
@@ -460,37 +429,30 @@ def read_published(raw: Any) -> Published:
     if problems := list(_problems(read)):
         raise config_error(FILE, problems)
     try:
-        published = Published(tuple(read.entries), read.claims, read_grid(_configuration(read)))
+        return Published(tuple(read.entries), read.claims, read_grid(_configuration(read)))
     except AuditError as error:
         raise AuditError(f"{FILE}: {str(error).removeprefix('config: ')}") from error
-    if problems := list(_misplaced(published)):
-        raise config_error(FILE, problems)
-    return published
 
 
 def _with_null(raw: Any) -> Any:
-    """Give entries their key ``null`` back, which YAML reads as None."""
-    entries = raw.get("entries") if isinstance(raw, Mapping) else None
-    if not isinstance(entries, list):
+    """Give mappings their key ``null`` back, which YAML reads as None."""
+    if isinstance(raw, list):
+        return [_with_null(item) for item in raw]
+    if not isinstance(raw, Mapping):
         return raw
-    named = [
-        {"null" if key is None else key: value for key, value in entry.items()} if isinstance(entry, Mapping) else entry
-        for entry in entries
-    ]
-    return {**raw, "entries": named}
+    return {"null" if key is None else key: _with_null(value) for key, value in raw.items()}
 
 
 def _configuration(read: PublishedFile) -> dict[str, Any]:
     """Return the experiments as a configuration: every run and seed that an entry names."""
     keys = [key for entry in read.entries for key in entry.run_keys()]
-    named = {name: [key for key in keys if key.setting == name] for name in read.settings}
-    return {
-        "settings": {
-            name: read.settings[name]
-            | {"runs": sorted({key.run for key in asked}), "seeds": sorted({key.seed for key in asked})}
-            for name, asked in named.items()
+    asked = {
+        name: {
+            f"{part}s": sorted({getattr(key, part) for key in keys if key.setting == name}) for part in ("run", "seed")
         }
+        for name in read.settings
     }
+    return {"settings": {name: read.settings[name] | parts for name, parts in asked.items()}}
 
 
 def _problems(read: PublishedFile) -> Iterator[str]:
@@ -510,8 +472,8 @@ def _problems(read: PublishedFile) -> Iterator[str]:
 
 def _identity(entry: Entry) -> str:
     """Return what two entries must not share: everything but the numbers and where they come from."""
-    sides = [entry.above is None, entry.below is None]
-    return json.dumps([entry.key, entry.kind, sides, sorted(entry.seeds), entry.repeats])
+    side = isinstance(entry, Bound) and entry.above is None
+    return json.dumps([entry.key, entry.kind, side, sorted(entry.seeds), entry.repeats])
 
 
 def _entry_problems(where: str, entry: Entry, read: PublishedFile) -> Iterator[str]:
@@ -519,17 +481,15 @@ def _entry_problems(where: str, entry: Entry, read: PublishedFile) -> Iterator[s
         yield str(unknown("setting", entry.setting, read.settings, where=where))
     if entry.claim is not None and entry.claim not in read.claims:
         yield str(unknown("claim", entry.claim, read.claims, where=where))
-    for run in filter(None, (*entry.runs, entry.minus, entry.over)):
+    for run in (*entry.runs, *(entry.other or ())[1:]):
         if problem := run_problem(run, where):
             yield problem
         elif (usual := str(parse_run(run))) != run:
             yield f"{where}: found run '{run}'; expected its usual spelling, {usual}."
-    if entry.minus and entry.over:
+    if isinstance(entry, Compared) and entry.minus and entry.over:
         yield f"{where}: found minus and over; expected one of them."
-    if entry.kind == "bound" and (entry.above is None) == (entry.below is None):
+    if isinstance(entry, Bound) and (entry.above is None) == (entry.below is None):
         yield f"{where}: found {'neither' if entry.above is None else 'both'}; expected above or below."
-    if strange := sorted(entry.values.keys() - set(entry.seeds)):
-        yield f"{where}.values: found seed {listed(map(str, strange), 3)}; expected those of seeds."
 
 
 def _answer_problems(where: str, entry: Entry) -> Iterator[str]:
@@ -537,25 +497,11 @@ def _answer_problems(where: str, entry: Entry) -> Iterator[str]:
     if entry.quantity not in QUANTITIES:
         yield str(unknown("quantity", entry.quantity, QUANTITIES, where=where))
         return
-    quantity = QUANTITIES[entry.quantity]
+    quantity, verdict = QUANTITIES[entry.quantity], isinstance(entry, Verdict)
     for place, named in (("layer", "a layer"), ("epoch", "an epoch")):
         if (place in quantity.places) != (getattr(entry, place) is not None):
             yield f"{where}: {entry.quantity} {f'needs {named}' if place in quantity.places else f'has no {place}'}."
-    if not (quantity.answers if entry.kind == "verdict" else quantity.number):
+    if not (quantity.answers if verdict else quantity.number):
         yield f"{where}: {entry.quantity} is {'a' if quantity.answers else 'no'} verdict; found kind {entry.kind}."
-    elif entry.kind == "verdict":
-        told = {"value": entry.value} | ({} if quantity.number or not entry.null else {"null.value": entry.null.value})
-        for name, value in told.items():
-            if plain(value) not in (known := [plain(answer) for answer in quantity.answers]):
-                yield f"{where}.{name}: found '{plain(value)}'; expected {' or '.join(known)}."
-
-
-def _misplaced(published: Published) -> Iterator[str]:
-    """Yield entries of a layer or an epoch that their networks do not have."""
-    for position, entry in enumerate(published.entries):
-        spec = published.experiments.spec(next(entry.run_keys()))
-        depth = 0 if spec.shallow else dict(spec.architecture_options)["depth"]
-        last = {"layer": depth - (not QUANTITIES[entry.quantity].states), "epoch": spec.epochs}
-        for name, most in last.items():
-            if (found := getattr(entry, name)) is not None and found > most:
-                yield f"entries.{position}.{name}: found {found}; expected at most {most}."
+    elif verdict and entry.published not in (known := [plain(answer) for answer in quantity.answers]):
+        yield f"{where}.value: found '{entry.published}'; expected {' or '.join(known)}."

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
+import numpy as np
 import pandas as pd
 
 from fa_audit.results.own_audits import OTHERS
@@ -15,90 +14,43 @@ from fa_audit.results.tables.leaderboard import IN_A_TERMINAL, leaderboard
 from fa_audit.results.tidy import Tidy
 
 NEIGHBOURS = 2  # rows shown on either side
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """What runs are compared by.
-
-    Attributes:
-        column: of `signature`.
-        unit: the difference that counts as 1.
-        words: the unit as it is printed.
-        scale: of printed values.
-    """
-
-    column: str
-    unit: float
-    words: str
-    scale: float = 1
-
-
-QUANTITIES = {
-    "margin over frozen": Quantity("margin", 0.05, "5 points", 100),
-    "log10 max growth": Quantity("log_growth", 1.0, "1 decade"),
-    "log10 B ||g_L||": Quantity("log_gradient", 1.0, "1 decade"),
-    "cross-batch stability": Quantity("stability", 0.1, "0.1"),
-    "deep cosine": Quantity("deep_cosine", 0.2, "0.2"),
-    "deep rho": Quantity("deep_rho", 0.2, "0.2"),
+# What runs are compared by -> the difference that counts as 1, how it is printed, and the scale of printed values.
+UNITS = {
+    "margin over frozen": (0.05, "5 points", 100),
+    "log10 max growth": (1.0, "1 decade", 1),
+    "log10 B ||g_L||": (1.0, "1 decade", 1),
+    "cross-batch stability": (0.1, "0.1", 1),
+    "deep cosine": (0.2, "0.2", 1),
+    "deep rho": (0.2, "0.2", 1),
 }
 
 
-@dataclass(frozen=True)
-class Nearest:
-    """The measured run that is nearest to one of one's own.
-
-    Attributes:
-        setting, run: which it is.
-        distance: root mean square of the differences in units, over the quantities that both have.
-        values: of each of them, by its name in `QUANTITIES`: one's own, the measured one, their difference in units.
-    """
-
-    setting: str
-    run: str
-    distance: float
-    values: Mapping[str, tuple[float, float, float]]
-
-
-def signature(group: pd.DataFrame) -> dict[str, float]:
-    """Return the means over the seeds of what runs are compared by; NaN where nothing was measured.
+def signatures(tidy: Tidy) -> pd.DataFrame:
+    """Return the means over the seeds of what runs are compared by, a row per (setting, run); NaN without a value.
 
     Gradients are multiplied by the size of their batch, so that audits on batches of different sizes compare.
-    """
-    gradients = group["scale_free_last"] / group["hidden_norm_last"]
-    rows = group.assign(log_growth=group["max_growth"].map(_log10), log_gradient=gradients.map(_log10))
-    return {entry.column: float(rows[entry.column].astype(float).mean()) for entry in QUANTITIES.values()}
-
-
-def _log10(value: float) -> float:
-    return math.log10(value) if value > 0 else -math.inf if value == 0 else math.nan
-
-
-def nearest(tidy: Tidy, own: tuple[str, str], others: list[tuple[str, str]]) -> Nearest | None:
-    """Return the nearest of other runs; of equally near ones the first, and None where none has a common quantity.
 
     Args:
         tidy: tables `with_margins`.
-        own: setting and run.
-        others: settings and runs of those that are compared.
     """
-    mine = signature(of_run(tidy, *own))
-    found = []
-    for key in others:
-        values = dict(_differences(mine, signature(of_run(tidy, *key))))
-        if values:
-            square = sum(units**2 for _, _, units in values.values()) / len(values)
-            found.append(Nearest(*key, math.sqrt(square), values))
-    return min(found, key=lambda entry: entry.distance, default=None)
+    runs = tidy.runs
+    numbers = [runs[name].astype(float) for name in ("margin", "max_growth", "stability", "deep_cosine", "deep_rho")]
+    margin, growth, stability, cosine, rho = numbers
+    gradient = runs["scale_free_last"].astype(float) / runs["hidden_norm_last"].astype(float)
+    with np.errstate(divide="ignore"):
+        values = margin, np.log10(growth), np.log10(gradient), stability, cosine, rho
+    return pd.DataFrame(dict(zip(UNITS, values))).groupby([runs["setting"], runs["run"]]).mean()
 
 
-def _differences(
-    mine: Mapping[str, float], theirs: Mapping[str, float]
-) -> Iterator[tuple[str, tuple[float, float, float]]]:
-    for name, entry in QUANTITIES.items():
-        here, there = mine[entry.column], theirs[entry.column]
-        if not (math.isnan(here) or math.isnan(there)):
-            yield name, (here, there, 0.0 if here == there else abs(here - there) / entry.unit)
+def differences(tidy: Tidy, own: tuple[str, str]) -> pd.DataFrame:
+    """Return how many units every run differs from one's own in each quantity; NaN where one of them has none."""
+    found = signatures(tidy)
+    return (found - found.loc[own]).abs() / [unit for unit, _, _ in UNITS.values()]
+
+
+def distances(units: pd.DataFrame) -> pd.Series:
+    """Return the root mean square of the differences over the quantities that both runs have; NaN without any."""
+    return np.sqrt((units**2).mean(axis=1))
 
 
 # --- as text ---------------------------------------------------------------------------------------------------------
@@ -121,45 +73,42 @@ def _place(tidy: Tidy, ranked: Tidy, own: tuple[str, str], measured: list[tuple[
     setting, run = own
     same = [key for key in measured if key[0] == setting]
     among = f"measured runs of {setting}" if same else "measured runs of all networks, since none is of its own"
-    if of_run(ranked, *own)["margin"].isna().all():
+    margins = ranked.runs.groupby(["setting", "run"])["margin"].mean()
+    margins = margins[[*(same or measured), own]].dropna().sort_values(ascending=False, kind="stable")
+    order = list(margins.index)
+    if own not in order:
         yield f"{run}: not placed: without the accuracy of its frozen baseline there is no margin to rank it by."
         return
-    order = _by_margin(ranked, [*(same or measured), own])
     at = order.index(own)
     yield f"{run}: place {at + 1} of {len(order)} by margin over frozen blocks, among the {among}."
     if setting == OTHERS:
         yield "Without a specification nothing is known of its network, data, budget or learning rate."
     first = max(0, at - NEIGHBOURS)
-    yield ""
     rows = order[first : at + NEIGHBOURS + 1]
-    table = leaderboard(tidy, title="", labels={}, columns=IN_A_TERMINAL, rows=rows)
-    for index, line in enumerate(to_text(table).splitlines()):
-        rank = f"{first + index:>3}" if index else "   "
-        yield f"{'>' if first + index == at + 1 and index else ' '} {rank}  {line}"
-
-
-def _by_margin(ranked: Tidy, keys: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return runs of any setting, the largest mean margin first, those without one left out."""
-    margins = {key: of_run(ranked, *key)["margin"].mean() for key in keys}
-    return sorted((key for key in keys if not math.isnan(margins[key])), key=lambda key: -margins[key])
+    heading, *lines = to_text(leaderboard(tidy, title="", labels={}, columns=IN_A_TERMINAL, rows=rows)).splitlines()
+    yield f"\n       {heading}"
+    for rank, line in enumerate(lines, first + 1):
+        yield f"{'>' if rank == at + 1 else ' '} {rank:>3}  {line}"
 
 
 def _nearest(ranked: Tidy, own: tuple[str, str], measured: list[tuple[str, str]]) -> Iterator[str]:
-    found = nearest(ranked, own, measured)
-    if found is None:
+    units = differences(ranked, own).loc[measured]
+    far = distances(units).dropna()
+    if far.empty:
         yield f"{own[1]}: no measured run has a quantity in common with it: none is nearest."
         return
-    group = of_run(ranked, found.setting, found.run)
-    seeds, what = ", ".join(map(str, group["seed"])), nature(group.iloc[0])
+    setting, run = found = far.idxmin()
+    group, values, own_units = of_run(ranked, setting, run), signatures(ranked), units.loc[found].dropna()
+    seeds = ", ".join(map(str, group["seed"]))
     yield (
-        f"Nearest measured run: {found.run} ({what}) in {found.setting}, seeds {seeds}: {found.distance:.2f} units"
-        f" away, root mean square of {len(found.values)} quantities."
+        f"Nearest measured run: {run} ({nature(group.iloc[0])}) in {setting}, seeds {seeds}: {far[found]:.2f} units"
+        f" away, root mean square of {len(own_units)} quantities."
     )
     yield f"  {'':<22}{'yours':>10}{'measured':>10}{'units':>8}  a unit is"
-    for name, (here, there, units) in sorted(found.values.items(), key=lambda item: -item[1][2]):
-        scale = QUANTITIES[name].scale
-        yield f"  {name:<22}{scale * here:>+10.3g}{scale * there:>+10.3g}{units:>8.2f}  {QUANTITIES[name].words}"
-    most = max(found.values, key=lambda name: found.values[name][2])
-    yield f"They differ most in {most}." if found.distance else "They do not differ."
-    if missing := [name for name in QUANTITIES if name not in found.values]:
+    for name, count in own_units.sort_values(ascending=False, kind="stable").items():
+        _, words, scale = UNITS[name]
+        here, there = (scale * values.loc[key, name] for key in (own, found))
+        yield f"  {name:<22}{here:>+10.3g}{there:>+10.3g}{count:>8.2f}  {words}"
+    yield f"They differ most in {own_units.idxmax()}." if far[found] else "They do not differ."
+    if missing := [name for name in UNITS if name not in own_units]:
         yield f"Not compared, since one of them has none: {', '.join(missing)}."

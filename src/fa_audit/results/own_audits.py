@@ -49,8 +49,7 @@ def beside(measured: Tidy, groups: Iterable[SeedGroup]) -> tuple[Tidy, list[tupl
         key = setting, YOURS.format(name) if not taken else f"{YOURS.format(name)[:-1]}, {taken + 1})"
         keys.append(key)
         rows = [_complete(audit, *key, label) for label, audit in zip(group.labels, group.audits)]
-        specs = [json.dumps(audit["spec"]) if "spec" in audit else None for audit in group.audits]
-        tables.append(_as_read(runs_table(rows).assign(spec=specs)))
+        tables.append(_as_read(runs_table(rows)))
         work.append(_as_read(work_table(rows)))
     settings = dict.fromkeys([*measured.settings, *(setting for setting, _ in keys)])
     parts = {name: getattr(measured, name) for name in TIDY}
@@ -88,18 +87,9 @@ def _setting(audit: Mapping[str, Any], measured: Tidy) -> str:
         return OTHERS
     network = {name: audit["spec"].get(name) for name in NETWORK} | _size(audit)
     same = measured.runs[(measured.runs[list(NETWORK)] == pd.Series(network)[list(NETWORK)]).all(axis=1)]
-    if "spec" in same:
-        same = same[[_options(text) == audit["spec"]["architecture_options"] for text in same["spec"]]]
     if same.empty:
         return "{dataset}, {architecture} (d = {width}, L = {depth}), {epochs} epochs".format(**network)
-    if audit.get("setting") in set(same["setting"]):
-        return str(audit["setting"])
-    sizes = same.groupby("setting")["run"].nunique()
-    return str(sizes.idxmax())
-
-
-def _options(text: Any) -> dict[str, Any] | None:
-    return json.loads(text)["architecture_options"] if isinstance(text, str) else None
+    return str(same.groupby("setting")["run"].nunique().idxmax())
 
 
 def _complete(audit: Mapping[str, Any], setting: str, run: str, label: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.core.errors import AuditError, unknown
+from fa_audit.core.errors import AuditError, listed, unknown
 from fa_audit.core.thresholds import depth_margin
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.paths import TIDY, RunKey
@@ -23,13 +23,17 @@ from fa_audit.experiments.published import (
     NEVER,
     QUANTITIES,
     SAME_ORDER,
+    Bound,
     Entry,
     Magnitude,
     Published,
     Quantity,
+    Value,
+    Verdict,
     at_most,
     plain,
 )
+from fa_audit.results.measured import measured_folder, settings_in, tables_of
 from fa_audit.results.outcomes import withdrawals
 from fa_audit.results.statistics import Summary, summarise
 from fa_audit.results.tidy import KEY, Tidy, read_audits, read_tidy, tidy_of
@@ -39,8 +43,6 @@ REPRODUCED, SAME, NOT_REPRODUCED, NOT_RUN = "reproduced", "same order", "not rep
 UNEXPLAINED = "unexplained"
 HOLDS, IN_PART, FAILS = "holds", "holds in part", "does not hold"  # of a claim, beside NOT_RUN
 QUALITATIVE = ("bound", "verdict", "order")  # kinds of entries that decide a claim, where it has any
-NEEDED = (*KEY, "accuracy", "own_frozen_acc", "bp_frozen_acc", "shallow_acc", "finite", "stopped_after", "spec",
-          "thresholds")  # fmt: skip
 COLUMNS = (
     "setting", "quantity", "run", "layer", "epoch", "kind", "published", "published_deviation", "published_n",
     "published_values", "reproduced", "deviation", "n", "interval_low", "interval_high", "values", "distance", "rule",
@@ -77,41 +79,28 @@ class Judgement:
 # --- what there is to compare with -----------------------------------------------------------------------------------
 
 
-def read_measured(folder: Path, published: Published) -> Tidy:
-    """Read the tidy tables of runs that published numbers name.
+def read_results(folder: Path, published: Published) -> Tidy:
+    """Read the runs that published numbers name.
 
     Args:
-        folder: of results, whose audits are made tables, or one with ``SETTING/runs.csv`` and the other tables.
+        folder: of results, whose audits are made tables, or of tidy tables, which are verified.
 
     Raises:
-        AuditError: there are neither; a file is none, or of another run, or lacks a column.
+        AuditError: there are neither; a file is none, or of another run, or altered, or lacks a column.
     """
     if (folder / "audits").is_dir():
         asked = set(published.run_keys())
         audits = [path for path in sorted(folder.glob("audits/*/*/seed*.json")) if RunKey.of(path) in asked]
         histories = [folder / "trajectories" / f"{RunKey.of(path)}.csv" for path in audits]
         return tidy_of(read_audits(audits), list(filter(Path.exists, histories)))
-    settings = sorted(path.parent.name for path in folder.glob("*/runs.csv"))
-    if not settings:
-        raise AuditError(
-            f"{folder}: found neither audits/ nor SETTING/runs.csv; expected a folder of results or of tidy tables,"
-            " such as results/tidy or reference/measured."
-        )
-    named = [name for name in settings if name in published.experiments.settings]
-    paths = [folder / name / f"{table}.csv" for name in named for table in TIDY]
-    return read_tidy(paths, columns_of(published)) if paths else tidy_of([], [])
-
-
-def columns_of(published: Published) -> dict[tuple[str, str], list[str]]:
-    """Return which columns the comparison needs of each setting's tables."""
-    columns: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for name in published.experiments.settings:
-        columns[name, "runs"] += NEEDED
-    for entry in published.entries:
-        quantity = QUANTITIES[entry.quantity]
-        if quantity.column not in DERIVED:
-            columns[entry.setting, quantity.table] += [*KEY, *quantity.places, quantity.column]
-    return {place: list(dict.fromkeys(names)) for place, names in columns.items()}
+    named = [name for name in settings_in(measured_folder(folder)) if name in published.experiments.settings]
+    tidy = read_tidy(tables_of(folder, named, TIDY)) if named else tidy_of([], [])
+    needed = {(known.table, known.column) for known in (QUANTITIES[entry.quantity] for entry in published.entries)}
+    needed |= {("runs", "spec"), ("runs", "thresholds")}
+    absent = {f"{table}.csv: {column}" for table, column in needed if column not in {*DERIVED, *getattr(tidy, table)}}
+    if absent and named:
+        raise AuditError(f"{folder}: missing the columns {listed(sorted(absent))}; audit the runs again.")
+    return tidy
 
 
 def read_explanations(folder: Path, published: Published) -> dict[str, str]:
@@ -236,7 +225,7 @@ def _row(entry: Entry, measured: Measured, excluded: Mapping[RunKey, str]) -> di
         **{name: getattr(entry, name) for name in ("setting", "quantity", "layer", "epoch", "kind", "claim", "source")},
         "run": entry.whose,
         "published": entry.published,
-        "published_deviation": entry.deviation,
+        "published_deviation": getattr(entry, "deviation", None),
         "published_n": entry.n,
         "published_values": _by_seed(entry.values),
         "reproduced": judged.reproduced,
@@ -282,13 +271,13 @@ def judge(entry: Entry, measured: Measured) -> Judgement:
 
 def _combined(entry: Entry, measured: Measured) -> Measured:
     """Return the numbers of an entry's runs, less those of another run or divided by them, seed by seed."""
-    combine, other = (sub, entry.minus) if entry.minus else (_ratio, entry.over)
-    if not other:
+    if not entry.other:
         common = set.intersection(*map(set, measured.values()))  # of an order: seeds that every run has
         return {
             run: {seed: found for seed, found in seeds.items() if seed in common} for run, seeds in measured.items()
         }
-    (run,) = entry.runs
+    (run,), (word, other) = entry.runs, entry.other
+    combine = {"minus": sub, "over": _ratio}[word]
     both = [seed for seed in measured[run] if seed in measured[other]]
     return {run: {seed: combine(measured[run][seed], measured[other][seed]) for seed in both}}
 
@@ -297,7 +286,7 @@ def _ratio(one: float, other: float) -> float:
     return truediv(one, other) if other else math.nan
 
 
-def _value_rule(entry: Entry, rule: str, numbers: Mapping[str, list[float]]) -> Judgement:
+def _value_rule(entry: Value, rule: str, numbers: Mapping[str, list[float]]) -> Judgement:
     (own,) = map(summarise, numbers.values())
     difference, holds = own.mean - entry.value, entry.allows(own.mean)
     answer = f"{rule}: {abs(difference):.3g} {'<=' if holds else '>'} {entry.tolerance:g}"
@@ -315,7 +304,7 @@ def _magnitude_rule(entry: Magnitude, rule: str, numbers: Mapping[str, list[floa
     return Judgement(outcome, f"{rule}: {ratio:.3g} times", own.mean, own, distance, remark)
 
 
-def _bound_rule(entry: Entry, rule: str, numbers: Mapping[str, list[float]]) -> Judgement:
+def _bound_rule(entry: Bound, rule: str, numbers: Mapping[str, list[float]]) -> Judgement:
     (values,) = numbers.values()
     own, kept = summarise(values), sum(map(entry.allows, values))
     return Judgement(_outcome(kept == len(values)), f"{rule}: {kept}/{len(values)}", own.mean, own)
@@ -330,7 +319,7 @@ def _order_rule(entry: Entry, rule: str, numbers: Mapping[str, list[float]]) -> 
     return Judgement(_outcome(holds), f"{rule}: {', '.join(f'{run} {mean:.4g}' for run, mean in means.items())}", ours)
 
 
-def _verdict_rule(entry: Entry, rule: str, numbers: Mapping[str, list[Any]]) -> Judgement:
+def _verdict_rule(entry: Verdict, rule: str, numbers: Mapping[str, list[Any]]) -> Judgement:
     (found,) = numbers.values()
     counts = Counter(found)
     shares = ", ".join(f"{value} {count}/{len(found)}" for value, count in counts.most_common())

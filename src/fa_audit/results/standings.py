@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -100,34 +99,21 @@ def _own(row: Mapping[str, Any], check: str) -> Interval | None:
     return low, high
 
 
-# --- learning rates --------------------------------------------------------------------------------------------------
-
-
 def learning_rates(tidy: Tidy, labels: Mapping[str, str]) -> str:
-    """Say in one sentence what learning rates the runs had, as far as their specifications are recorded."""
-    rates = dict(_rates(tidy.runs))
-    known = {rate for rate in rates.values() if rate is not None}
-    several = [s for s in tidy.settings if len({rate for (name, _), rate in rates.items() if name == s} - {None}) > 1]
-    if several:
-        each = (f"{labels.get(name, name)} ({_listed(rates, name, labels)})" for name in several)
+    """Say in one sentence what learning rates the runs had, as far as that is recorded."""
+    rates = tidy.runs.reindex(columns=["setting", "run", "lr"]).drop_duplicates().sort_values(["setting", "run"])
+    known = rates.dropna()
+    several = known[known.groupby("setting")["lr"].transform("nunique") > 1]
+    if len(several):
+        each = (f"{labels.get(name, name)} ({_listed(group, labels)})" for name, group in several.groupby("setting"))
         return f"Learning rates differ in {'; '.join(each)}."
-    external = set(tidy.runs["run"][tidy.runs["penalty"].isna()])
-    unsaid = {run for (_, run), rate in rates.items() if rate is None and (known or run in external)}
-    named = [labels.get(run, run) for run in sorted(unsaid, key=lambda run: (run not in external, run))]
-    rate = f" ({', '.join(map(short_number, sorted(known)))})" if known else ""
-    tuned = ", which differs between networks" if len(known) > 1 else ": none was tuned"
-    unknown = f" (unknown of {listed(named, 3)})" if unsaid else ""
+    found = sorted(set(known["lr"]))
+    rate = f" ({', '.join(map(short_number, found))})" if found else ""
+    tuned = ", which differs between networks" if len(found) > 1 else ": none was tuned"
+    unsaid = [labels.get(run, run) for run in dict.fromkeys(rates["run"][rates["lr"].isna()])]
+    unknown = f" (unknown of {listed(unsaid, 3)})" if unsaid else ""
     return f"All methods of a network share one learning rate{rate}{tuned}{unknown}."
 
 
-def _rates(runs: pd.DataFrame) -> Iterator[tuple[tuple[str, str], float | None]]:
-    """Yield setting and run, and the learning rate that a column of its own or a specification says; None without."""
-    rows = runs.reindex(columns=["setting", "run", "lr", "spec"]).sort_values(["setting", "run"])
-    for setting, run, rate, text in rows.itertuples(index=False):
-        said = json.loads(text)["lr"] if isinstance(text, str) else None
-        yield (setting, run), said if pd.isna(rate) else float(rate)
-
-
-def _listed(rates: Mapping[tuple[str, str], float | None], setting: str, labels: Mapping[str, str]) -> str:
-    own = {run: rate for (name, run), rate in rates.items() if name == setting and rate is not None}
-    return ", ".join(f"{labels.get(run, run)} {short_number(rate)}" for run, rate in own.items())
+def _listed(rates: pd.DataFrame, labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{labels.get(run, run)} {short_number(rate)}" for run, rate in zip(rates["run"], rates["lr"]))

@@ -53,32 +53,21 @@ class Tidy:
         return pd.Series(means.reindex(keys).to_numpy(float), index=self.runs.index)
 
 
-def read_tidy(paths: Sequence[str | Path], needed: Mapping[tuple[str, str], Sequence[str]] | None = None) -> Tidy:
+def read_tidy(paths: Sequence[str | Path]) -> Tidy:
     """Read tables such as ``results/tidy/{setting}/runs.csv``; settings keep the order of their files.
 
-    Args:
-        needed: which columns must be there, by setting and table.
-
     Raises:
-        AuditError: a file is missing or no table, lacks a column, or has rows of another setting than its folder.
+        AuditError: a file is missing or no table, or has rows of another setting than its folder.
     """
     files: dict[str, list[Path]] = defaultdict(list)
     for path in map(Path, paths):
         files[path.stem].append(path)
-    tables = {
-        name: pd.concat([_checked(path, (needed or {}).get((path.parent.name, name), ())) for path in group])
-        for name, group in files.items()
-    }
-    tables = {name: table.reset_index(drop=True) for name, table in tables.items()}
+    tables = {name: pd.concat(map(_checked, group)).reset_index(drop=True) for name, group in files.items()}
     return Tidy(tuple(dict.fromkeys(path.parent.name for path in files["runs"])), **tables)
 
 
-def _checked(path: Path, needed: Sequence[str]) -> pd.DataFrame:
+def _checked(path: Path) -> pd.DataFrame:
     table = read_table(path)
-    if missing := [name for name in dict.fromkeys(("setting", *needed)) if name not in table]:
-        raise AuditError(
-            f"{path}: missing the columns {listed(missing)}; expected a table of this version: audit its runs again."
-        )
     if found := sorted({str(name) for name in table["setting"]} - {path.parent.name}):
         raise AuditError(f"{path}: found rows of {listed(found, 3)}; expected those of the setting of its folder.")
     return table

@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from fa_audit.core.thresholds import depth_margin
-from fa_audit.results.tables.formats import Number, Table
-from fa_audit.results.tables.rows import Column, Verdict, by_setting, run_table, summary_of
+from fa_audit.results.tables.formats import Table
+from fa_audit.results.tables.rows import Verdict, WithInterval, by_setting, run_table
 from fa_audit.results.tidy import KEY, Tidy
-
-
-@dataclass(frozen=True)
-class WithInterval(Column):
-    """A column of means, each with its 95 % t-interval over the seeds where there are several."""
-
-    def cell(self, group: pd.DataFrame, seeds: int) -> Number | str:  # type: ignore[override]
-        """Return the printed text of one row; arguments as for `Column.cell`."""
-        summary = summary_of(group[self.quantity])
-        if summary["interval_low"] is None:
-            return super().cell(group, seeds)
-        mean, low, high = (self.scale * summary[name] for name in ("mean", "interval_low", "interval_high"))
-        return f"{mean:.{self.decimals}f} [{low:.{self.decimals}f}, {high:.{self.decimals}f}]"
-
 
 FINDINGS = (
     WithInterval("accuracy (%)", "accuracy", scale=100, decimals=1),
@@ -101,18 +87,15 @@ def deciding_checks(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Tab
     fires = tidy.runs[[f"{check}_fires" for check in CHECKS]].astype("boolean").fillna(False).astype(bool)
     fires.columns = list(CHECKS)
     alone = fires.mul(fires.sum(axis=1) == 1, axis=0)
-    counts = [
-        {"setting": setting, "check": check, "audits": int(of.sum()), "fires": int(fires[of][check].sum()),
-         "alone": int(alone[of][check].sum())}
-        for setting in tidy.settings for of in [tidy.runs["setting"] == setting] for check in CHECKS
-    ]  # fmt: skip
-    values = pd.DataFrame(counts)
+    long = [table.assign(setting=tidy.runs["setting"]).melt("setting", var_name="check") for table in (fires, alone)]
+    values = long[0].rename(columns={"value": "fires"}).assign(audits=1, alone=long[1]["value"])
+    values = values.groupby(["setting", "check"])[["audits", "fires", "alone"]].sum()
+    values = values.loc[[(setting, check) for setting in tidy.settings for check in CHECKS]].reset_index()
     rows = tuple(
         (
             labels.get(row.setting, row.setting),
             CHECKS[row.check],
-            f"{row.fires}/{row.audits}",
-            f"{row.alone}/{row.audits}",
+            *(f"{n}/{row.audits}" for n in (row.fires, row.alone)),
         )
         for row in values.itertuples()
     )

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from fa_audit.results.over_seeds import CheckOverSeeds
 from fa_audit.results.standings import BUSY, checks_of, learning_rates, nature, standing, with_margins
-from fa_audit.results.statistics import summarise
 from fa_audit.results.tables.audits import ACCURACY, FOUR_CHECK, FOUR_CHECK_NOTE, OWN_FROZEN, THREE_CHECK
 from fa_audit.results.tables.formats import PLAIN, Number, Table, render
-from fa_audit.results.tables.rows import AnyColumn, Column, run_table
+from fa_audit.results.tables.rows import AnyColumn, Column, WithInterval, run_table
 from fa_audit.results.tidy import Tidy
 
 POINTS = 100
@@ -29,25 +28,15 @@ UPPER_BOUNDS = " Seconds with ≤ were measured beside other work: upper bounds,
 
 
 @dataclass(frozen=True)
-class Nature:
-    """What a run is: a method as published, a baseline, or one with a penalty, random targets and the like."""
+class Made:
+    """A column that a function of a row's seeds makes."""
 
     heading: str
+    make: Callable[[pd.DataFrame], str | Number]
 
-    def cell(self, group: pd.DataFrame, seeds: int) -> str:
-        """Return the printed text of one row."""
-        return nature(group.iloc[0])
-
-
-@dataclass(frozen=True)
-class Seeds:
-    """How many seeds a row pools."""
-
-    heading: str
-
-    def cell(self, group: pd.DataFrame, seeds: int) -> Number:
-        """Return the printed number of one row."""
-        return Number(len(group), decimals=0)
+    def cell(self, group: pd.DataFrame, seeds: int) -> str | Number:
+        """Return what is printed of one row."""
+        return self.make(group)
 
 
 @dataclass(frozen=True)
@@ -59,58 +48,24 @@ class Pooled(Column):
         return super().cell(group, len(group))
 
 
-@dataclass(frozen=True)
-class Margin(Pooled):
-    """The mean margin with its 95 % t-interval over the seeds, in points."""
-
-    def cell(self, group: pd.DataFrame, seeds: int) -> str:
-        """Return the printed text of one row."""
-        known = group[self.quantity].dropna()
-        ends = summarise(known).interval if len(known) else None
-        interval = " ({:+.1f} to {:+.1f})".format(*(POINTS * end for end in ends)) if ends else ""
-        return render(super().cell(group, seeds), PLAIN) + interval
+def outcomes(group: pd.DataFrame) -> str:
+    """Return every check over the seeds, as `outcome_text` words it."""
+    return ";\n".join(outcome_text(letter, check, len(group)) for letter, check in checks_of(group).items())
 
 
-@dataclass(frozen=True)
-class Outcomes:
-    """Every check over the seeds, as `outcome_text` words it."""
-
-    heading: str
-
-    def cell(self, group: pd.DataFrame, seeds: int) -> str:
-        """Return the printed text of one row."""
-        checks = checks_of(group)
-        missing = {
-            letter: f" ({check.n}/{len(group)})" * (0 < check.n < len(group)) for letter, check in checks.items()
-        }
-        return ";\n".join(outcome_text(letter, check) + missing[letter] for letter, check in checks.items())
+def fired(group: pd.DataFrame) -> str:
+    """Return the letters of the checks that fire over the seeds, and in parentheses of others that are borderline."""
+    checks = checks_of(group)
+    fires = [letter + "?" * check.borderline for letter, check in checks.items() if check.fires]
+    near = [f"{letter}?" for letter, check in checks.items() if check.borderline and not check.fires]
+    unknown = [letter for letter, check in checks.items() if check.mean is None]
+    parts = [" ".join(fires) or "none", *([f"({' '.join(near)})"] if near else [])]
+    return " ".join([*parts, *([f"({' '.join(unknown)} not evaluated)"] if unknown else [])])
 
 
-@dataclass(frozen=True)
-class Fired:
-    """The letters of the checks that fire over the seeds, and in parentheses of others that are borderline."""
-
-    heading: str
-
-    def cell(self, group: pd.DataFrame, seeds: int) -> str:
-        """Return the printed text of one row."""
-        checks = checks_of(group)
-        fired = [letter + "?" * check.borderline for letter, check in checks.items() if check.fires]
-        near = [f"{letter}?" for letter, check in checks.items() if check.borderline and not check.fires]
-        unknown = [letter for letter, check in checks.items() if check.mean is None]
-        parts = [" ".join(fired) or "none", *([f"({' '.join(near)})"] if near else [])]
-        return " ".join([*parts, *([f"({' '.join(unknown)} not evaluated)"] if unknown else [])])
-
-
-@dataclass(frozen=True)
-class Verdicts:
-    """The three-check verdict and the four-check verdict over the seeds."""
-
-    heading: str
-
-    def cell(self, group: pd.DataFrame, seeds: int) -> str:
-        """Return the printed text of one row."""
-        return ";\n".join(verdict.cell(group, len(group)) for verdict in (THREE_CHECK, FOUR_CHECK))
+def verdicts(group: pd.DataFrame) -> str:
+    """Return the three-check verdict and the four-check verdict over the seeds."""
+    return ";\n".join(verdict.cell(group, len(group)) for verdict in (THREE_CHECK, FOUR_CHECK))
 
 
 @dataclass(frozen=True)
@@ -126,15 +81,15 @@ class Cost(Pooled):
 
 
 WORTH = (
-    Nature("what it is"),
-    Seeds("n"),
+    Made("what it is", lambda group: nature(group.iloc[0])),
+    Made("n", lambda group: Number(len(group), decimals=0)),
     Pooled(**vars(ACCURACY)),
     Pooled(**vars(OWN_FROZEN)),
-    Margin("margin, points (95 %)", "margin", scale=POINTS, decimals=1, signed=True),
+    WithInterval("margin, points [95 %]", "margin", scale=POINTS, decimals=1, signed=True),
 )
 COST = Cost("seconds (x bp)", "seconds", spread=("cost", "mean"), decimals=0)
-SHOWN = (*WORTH, Outcomes("checks"), Verdicts("verdicts"), COST)
-IN_A_TERMINAL = (*WORTH, Fired("checks that fire"), COST)
+SHOWN = (*WORTH, Made("checks", outcomes), Made("verdicts", verdicts), COST)
+IN_A_TERMINAL = (*WORTH, Made("checks that fire", fired), COST)
 
 
 def leaderboard(
@@ -156,11 +111,12 @@ def leaderboard(
     return run_table(ranked, columns, rows=rows or standing(ranked), caption=caption, labels=labels)
 
 
-def outcome_text(letter: str, check: CheckOverSeeds) -> str:
+def outcome_text(letter: str, check: CheckOverSeeds, seeds: int) -> str:
     """Return a check's outcome, mean distance from its limit and interval, in decades, as a cosine or in points."""
     if check.mean is None:
         return f"{letter} not evaluated"
     unit, digits = (POINTS, ".1f") if letter == "d" else (1, ".2f")
     outcome = {True: "FIRES", False: "ok", None: "not evaluated in all"}[check.fires]
     ends = " ({} to {})".format(*(f"{unit * end:+{digits}}" for end in check.interval)) if check.interval else ""
-    return f"{letter} {outcome}{', borderline' * check.borderline} {unit * check.mean:+{digits}}{ends}"
+    fewer = f" ({check.n}/{seeds})" if check.n < seeds else ""
+    return f"{letter} {outcome}{', borderline' * check.borderline} {unit * check.mean:+{digits}}{ends}{fewer}"

@@ -43,6 +43,19 @@ class Column:
 
 
 @dataclass(frozen=True)
+class WithInterval(Column):
+    """A column of means, each with its 95 % t-interval over the seeds where there are several."""
+
+    def cell(self, group: pd.DataFrame, seeds: int) -> Number | str:  # type: ignore[override]
+        """Return the printed text of one row; arguments as for `Column.cell`."""
+        summary = summary_of(group[self.quantity])
+        if summary["interval_low"] is None:
+            return super().cell(group, seeds)
+        numbers = (self.scale * summary[name] for name in ("mean", "interval_low", "interval_high"))
+        return "{} [{}, {}]".format(*(f"{number:{'+' * self.signed}.{self.decimals}f}" for number in numbers))
+
+
+@dataclass(frozen=True)
 class Verdict:
     """A column of verdicts: that of all seeds, or how many seeds got which, the most frequent first."""
 
