@@ -63,6 +63,7 @@ OF_A_RUN = {
     **{name: name for name in ("deep_rho_bp", "deep_rho_random", "deep_nudging", "fresh_b_mean", "fresh_b_std")},
     **{name: name for name in ("identity_distance", "identity_cosine")},
 }
+GRADIENTS, BATCH = ("grad_norm", "grad_norm_last"), 128  # norms that fall as 1 / samples, and the audits' samples
 QUANTITIES: dict[str, Quantity] = {
     **{name: Quantity("runs", column) for name, column in OF_A_RUN.items()},
     **{
@@ -253,6 +254,11 @@ class Magnitude(
     kind: Literal["magnitude"]
     value: Annotated[float, AfterValidator(_nonzero)] = Field(description="a number other than 0")
     deviation: Deviation
+    samples: int = Field(
+        BATCH,
+        ge=1,
+        description=f"an integer >= 1: of the mean loss whose gradient it is (default {BATCH}, as in audits)",
+    )
 
     factor: ClassVar[int] = FACTOR
 
@@ -265,7 +271,12 @@ class Magnitude(
         return ratio > 0 and at_most(max(ratio, 1 / ratio), factor)
 
     def rule(self) -> str:
-        return f"mean within a factor of {FACTOR} of {self.value:g}"
+        batch = f", a gradient of {self.samples} samples" if self.samples != BATCH else ""
+        return f"mean within a factor of {FACTOR} of {self.value:g}{batch}"
+
+    def brought(self, found: float) -> float:
+        """Return an audit's gradient as of the mean loss of as many samples as the published one's."""
+        return found * BATCH / self.samples
 
 
 class Bound(Compared, json_schema_extra={"description": f"{ENTRY}, and for a bound with above or below, null"}):
@@ -501,6 +512,8 @@ def _answer_problems(where: str, entry: Entry) -> Iterator[str]:
     for place, named in (("layer", "a layer"), ("epoch", "an epoch")):
         if (place in quantity.places) != (getattr(entry, place) is not None):
             yield f"{where}: {entry.quantity} {f'needs {named}' if place in quantity.places else f'has no {place}'}."
+    if getattr(entry, "samples", BATCH) != BATCH and quantity.column not in GRADIENTS:
+        yield f"{where}.samples: {entry.quantity} is no norm of a gradient; remove it."
     if not (quantity.answers if verdict else quantity.number):
         yield f"{where}: {entry.quantity} is {'a' if quantity.answers else 'no'} verdict; found kind {entry.kind}."
     elif verdict and entry.published not in (known := [plain(answer) for answer in quantity.answers]):

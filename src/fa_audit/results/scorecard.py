@@ -207,7 +207,8 @@ def _measured(entry: Entry, records: Mapping[Any, Records], excluded: Iterable[R
 def _value(quantity: Quantity, entry: Entry, value: Any, finite: Any) -> Any:
     """Return a cell as a number, NaN where there is none, or as an answer; on NaN norms no flag ever fires."""
     if entry.kind != "verdict":
-        return math.nan if value is None else float(value)
+        number = math.nan if value is None else float(value)
+        return entry.brought(number) if isinstance(entry, Magnitude) else number
     if pd.isna(value):
         return NEVER if NEVER in quantity.answers and plain(finite) != "false" else "none"
     if isinstance(value, str):
