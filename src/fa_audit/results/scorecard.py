@@ -107,12 +107,10 @@ def read_explanations(folder: Path, published: Published) -> dict[str, str]:
     """Read why numbers are missed, by the key of their entry; empty if the folder has no such file.
 
     Raises:
-        AuditError: it is no mapping of texts, or names no entry.
+        AuditError: it is no mapping, or names no entry.
     """
     path = folder / EXPLANATIONS
     found = load_config(path)[0] if path.exists() else {}
-    if any(not isinstance(text, str) or not text for text in found.values()):
-        raise AuditError(f"{path}: found a value that is no text; expected a mapping of entries to explanations.")
     known = {entry.key for entry in published.entries}
     if strange := sorted(found.keys() - known):
         raise unknown("entry", strange[0], known, where=str(path))
