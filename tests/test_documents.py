@@ -4,15 +4,11 @@ import re
 import subprocess
 import sys
 
-import pandas as pd
-import yaml
 from projects import ROOT
 
 from fa_audit.audit.audit_file import CREDITS, DEEP, State
 from fa_audit.audit.run_audit import audit
 from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds
-from fa_audit.experiments.published import FILE, read_published
-from fa_audit.results.scorecard import NOT_REPRODUCED, NOT_RUN, REPRODUCED
 from fa_audit.results.tidy import layers_table, runs_table
 from fa_audit.training.loop import train
 
@@ -58,14 +54,9 @@ def test_the_limits_are_the_defaults_of_the_code():
     assert all(float(value) == DiagnosticThresholds().limits[name] for name, value in stated)
 
 
-def test_the_reproduction_counts_as_the_scorecard_beside_it():
-    rows = pd.read_csv(ROOT / "docs/reproduction/scorecard.csv")
-    text = " ".join((ROOT / "docs/reproduction.md").read_text().split())
-    counts = rows["verdict"].value_counts()
-    hit, missed, absent = (counts[verdict] for verdict in (REPRODUCED, NOT_REPRODUCED, NOT_RUN))
-    said = f"{hit} of {len(rows)} published numbers reproduced, {missed} not reproduced, {absent} not run;"
-    assert f"{said} of the {hit + missed} that were run, {hit}." in text
-    published = read_published(yaml.safe_load((ROOT / FILE).read_text()))
-    assert len(published.entries) == len(rows)
-    for name in re.findall(r"\]\((reproduction/[^)]+)\)", text):
-        assert (ROOT / "docs" / name).stat().st_size > 0
+def test_the_reproduction_and_the_findings_are_what_the_measured_tables_say():
+    done = subprocess.run([sys.executable, ROOT / "tools/reproduction.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for name in ("reproduction", "findings"):
+        for link in re.findall(rf"\]\(({name}/[^)]+)\)", (ROOT / f"docs/{name}.md").read_text()):
+            assert (ROOT / "docs" / link).stat().st_size > 0

@@ -22,30 +22,46 @@ from fa_audit.cli import main as fa_audit
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import read_grid
 from fa_audit.results.artefacts import artefacts_from
+from fa_audit.results.figures.scorecard_figure import draw
+from fa_audit.results.figures.style import save
 from fa_audit.results.kinds import KINDS
+from fa_audit.results.tidy import read_table
 
 MEASURED = ROOT / "reference/measured"
 DOCUMENTS = {"reproduction": "configs/measured.yaml", "findings": "configs/findings.yaml"}  # document -> configuration
 MARK = re.compile(r"<!-- table: (\S+) -->")
 
 
-def make(name: str, folder: Path, *, figures: bool) -> None:
-    """Write a document's tables, its figures if asked for, and the scorecard beside those of the reproduction."""
+def make(name: str, folder: Path, *, figures: bool) -> dict[str, str]:
+    """Write a document's tables, its figures if asked for, and the scorecard beside those of the reproduction.
+
+    Returns:
+        What stands in place of a table whose settings were not run, by the table's name.
+    """
     config, line_of = load_config(ROOT / DOCUMENTS[name])
     config |= {} if figures else {"figures": {}}
     grid = read_grid(config, KINDS, line_of)
+    missing = {}
     for artefact, problem in artefacts_from(config, grid, MEASURED, folder):
-        if problem:
-            print(f"{artefact}: {problem}", file=sys.stderr)
+        section, _, table = artefact.partition("/")
+        asked = config[section][table]["settings"]
+        if absent := [setting for setting in grid.named(asked) if not (MEASURED / setting).exists()]:
+            missing[table] = f"*Not run yet: {', '.join(absent)}.*"
+        elif problem:
+            raise SystemExit(f"{artefact}: {problem}")
     if name == "reproduction":
         with contextlib.redirect_stdout(io.StringIO()):
             fa_audit(["scorecard", "--from", str(MEASURED), "--output", str(folder)])
+        if figures:
+            picture = draw(read_table(folder / "scorecard.csv"), title="Scorecard")
+            save(picture, folder / "figures/scorecard.png", "reference/measured")
+    return missing
 
 
-def texts(name: str, folder: Path) -> Iterator[tuple[Path, str]]:
+def texts(name: str, folder: Path, missing: dict[str, str]) -> Iterator[tuple[Path, str]]:
     """Yield the path and the new text of a document, and of the tables that it links to."""
     tables = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("tables/*.md")}
-    parts = {table: _rows(text) for table, text in tables.items()}
+    parts = missing | {table: _rows(text) for table, text in tables.items()}
     if name == "findings":
         parts["samples"] = by_samples()
     else:
@@ -80,7 +96,7 @@ def from_scorecard(folder: Path) -> dict[str, str]:
     return {
         "sum": f"**{text.splitlines()[0]}**",
         "claims": _rows(text.split("\n## ")[1]),
-        "misses": _markdown(["setting", "run", "quantity", "published", "ours", "explanation"], misses),
+        "misses": _markdown(["setting", "run", "quantity", "published", "ours", "verdict", "explanation"], misses),
         "not_run": _markdown(["setting", "numbers", "runs"], not_run),
     }
 
@@ -122,8 +138,8 @@ def main() -> None:
     check = "--check" in sys.argv[1:]
     for name in DOCUMENTS:
         with tempfile.TemporaryDirectory() as temporary:
-            make(name, folder := Path(temporary), figures=not check)
-            found = dict(texts(name, folder))
+            missing = make(name, folder := Path(temporary), figures=not check)
+            found = dict(texts(name, folder, missing))
             stale = [str(path) for path, text in found.items() if not path.exists() or path.read_text() != text]
             if check and stale:
                 raise SystemExit(f"stale: {', '.join(stale)}; run make reproduction")
