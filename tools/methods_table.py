@@ -28,7 +28,7 @@ def methods_table() -> str:
         for name, m in ((name, load_method(name)) for name in METHODS)
     ]
     header = ["method", "credit", "feedback", "source", "passes per step", "time per step / BP's"]
-    return _markdown(header, rows)
+    return markdown(header, rows)
 
 
 def constants_table() -> str:
@@ -38,10 +38,11 @@ def constants_table() -> str:
         for name, method in ((name, load_method(name)) for name in METHODS)
         if dataclasses.fields(method)
     ]
-    return _markdown(["method", "constants"], rows)
+    return markdown(["method", "constants"], rows)
 
 
-def _markdown(header: list[str], rows: Iterable[list[str]]) -> str:
+def markdown(header: list[str], rows: Iterable[list[str]]) -> str:
+    """Return a Markdown table."""
     return "\n".join(f"| {' | '.join(row)} |" for row in [header, ["---"] * len(header), *rows])
 
 

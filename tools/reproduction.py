@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from methods_table import ROOT, filled
+from methods_table import ROOT, filled, markdown
 
 from fa_audit.cli import main as fa_audit
 from fa_audit.experiments.config_file import load_config
@@ -25,6 +25,7 @@ from fa_audit.results.artefacts import artefacts_from
 from fa_audit.results.figures.scorecard_figure import draw
 from fa_audit.results.figures.style import save
 from fa_audit.results.kinds import KINDS
+from fa_audit.results.scorecard import NOT_REPRODUCED, NOT_RUN, SAME, counted
 from fa_audit.results.tidy import read_table
 
 MEASURED = ROOT / "reference/measured"
@@ -76,10 +77,9 @@ def texts(name: str, folder: Path, missing: dict[str, str]) -> Iterator[tuple[Pa
 
 def from_scorecard(folder: Path) -> dict[str, str]:
     """Return the scorecard's sum, its claims, its misses and what was not run, as Markdown."""
-    text, rows = (folder / "scorecard.md").read_text(encoding="utf-8"), pd.read_csv(folder / "scorecard.csv")
-    counted = rows[rows["status"] == "counted"]
-    missed = counted[counted["verdict"].isin(["same order", "not reproduced"])]
-    absent = counted[counted["verdict"] == "not run"].groupby("setting", sort=False)["run"]
+    text, rows = (folder / "scorecard.md").read_text(encoding="utf-8"), counted(read_table(folder / "scorecard.csv"))
+    missed = rows[rows["verdict"].isin([SAME, NOT_REPRODUCED])]
+    absent = rows[rows["verdict"] == NOT_RUN].groupby("setting", sort=False)["run"]
     misses = [
         [
             row.setting,
@@ -96,21 +96,21 @@ def from_scorecard(folder: Path) -> dict[str, str]:
     return {
         "sum": f"**{text.splitlines()[0]}**",
         "claims": _rows(text.split("\n## ")[1]),
-        "misses": _markdown(["setting", "run", "quantity", "published", "ours", "verdict", "explanation"], misses),
-        "not_run": _markdown(["setting", "numbers", "runs"], not_run),
+        "misses": markdown(["setting", "run", "quantity", "published", "ours", "verdict", "explanation"], misses),
+        "not_run": markdown(["setting", "numbers", "runs"], not_run),
     }
 
 
 def by_samples() -> str:
     """Return the reference gradient and D2 by run and number of samples, as Markdown."""
-    table = pd.read_csv(MEASURED / "samples.csv")
+    table = read_table(MEASURED / "samples.csv")
     table["run"] = table["setting"] + " " + table["run"]
     rows = [
         [run, str(samples), f"{np.log10(group['grad_norm_last']).median():.2f}"]
         + [f"{group[column].sum()}/{len(group)}" for column in ("fires_at_published_floor", "fires")]
         for (run, samples), group in table.groupby(["run", "samples"], sort=False)
     ]
-    return _markdown(["run", "samples", "log10 ||g_L||", "D2 fires, floor 1e-7", "D2 fires, scaled floor"], rows)
+    return markdown(["run", "samples", "log10 ||g_L||", "D2 fires, floor 1e-7", "D2 fires, scaled floor"], rows)
 
 
 def _quantity(row: object) -> str:
@@ -122,10 +122,6 @@ def _short(value: object) -> str:
     with contextlib.suppress(ValueError, TypeError):
         return f"{float(value):.3g}"
     return str(value)
-
-
-def _markdown(header: list[str], rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in [header, ["---"] * len(header), *rows])
 
 
 def _rows(text: str) -> str:
