@@ -49,7 +49,10 @@ def test_constraints_are_exact_and_cover_the_direct_dependencies() -> None:
 
 def test_conda_environment_has_the_direct_dependencies_with_the_same_pins() -> None:
     pins, conda = constraints(), environment()
-    used = [line for name in ("workflow", "datasets", "plots") for line in PROJECT["optional-dependencies"][name]]
-    assert used[0] == "fa-audit[datasets,plots]" and conda.keys() == by_name(PROJECT["dependencies"] + used).keys()
+    extras = ("workflow", "datasets", "plots", "report")
+    used = [line for name in extras for line in PROJECT["optional-dependencies"][name]]
+    assert (
+        used[0] == "fa-audit[datasets,plots,report]" and conda.keys() == by_name(PROJECT["dependencies"] + used).keys()
+    )
     for name, requirement in conda.items():
         assert pinned(requirement) == pinned(pins[name])

@@ -8,16 +8,27 @@ from pathlib import Path
 from fa_audit.core.errors import AuditError
 
 PUBLISHED = "reference/published.yaml"
+PAGE = "report.html"
 
 
 def report_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit report`."""
     parser.set_defaults(command=_report)
-    parser.add_argument("audits", type=Path, nargs="+", metavar="FILE", help="an audit's JSON, one for each seed")
+    parser.add_argument("audits", type=Path, nargs="*", metavar="FILE", help="an audit's JSON, one for each seed")
     parser.add_argument(
         "--format", choices=("markdown", "latex"), default="markdown", help="of the text; default %(default)s"
     )
-    parser.add_argument("--output", type=Path, metavar="PATH", help="the file to write; default the terminal")
+    parser.add_argument(
+        "--output", type=Path, metavar="PATH", help=f"the file to write; default the terminal, with --html {PAGE}"
+    )
+    page = parser.add_argument_group("as a page, of any number of networks")
+    page.add_argument("--html", action="store_true", help="write one self-contained page with plots")
+    page.add_argument(
+        "--from", dest="folder", type=Path, metavar="DIR", help="of tidy tables SETTING/runs.csv instead of audits"
+    )
+    page.add_argument(
+        "--configfile", type=Path, metavar="CONFIG", help="whose labels and order of settings --from takes"
+    )
 
 
 def plan_parser(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +68,12 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
+    if bool(options.audits) == bool(options.folder):
+        raise AuditError("report: found neither or both of FILE and --from; expected audits, or a folder of tables.")
+    if options.html:
+        return _page(options)
+    if options.folder:
+        raise AuditError("report: --from: found no --html; tables of many runs are shown as a page only.")
     from fa_audit.audit.audit_file import read_seed_group
     from fa_audit.core.files import write_text
     from fa_audit.results.reporting import report, to_latex, to_markdown
@@ -66,6 +83,17 @@ def _report(options: argparse.Namespace) -> int:
         write_text(options.output, text)
     else:
         print(text, end="")
+    return 0
+
+
+def _page(options: argparse.Namespace) -> int:
+    from fa_audit.core.files import write_text
+    from fa_audit.results.page.sources import page_of_audits, page_of_tables
+
+    path = options.output or Path(PAGE)
+    folder, configfile = options.folder, options.configfile
+    write_text(path, page_of_tables(folder, configfile) if folder else page_of_audits(options.audits))
+    print(path)
     return 0
 
 

@@ -8,12 +8,15 @@ from contextlib import contextmanager
 from fa_audit.core.errors import AuditError
 
 EXTRAS = {
+    "altair": "report",
     "argcomplete": "completion",
+    "jinja2": "report",
     "matplotlib": "plots",
     "pandas": "plots",
     "scipy": "plots",
     "sklearn": "datasets",
     "torchvision": "datasets",
+    "vl_convert": "report",
     "yaml": "workflow",
 }
 

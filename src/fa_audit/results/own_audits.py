@@ -6,16 +6,17 @@ import io
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from fa_audit.audit.audit_file import DEEP, SeedGroup, read_audit, read_seed_group
-from fa_audit.experiments.paths import TIDY
+from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.spec import NAMES, Run, RunSpec
-from fa_audit.results.tidy import Tidy, runs_table, work_table
+from fa_audit.results.tidy import Tidy, layers_table, runs_table, trajectories_table, work_table
 
 OTHERS = "other models"  # the setting of audits without a specification
 YOURS = "{} (yours)"
@@ -57,6 +58,43 @@ def beside(measured: Tidy, groups: Iterable[SeedGroup]) -> tuple[Tidy, list[tupl
     return Tidy(tuple(settings), **parts | both), keys
 
 
+def alone(groups: Iterable[SeedGroup]) -> tuple[Tidy, dict[RunKey, Mapping[str, Any]]]:
+    """Return one's own audits in tables of their own, with the trajectories that lie beside them, and by their keys.
+
+    Settings and runs have their own names, or else those of their network and method; groups that would share both
+    are numbered.
+
+    Raises:
+        AuditError: a trajectory is none, or of another run.
+    """
+    by_key: dict[RunKey, Mapping[str, Any]] = {}
+    keys: set[tuple[str, str]] = set()
+    histories = []
+    for group in groups:
+        first = group.audits[0]
+        setting, run = first.get("setting") or _network_name(first), _run(first)
+        names = chain([run], (f"{run}, {number}" for number in count(2)))
+        name = next(name for name in names if (setting, name) not in keys)
+        keys.add((setting, name))
+        for label, path, audit in zip(group.labels, group.paths, group.audits):
+            row = _complete(audit, setting, name, label)
+            key = RunKey(setting, name, row["seed"])
+            by_key[key] = audit | row
+            histories += _trajectory(path, key)
+    audits = [dict(audit) for audit in by_key.values()]
+    tables = (_as_read(table(audits)) for table in (runs_table, layers_table))
+    tidy = Tidy(tuple(dict.fromkeys(key.setting for key in by_key)), *tables)
+    return replace(tidy, trajectories=trajectories_table(histories, audits), work=_as_read(work_table(audits))), by_key
+
+
+def _trajectory(path: str | Path, key: RunKey) -> list[Path]:
+    """Return the trajectory of an audit ``RESULTS/audits/SETTING/RUN/seedSEED.json``, if it is there."""
+    path = Path(path).absolute()
+    found = path.parents[min(3, len(path.parents) - 1)] / "trajectories" / f"{key}.csv"
+    of_this_run = path.as_posix().endswith(f"audits/{key}.json")
+    return [found] if of_this_run and found.is_file() else []
+
+
 def _joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([table.astype(object) for table in tables], ignore_index=True).infer_objects()
 
@@ -81,14 +119,24 @@ def _size(audit: Mapping[str, Any]) -> dict[str, Any]:
     return {"width": options.get("width"), "depth": options.get("depth", len(audit["layers"]) - 1)}
 
 
+def _network(audit: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: audit["spec"].get(name) for name in NETWORK} | _size(audit)
+
+
+def _network_name(audit: Mapping[str, Any]) -> str:
+    """Return what the setting of an audit is called that belongs to no other."""
+    name = "{dataset}, {architecture} (d = {width}, L = {depth}), {epochs} epochs"
+    return name.format(**_network(audit)) if "spec" in audit else OTHERS
+
+
 def _setting(audit: Mapping[str, Any], measured: Tidy) -> str:
     """Return the setting to which an audit belongs."""
     if "spec" not in audit:
         return OTHERS
-    network = {name: audit["spec"].get(name) for name in NETWORK} | _size(audit)
+    network = _network(audit)
     same = measured.runs[(measured.runs[list(NETWORK)] == pd.Series(network)[list(NETWORK)]).all(axis=1)]
     if same.empty:
-        return "{dataset}, {architecture} (d = {width}, L = {depth}), {epochs} epochs".format(**network)
+        return _network_name(audit)
     return str(same.groupby("setting")["run"].nunique().idxmax())
 
 

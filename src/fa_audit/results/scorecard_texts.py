@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +88,12 @@ def _first_tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
         yield _claims_table(found)
     misses = counted(rows)[counted(rows)["verdict"].isin((SAME, NOT_REPRODUCED))]
     if len(misses):
-        yield _brief(f"Missed, and why ({len(misses)})", misses)
+        yield brief(f"Missed, and why ({len(misses)})", misses)
     for claim, sentence, verdict in found[["claim", "sentence", "verdict"]].itertuples(index=False):
-        yield _brief(f"{sentence}: {verdict}", counted(rows)[counted(rows)["claim"] == claim])
+        yield brief(f"{sentence}: {verdict}", counted(rows)[counted(rows)["claim"] == claim])
 
 
-def _brief(title: str, rows: pd.DataFrame) -> Table:
+def brief(title: str, rows: pd.DataFrame) -> Table:
     """Return a table of numbers without their rules."""
     cells = [(row["setting"], dict(zip(HEADINGS, _cells(row)))) for row in rows.to_dict("records")]
     return Table(title, BRIEF, tuple((setting, *(own[name] for name in BRIEF[1:])) for setting, own in cells), rows)
@@ -101,13 +101,14 @@ def _brief(title: str, rows: pd.DataFrame) -> Table:
 
 def _claims_table(found: pd.DataFrame) -> Table:
     cells = tuple(
-        (row["sentence"], _claim_verdict(row), f"{row['run']} of {row['numbers']} run, {row['reproduced']} reproduced")
+        (row["sentence"], claim_answer(row), f"{row['run']} of {row['numbers']} run, {row['reproduced']} reproduced")
         for row in found.to_dict("records")
     )
     return Table("The paper's claims", CLAIMS, cells, found)
 
 
-def _claim_verdict(row: dict[str, Any]) -> str:
+def claim_answer(row: Mapping[str, Any]) -> str:
+    """Return whether a claim holds, and that too little was run where nothing that was run is against it."""
     few = row["verdict"] == IN_PART and row["run"] == row["reproduced"]
     return f"{row['verdict']}, too little was run" if few else row["verdict"]
 

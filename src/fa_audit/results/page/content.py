@@ -1,0 +1,467 @@
+"""Say what the page shows of every run: verdicts, checks, advice and numbers, from tidy tables and audits. No torch."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from fa_audit.audit.advice import advice
+from fa_audit.audit.rendering import MEANING, worth
+from fa_audit.audit.verdicts import Baselines, Check, Checks
+from fa_audit.core.thresholds import (
+    CHECK_LABELS,
+    FLOOR_SAMPLES,
+    LIMITS,
+    DiagnosticThresholds,
+    depth_margin,
+    floor_for,
+    sign_of,
+)
+from fa_audit.experiments.paths import RunKey
+from fa_audit.results.over_seeds import CHECKS, VerdictOverSeeds, verdict_over_seeds
+from fa_audit.results.standings import nature, of_run, standing, with_margins
+from fa_audit.results.statistics import summarise
+from fa_audit.results.tidy import KEY, Tidy
+
+Audits = Mapping[RunKey, Mapping[str, Any]]
+MARGINS = ("depth", "depth_strict")  # checks whose values are shown in percentage points
+WHAT = {  # name of every check, and what its value is
+    "scale": ("scale stability", "largest growth of ‖h‖ in one block"),
+    "reference": ("reference validity", "true gradient ‖g‖ at the last state"),
+    "stability": ("cross-batch stability", "cosine of the batches' mean gradients"),
+    "depth": ("depth utility", "points above the own frozen baseline"),
+    "depth_strict": ("margin over bp+frozen", "points above bp+frozen"),
+}
+OUTCOMES = {True: "fires", False: "fine", None: "not evaluated"}
+NOT_RECORDED = "not recorded"
+
+
+def shown(value: Any, digits: int = 3) -> str:
+    """Write a number with a few significant digits; a dash where there is none.
+
+    >>> shown(1234.5), shown(float("inf")), shown(None), shown(3.2e-9)
+    ('1,230', 'inf', '–', '3.2e-9')
+    """
+    number = _number(value)
+    if number is None:
+        return "–"  # noqa: RUF001 the en dash is meant
+    if not math.isfinite(number) or number == 0 or 1e-3 <= abs(number) < 1e5:
+        rounded = float(f"{number:.{digits}g}")
+        return f"{rounded:,.0f}" if math.isfinite(number) and abs(rounded) >= 1e3 else f"{rounded:.{digits}g}"
+    mantissa, exponent = f"{number:.{digits - 1}e}".split("e")
+    return f"{float(mantissa):g}e{int(exponent)}"
+
+
+def percent(value: Any, decimals: int = 1) -> str:
+    """Write a fraction in percent; a dash where there is none."""
+    number = _number(value)
+    return "–" if number is None else f"{100 * number:.{decimals}f} %"  # noqa: RUF001
+
+
+def _number(value: Any) -> float | None:
+    """Return a cell as a number, None where there is none."""
+    return None if value is None or pd.isna(value) else float(value)
+
+
+def _text(value: Any, absent: str = NOT_RECORDED) -> str:
+    """Return a cell as text; whole numbers, which tables with gaps hold as 4.0, without a point."""
+    if value is None or pd.isna(value):
+        return absent
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# --- one seed --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Seed:
+    """One audited network.
+
+    Attributes:
+        row: of the tidy table of runs.
+        audit: its JSON, which knows how intervals were formed, and warnings; empty where only the tables are there.
+    """
+
+    row: Mapping[str, Any]
+    audit: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        """Return the seed, or the number of the file where no specification was recorded."""
+        return f"{self.unit} {_text(self.row['seed'])}"
+
+    @property
+    def unit(self) -> str:
+        """Return what tells it from the others of its run."""
+        return "file" if pd.isna(self.row["architecture"]) else "seed"
+
+    @cached_property
+    def limits(self) -> dict[str, float]:
+        """Return the limits of the checks by their names in a configuration."""
+        recorded = _text(self.row.get("thresholds"), "{}")
+        return DiagnosticThresholds.of(json.loads(recorded)).limits
+
+    @cached_property
+    def checks(self) -> Checks:
+        """Return the checks as objects, their values, outcomes and intervals from the table."""
+        found = {name: self._check(name, value) for name, value in self._values().items()}
+        return Checks(**found, finite=str(self.row["finite"]) != "False")
+
+    def _values(self) -> dict[str, float | None]:
+        row = self.row
+        against = [(row["accuracy"], row["own_frozen_acc"]), (row["accuracy"], row["bp_frozen_acc"])]
+        margins = [None if any(map(pd.isna, pair)) else depth_margin(*pair) for pair in against]
+        values = [_number(row[name]) for name in ("max_growth", "grad_norm_last", "stability")]
+        return dict(zip(LIMITS, [*values, *margins]))
+
+    def _check(self, name: str, value: float | None) -> Check:
+        said, row = self.audit.get("checks", {}).get(name, {}), self.row
+        fires = {"True": True, "False": False}.get(str(row[f"{name}_fires"]))
+        low, high = (_number(row.get(f"{name}_interval_{end}")) for end in ("low", "high"))
+        limit = self.limits[LIMITS[name]]
+        return Check(
+            WHAT[name][0],
+            value,
+            floor_for(limit, self.samples) if name == "reference" else limit,
+            fires,
+            said.get("note", self._cause() if name == "reference" and fires else ""),
+            interval=None if low is None or high is None else (low, high),
+            interval_note=said.get("interval_note", ""),
+            distance=_number(row[f"{name}_distance"]),
+        )
+
+    @property
+    def samples(self) -> int:
+        """Return how many samples the gradient's mean loss has, which the product of norms was multiplied with."""
+        parts = [_number(self.row[name]) for name in ("scale_free_last", "hidden_norm_last", "grad_norm_last")]
+        if None in parts or not all(map(math.isfinite, parts)) or not parts[1] * parts[2]:
+            return FLOOR_SAMPLES
+        return max(1, round(parts[0] / parts[1] / parts[2]))
+
+    def _cause(self) -> str:
+        product = _number(self.row["scale_free_last"])
+        saturated = product is not None and product < self.limits["saturation"]
+        return "saturated loss" if saturated else "collapsed reference"
+
+    # What `worth` asks of an audit.
+
+    @property
+    def headline_acc(self) -> float | None:
+        """Return the accuracy on the whole test set, a fraction."""
+        return _number(self.row["accuracy"])
+
+    @property
+    def baselines(self) -> Baselines:
+        """Return the accuracies of the frozen networks."""
+        own, bp = (_number(self.row[f"{name}_frozen_acc"]) for name in ("own", "bp"))
+        return Baselines(own, _text(self.row["baseline"]), bp)
+
+    @property
+    def worth(self) -> str:
+        """Return what the accuracy is worth, in one sentence."""
+        return worth(self)  # type: ignore[arg-type]
+
+
+# --- a run over its seeds --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CheckRow:
+    """One check of a run: its letter, name and value in words, its outcome over the seeds and that of every seed."""
+
+    letter: str
+    label: str
+    name: str
+    value: str
+    limit: str
+    outcome: str  # of the mean over the seeds
+    borderline: bool
+    meaning: str
+    note: str  # where it is the same for all seeds, whose own are empty then
+    seeds: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class RunPage:
+    """What the page shows of one run: one method in one network, over its seeds."""
+
+    number: int
+    key: tuple[str, str]  # setting and run, as in the tables
+    setting: str
+    name: str
+    seeds: tuple[Seed, ...]
+    layers: pd.DataFrame = field(repr=False)
+    trajectories: pd.DataFrame = field(repr=False)
+    work: pd.DataFrame = field(repr=False)
+
+    @property
+    def anchor(self) -> str:
+        """Return the name of its place in the page."""
+        return f"run-{self.number}"
+
+    @cached_property
+    def verdict(self) -> VerdictOverSeeds:
+        """Return the four-check verdict over the seeds."""
+        return verdict_over_seeds(seed.row for seed in self.seeds)
+
+    @property
+    def outcome(self) -> str:
+        """Return trustworthy, needs walk-back or incomplete."""
+        return self.verdict.verdict.partition(" (")[0]
+
+    @cached_property
+    def three_check(self) -> str:
+        """Return the three-check verdicts, with their counts where seeds differ."""
+        found = Counter(_text(seed.row["three_check"]) for seed in self.seeds)
+        counted = [f"{text} {count}/{len(self.seeds)}" for text, count in found.most_common()]
+        return ", ".join(counted if len(found) > 1 else found)
+
+    @property
+    def tags(self) -> list[str]:
+        """Return what the filter of verdicts knows the run by."""
+        three = sorted({_text(seed.row["three_check"]).partition("(")[0] for seed in self.seeds})
+        near = any(row.borderline for row in self.checks if row.letter)
+        return [self.outcome, *three, *(["borderline"] if near else [])]
+
+    @property
+    def first(self) -> Mapping[str, Any]:
+        """Return the row of its first seed, for what all share."""
+        return self.seeds[0].row
+
+    @property
+    def method(self) -> str:
+        """Return the method's name."""
+        return _text(self.first["method"])
+
+    @property
+    def nature(self) -> str:
+        """Return what it is: a method, a baseline, with a penalty."""
+        return nature(self.first)
+
+    @property
+    def is_control(self) -> bool:
+        """Return whether it is there for comparison: frozen, untrained, or before its last epoch."""
+        return "baseline" in self.nature or "after epoch" in self.nature or self.first["epochs"] == 0
+
+    @property
+    def network(self) -> str:
+        """Return its network in a few words."""
+        if pd.isna(self.first["architecture"]):
+            return "external model"
+        return f"{self.first['architecture']}, d = {_text(self.first['width'])}, L = {_text(self.first['depth'])}"
+
+    @property
+    def dataset(self) -> str:
+        """Return the name of its data set."""
+        return _text(self.first["dataset"])
+
+    @cached_property
+    def accuracy(self) -> float | None:
+        """Return the mean accuracy."""
+        return _mean(seed.headline_acc for seed in self.seeds)
+
+    @cached_property
+    def frozen(self) -> float | None:
+        """Return the mean accuracy of its own frozen baseline."""
+        return _mean(seed.baselines.own for seed in self.seeds)
+
+    @property
+    def margin(self) -> float | None:
+        """Return the mean margin over the own frozen baseline, in points."""
+        margin = _mean(seed.checks.depth.value for seed in self.seeds)
+        return None if margin is None else 100 * margin
+
+    @cached_property
+    def checks(self) -> tuple[CheckRow, ...]:
+        """Return every check, its outcome over the seeds and that of each."""
+        return tuple(self._check_row(name) for name in LIMITS)
+
+    def _check_row(self, name: str) -> CheckRow:
+        letter = next((letter for letter, check in CHECKS.items() if check == name), "")
+        found = [getattr(seed.checks, name) for seed in self.seeds]
+        unit = 100 if name in MARGINS else 1
+        together = self.verdict.checks[letter] if letter else None
+        fires = together.fires if together else _agreed(check.fires for check in found)
+        near = together.borderline if together else any(check.borderline for check in found)
+        limits = dict.fromkeys(f"{sign_of(name)} {shown(unit * check.threshold)}" for check in found)
+        meaning = "" if fires is None else MEANING[name][fires]
+        notes = ["; ".join(filter(None, [check.note, check.interval_note])) for check in found]
+        note = notes[0] if len(set(notes)) == 1 else ""
+        own = [""] * len(found) if note else notes
+        seeds = tuple(_of_seed(seed, check, unit, text) for seed, check, text in zip(self.seeds, found, own))
+        about = CHECK_LABELS[name], *WHAT[name], " / ".join(limits)
+        return CheckRow(letter, *about, OUTCOMES[fires], near, meaning, note, seeds)
+
+    @cached_property
+    def sentences(self) -> list[str]:
+        """Return what the accuracy is worth, for each seed that says it in other words."""
+        return _by_seed(self.seeds, lambda seed: [seed.worth])
+
+    @cached_property
+    def advice(self) -> list[str]:
+        """Return what to do."""
+        return _by_seed(self.seeds, lambda seed: advice(seed.checks))
+
+    @cached_property
+    def warnings(self) -> list[str]:
+        """Return what may make the numbers mean something else, and the author's remarks."""
+        return _by_seed(self.seeds, lambda seed: [*seed.audit.get("warnings", []), seed.audit.get("notes", "")])
+
+    @cached_property
+    def facts(self) -> dict[str, str]:
+        """Return the run's numbers over the seeds and what it is, in the same order for every run."""
+        return _facts(self)
+
+    @property
+    def specification(self) -> dict[str, str]:
+        """Return the specification of every seed but the seed as indented JSON, by its digests."""
+        specs: dict[str, list[str]] = defaultdict(list)
+        for seed in self.seeds:
+            spec = seed.row.get("spec")
+            values = {} if spec is None or pd.isna(spec) else json.loads(spec)
+            values |= {"thresholds": seed.limits}
+            values.pop("seed", None)
+            specs[json.dumps(values, indent=2, sort_keys=True)].append(
+                f"{seed.label}: digest {_text(seed.row['digest'])}"
+            )
+        return {"; ".join(digests): text for text, digests in specs.items()}
+
+
+def _agreed(outcomes: Iterable[bool | None]) -> bool | None:
+    """Return an outcome over seeds that no verdict has: fires if any does, fine if all are."""
+    found = set(outcomes)
+    return True if True in found else None if None in found else False
+
+
+def _of_seed(seed: Seed, check: Check, unit: float, note: str) -> dict[str, Any]:
+    """Return the cell of a check and a seed."""
+    ends = [shown(unit * end) for end in check.interval or ()]
+    value = None if check.value is None else unit * check.value
+    return {
+        "value": shown(value),
+        "interval": f"{ends[0]} to {ends[1]}" if ends else "",
+        "outcome": OUTCOMES[check.fires],
+        "borderline": check.borderline,
+        "note": note,
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _by_seed(seeds: Iterable[Seed], say: Callable[[Seed], Iterable[str]]) -> list[str]:
+    """Join what is said of each seed: equal sentences once, with their seeds where not all have them."""
+    about: dict[str, list[str]] = defaultdict(list)
+    everyone = [seed.label for seed in seeds]
+    for seed in seeds:
+        for text in filter(None, say(seed)):
+            about[f"{text[0].upper()}{text[1:]}"].append(seed.label)
+    return [text if labels == everyone else f"{_listed(labels)}: {text}" for text, labels in about.items()]
+
+
+def _listed(labels: Sequence[str]) -> str:
+    """Write labels such as ``seed 1`` with one unit before all.
+
+    >>> _listed(["seed 1", "seed 2"])
+    'Seed 1, 2'
+    """
+    unit = labels[0].partition(" ")[0]
+    return f"{unit.capitalize()} {', '.join(label.partition(' ')[2] for label in labels)}"
+
+
+# --- numbers over the seeds ------------------------------------------------------------------------------------------
+
+
+def _facts(run: RunPage) -> dict[str, str]:
+    row, seeds = run.first, pd.DataFrame([seed.row for seed in run.seeds])
+    margin = pd.Series([seed.checks.depth.value for seed in run.seeds], dtype=float)
+    return {
+        "four-check verdict": str(run.verdict),
+        "three-check verdict": run.three_check,
+        "accuracy": _spread(seeds["accuracy"], " %"),
+        "own frozen baseline": _spread(seeds["own_frozen_acc"], " %"),
+        "margin over it": _spread(margin, " points"),
+        "bp+frozen": _spread(seeds["bp_frozen_acc"], " %"),
+        "largest growth": _range(seeds["max_growth"]),
+        "‖h‖ at the last state": _range(seeds["hidden_norm_last"]),
+        "‖g‖ at the last state": _range(seeds["grad_norm_last"]),
+        "cross-batch stability": _range(seeds["stability"]),
+        "cosine, blocks 1 and on": _range(seeds["deep_cosine"]),
+        "rho, blocks 1 and on": _range(seeds["deep_rho"]),
+        "D1 fires first at epoch": _epochs(seeds.get("first_scale_flag")),
+        "D2 fires first at epoch": _epochs(seeds.get("first_reference_flag")),
+        "what it is": run.nature,
+        "network": run.network,
+        "data": run.dataset,
+        "epochs": _text(row["epochs"]),
+        "learning rate": _text(row.get("lr")),
+        "seeds": _listed([seed.label for seed in run.seeds]),
+        "training": _training(run.work),
+    }
+
+
+def _spread(values: pd.Series, unit: str) -> str:
+    """Write fractions in percent or points: mean ± sample deviation (n)."""
+    known = values.dropna().astype(float)
+    if known.empty:
+        return "–"  # noqa: RUF001
+    found = summarise(100 * known)
+    deviation = f" ± {found.deviation:.1f}" if found.deviation is not None else ""
+    return f"{found.mean:z.1f}{deviation}{unit}"
+
+
+def _range(values: pd.Series) -> str:
+    """Write numbers that may differ by orders of magnitude: the smallest and the largest."""
+    known = values.dropna().astype(float)
+    ends = dict.fromkeys(shown(end) for end in (known.min(), known.max()))
+    return " to ".join(ends)
+
+
+def _epochs(values: pd.Series | None) -> str:
+    """Write the epochs of the first flags, never where a seed has none."""
+    if values is None:
+        return NOT_RECORDED
+    return ", ".join(dict.fromkeys("never" if pd.isna(value) else f"{value:g}" for value in values))
+
+
+def _training(work: pd.DataFrame) -> str:
+    """Write what the trainings took, where, and by which code."""
+    known = work.dropna(subset=[name for name in ("seconds", "device") if name in work])
+    if known.empty:
+        return NOT_RECORDED
+    devices, commits = (", ".join(sorted({_text(value) for value in known[name]})) for name in ("device", "commit"))
+    return f"{_range(known['seconds'])} s on {devices}, by commit {commits}"
+
+
+# --- all runs --------------------------------------------------------------------------------------------------------
+
+
+def pages_of(tidy: Tidy, audits: Audits, labels: Mapping[str, str]) -> list[RunPage]:
+    """Return what the page shows of every run: settings in their order, in each the largest mean margin first.
+
+    Args:
+        audits: those that there are, by their run.
+        labels: how runs and settings are called.
+    """
+    tables = {name: _by_run(getattr(tidy, name)) for name in ("layers", "trajectories", "work")}
+    pages = []
+    for number, (setting, run) in enumerate(standing(with_margins(tidy))):
+        rows = of_run(tidy, setting, run).to_dict("records")
+        seeds = tuple(Seed(row, audits.get(RunKey(setting, run, row["seed"]), {})) for row in rows)
+        own = {name: groups.get((setting, run), getattr(tidy, name).iloc[:0]) for name, groups in tables.items()}
+        names = labels.get(setting, setting), labels.get(run, run)
+        pages.append(RunPage(number, (setting, run), *names, seeds, **own))
+    return pages
+
+
+def _by_run(table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
+    return dict(list(table.groupby(list(KEY[:2])))) if len(table) else {}

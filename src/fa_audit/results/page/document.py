@@ -1,0 +1,227 @@
+"""Write the page: one file that holds its data, style, scripts, figures and tables, and asks no network for anything.
+
+What it shows may come from strangers. The template escapes all of it, its data is JSON in which no tag can end, and its
+policy lets the browser run two scripts alone, known by their digests, and load nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import platform
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import vl_convert
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from fa_audit.core.errors import AuditError
+from fa_audit.core.provenance import packages
+from fa_audit.results.origin import Origin
+from fa_audit.results.page.charts import PANELS, Look, data_of, looks, specification
+from fa_audit.results.page.content import NOT_RECORDED, Audits, RunPage, pages_of, percent, shown
+from fa_audit.results.tidy import Tidy
+
+FOLDER = Path(__file__).parent
+FILES = [str(FOLDER / name) for name in ("page.html", "page.css", "page.js")]
+MEDIA = {".png": "image/png", ".pdf": "application/pdf", ".csv": "text/csv", ".tex": "text/plain"}
+OUTCOMES = {"trustworthy": "good", "needs walk-back": "bad", "incomplete": "open"}  # of a run
+JSON = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A figure or a table of a configuration: what it is called and shows, and its files."""
+
+    name: str
+    title: str
+    caption: str
+    files: tuple[Path, ...]
+
+    @property
+    def anchor(self) -> str:
+        """Return the name of its place in the page."""
+        return f"{self.files[0].parent.name}-{self.name}"
+
+    @property
+    def image(self) -> str:
+        """Return its PNG as a data URI."""
+        return data_uri(next(path for path in self.files if path.suffix == ".png"))
+
+    @property
+    def downloads(self) -> Iterator[tuple[str, str, str]]:
+        """Yield name, ending and data URI of its files but the image, which is in the page already."""
+        for path in self.files:
+            if path.suffix in MEDIA and path.suffix != ".png":
+                yield path.name, path.suffix[1:].upper(), data_uri(path)
+
+    @property
+    def tables(self) -> list[dict[str, Any]]:
+        """Return the texts of the tables in its HTML: heading and rows."""
+        return [_cells(table) for path in self.files if path.suffix == ".html" for table in _tables(path)]
+
+
+def data_uri(path: Path) -> str:
+    """Return the content of a file as a data URI."""
+    return f"data:{MEDIA[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
+
+
+def _tables(path: Path) -> Iterator[ElementTree.Element]:
+    try:
+        for text in re.findall("<table>.*?</table>", path.read_text(encoding="utf-8"), flags=re.DOTALL):
+            yield ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise AuditError(f"{path}: found no table that can be read ({error}); delete it and make it again.") from error
+
+
+def _cells(table: ElementTree.Element) -> dict[str, Any]:
+    head, *rows = (["".join(cell.itertext()) for cell in row] for row in table.iter("tr"))
+    numbers = ["right" in cell.get("style", "") for row in list(table.iter("tr"))[1:2] for cell in row]
+    return {"head": head, "rows": rows, "numbers": numbers or [False] * len(head)}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says, whether it holds here, and the numbers that count for it."""
+
+    sentence: str
+    answer: str
+    state: str  # good, part, bad or open: its colour
+    numbers: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+def page(
+    tidy: Tidy,
+    origin: Origin,
+    *,
+    audits: Audits | None = None,
+    labels: Mapping[str, str] | None = None,
+    claims: Sequence[Claim] = (),
+    claims_sum: str = "",
+    figures: Iterable[Artefact] = (),
+    tables: Iterable[Artefact] = (),
+) -> str:
+    """Return the page of all runs in tidy tables as HTML.
+
+    Args:
+        tidy: all four tables.
+        origin: what the page is made from.
+        audits: those that there are; warnings, remarks and how intervals were formed stand in them alone.
+        labels: how runs and settings are called.
+        claims, claims_sum: of `claims_of`.
+        figures, tables: of the configuration.
+    """
+    runs = pages_of(tidy, audits or {}, labels or {})
+    styles, colours = looks(run.key[1] for run in runs)
+    style, script, library = (FOLDER / "page.css").read_text(), (FOLDER / "page.js").read_text(), vega()
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            runs=runs,
+            looks=styles,
+            colours=colours,
+            widest=max([run.accuracy or 0 for run in runs] + [run.frozen or 0 for run in runs] + [0.01]),
+            headline=headline(runs),
+            claims=claims,
+            claims_sum=claims_sum,
+            filters=filters(runs),
+            figures=list(figures),
+            tables=list(tables),
+            origin=origin,
+            versions={"python": platform.python_version()} | {k: v for k, v in packages().items() if v},
+            trained=Counter(_trained(tidy)).most_common(),
+            data={
+                "panels": panels(),
+                "runs": [_data(run, styles[run.key[1]].colour, styles[run.key[1]].shape) for run in runs],
+            },
+            style=Markup(style),
+            library=Markup(library),
+            script=Markup(script),
+            policy=policy(library, script),
+            outcomes=OUTCOMES,
+        )
+    )
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": percent, "shown": shown}
+    environment.policies["json.dumps_kwargs"] = JSON
+    return environment
+
+
+@cache
+def vega() -> str:
+    """Return the script of Vega, Vega-Lite and Vega-Embed, in which no tag of the page can end."""
+    return str(vl_convert.javascript_bundle()).replace("</script", r"<\/script").replace("<!--", r"<\!--")
+
+
+def policy(*scripts: str) -> str:
+    """Return the Content-Security-Policy: no script but these, and nothing from a network.
+
+    Vega compiles its expressions, hence ``unsafe-eval``; they come from the page's own specifications.
+    """
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed} 'unsafe-eval';"
+        " base-uri 'none'; form-action 'none'"
+    )
+
+
+def panels() -> list[dict[str, Any]]:
+    """Return every plot's specification and what its rows are taken from."""
+    fields = ("key", "axis", "title", "log", "limit")
+    return [{name: getattr(panel, name) for name in fields} | {"spec": specification(panel)} for panel in PANELS]
+
+
+def _data(run: RunPage, look: Look) -> dict[str, Any]:
+    names = {"name": run.name, "setting": run.setting, "id": f"{run.key[0]}-{run.key[1]}"}
+    return names | {"colour": f"var({look.colour})", "shape": look.shape, "facts": run.facts} | data_of(run)
+
+
+def headline(runs: list[RunPage]) -> str:
+    """Return the page's first line: what became of the runs."""
+    if len(runs) == 1:
+        return f"{runs[0].name}: {runs[0].verdict.text(1)}"
+    trained = [run for run in runs if not run.is_control] or runs
+    found = Counter(run.outcome for run in trained)
+    outcome, verb = ("needs walk-back", "need") if found["needs walk-back"] else ("trustworthy", "are")
+    return f"{found[outcome]} of {len(trained)} trained runs {verb} {outcome.removeprefix('needs ')}"
+
+
+def filters(runs: list[RunPage]) -> dict[str, list[str]]:
+    """Return what every filter offers, in the order in which it occurs."""
+    verdicts = dict.fromkeys(tag for run in runs for tag in run.tags)
+    order = [*OUTCOMES, "PASS", "FAIL", "INCOMPLETE", "borderline"]
+    return {
+        "method": list(dict.fromkeys(run.method for run in runs)),
+        "network": list(dict.fromkeys(run.network for run in runs)),
+        "data": list(dict.fromkeys(run.dataset for run in runs)),
+        "verdict": [tag for tag in order if tag in verdicts],
+    }
+
+
+def _trained(tidy: Tidy) -> Iterator[str]:
+    known = tidy.work.reindex(columns=["commit", "device"]).astype(object)
+    for row in known.fillna(NOT_RECORDED).itertuples(index=False):
+        yield NOT_RECORDED if {*row} == {NOT_RECORDED} else f"commit {row.commit} on {row.device}"

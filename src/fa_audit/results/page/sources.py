@@ -1,0 +1,57 @@
+"""The page of audits of one's own, or of a folder of tidy tables, without the workflow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fa_audit.experiments.paths import TIDY
+from fa_audit.experiments.published import FILE, read_published
+from fa_audit.results.measured import measured_folder, settings_in, tables_of
+from fa_audit.results.origin import origin_of
+from fa_audit.results.own_audits import alone, read_own
+from fa_audit.results.page.document import Claim, page
+from fa_audit.results.tidy import read_tidy
+
+ENTRY = {"kind": "page"}
+
+
+def page_of_audits(paths: Sequence[Path]) -> str:
+    """Return the page of audits, those of one network over its seeds together.
+
+    Raises:
+        AuditError: a file is no audit, contradicts itself, repeats a seed or differs from others of its model.
+    """
+    tidy, audits = alone(read_own(paths))
+    return page(tidy, origin_of(ENTRY, tidy.runs["digest"].dropna(), paths), audits=audits)
+
+
+def page_of_tables(folder: Path, configfile: Path | None) -> str:
+    """Return the page of every setting in a folder of tidy tables, with the paper's claims where it was run.
+
+    Args:
+        configfile: whose settings come first, in its order, and whose labels name settings and runs; may be absent.
+
+    Raises:
+        AuditError: a table is missing, damaged or of something else, or was altered.
+    """
+    from fa_audit.experiments.config_file import load_config
+
+    config = load_config(configfile)[0] if configfile else {}
+    there = settings_in(measured_folder(folder))
+    settings = sorted(there, key=[*(config.get("settings", {})), *there].index)
+    files = tables_of(folder, settings, TIDY)
+    tidy = read_tidy(files)
+    origin = origin_of(ENTRY, tidy.runs["digest"].dropna(), files)
+    claims, claims_sum = _claims(folder) if Path(FILE).exists() else ([], "")
+    return page(tidy, origin, labels=config.get("labels", {}), claims=claims, claims_sum=claims_sum)
+
+
+def _claims(folder: Path) -> tuple[list[Claim], str]:
+    from fa_audit.experiments.config_file import load_config
+    from fa_audit.results.page.claims import claims_of
+    from fa_audit.results.scorecard import read_explanations, read_results, scorecard
+
+    published = read_published(load_config(FILE)[0])
+    rows = scorecard(published, read_results(folder, published), read_explanations(folder, published))
+    return claims_of(published, rows)
