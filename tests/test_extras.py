@@ -25,8 +25,8 @@ SMALL = "--data d.safetensors --width 8 --depth 2 --epochs 1"
 WORKING = ("data synthetic_teacher --output d.safetensors", f"train dfa a.safetensors {SMALL}",
            f"train dfa b.safetensors {SMALL} --frozen", "audit a.safetensors --data d.safetensors --frozen b.json",
            "datasets")  # fmt: skip
-MISSING = {"data digits": "datasets", "data cifar10": "datasets", "report a.json": "plots", "report --html a.json": "report",
-           "plan": "workflow", "scorecard": "workflow"}  # fmt: skip
+MISSING = {"data digits": "datasets", "data cifar10": "datasets", "report a.json": "plots",
+           "report --html a.json": "report", "plan": "workflow", "scorecard": "workflow"}  # fmt: skip
 
 
 def python(folder, *arguments, **environment):

@@ -145,7 +145,7 @@ def page(
             trained=Counter(_trained(tidy)).most_common(),
             data={
                 "panels": panels(),
-                "runs": [_data(run, styles[run.key[1]].colour, styles[run.key[1]].shape) for run in runs],
+                "runs": [_data(run, styles[run.key[1]]) for run in runs],
             },
             style=Markup(style),
             library=Markup(library),

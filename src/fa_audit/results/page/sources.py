@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fa_audit.experiments.paths import TIDY
-from fa_audit.experiments.published import FILE, read_published
 from fa_audit.results.measured import measured_folder, settings_in, tables_of
 from fa_audit.results.origin import origin_of
 from fa_audit.results.own_audits import alone, read_own
@@ -43,15 +42,19 @@ def page_of_tables(folder: Path, configfile: Path | None) -> str:
     files = tables_of(folder, settings, TIDY)
     tidy = read_tidy(files)
     origin = origin_of(ENTRY, tidy.runs["digest"].dropna(), files)
-    claims, claims_sum = _claims(folder) if Path(FILE).exists() else ([], "")
+    claims, claims_sum = _claims(folder)
     return page(tidy, origin, labels=config.get("labels", {}), claims=claims, claims_sum=claims_sum)
 
 
 def _claims(folder: Path) -> tuple[list[Claim], str]:
+    """Return the paper's claims, where its numbers are at hand."""
     from fa_audit.experiments.config_file import load_config
+    from fa_audit.experiments.published import FILE, read_published
     from fa_audit.results.page.claims import claims_of
     from fa_audit.results.scorecard import read_explanations, read_results, scorecard
 
+    if not Path(FILE).exists():
+        return [], ""
     published = read_published(load_config(FILE)[0])
     rows = scorecard(published, read_results(folder, published), read_explanations(folder, published))
     return claims_of(published, rows)
