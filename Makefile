@@ -13,7 +13,7 @@ LOG := .venv.log
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-faults test-mutations test-slurm slurm lint bench reproduction archive verify clean-env bootstrap
+.PHONY: help demo test test-all test-faults test-mutations test-slurm test-browser slurm lint report bench reproduction archive verify clean-env bootstrap
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
@@ -39,10 +39,14 @@ test-mutations: bootstrap ## break the product in over a hundred places, each of
 	$(IN_VENV) .venv/bin/python tests/mutations.py --jobs 2
 
 test-slurm: bootstrap ## send a small grid through a Slurm of its own (root installs Debian's packages)
-	@.venv/bin/python tools/slurm_packages.py || { test $$? = 77; exit; }; \
+	@.venv/bin/python tools/debian_packages.py slurm || { test $$? = 77; exit; }; \
 	$(MAKE) --no-print-directory slurm || { \
 		echo 'fa-audit: test-slurm skipped: the executor could not be installed (pip says why, above)'; exit 0; }; \
 	$(IN_VENV) .venv/bin/python -m pytest -m slurm tests/test_slurm.py
+
+test-browser: bootstrap ## open the report in a headless Chromium (root installs Debian's)
+	@.venv/bin/python tools/debian_packages.py browser || { test $$? = 77; exit; }; \
+	$(IN_VENV) .venv/bin/python -m pytest tests/test_report_page.py
 
 slurm: bootstrap ## add what sends jobs to a Slurm cluster (docs/cluster.md)
 	$(IN_VENV) $(PIP) -q -e '.[slurm]'
@@ -62,6 +66,11 @@ bench: bootstrap ## measure the speed of training, of every method's step and of
 
 reproduction: bootstrap ## make what docs/reproduction.md and docs/findings.md show from reference/measured
 	@$(IN_VENV) .venv/bin/python tools/reproduction.py
+
+report: bootstrap ## make everything of CONFIG=config.yaml, and results/report.html of it (docs/report.md)
+	@$(IN_VENV) FA_AUDIT_COMMAND='make report CONFIG=$(CONFIG)' \
+		.venv/bin/snakemake all results/report.html --cores all --resources gpu=1 --configfile "$(CONFIG)" && \
+		echo 'fa-audit: open results/report.html'
 
 archive: bootstrap ## pack the results of CONFIG=config.yaml into ARCHIVE=results.tar (docs/archive.md)
 	@$(IN_VENV) .venv/bin/python tools/archive.py --configfile "$(CONFIG)" "$(ARCHIVE)"

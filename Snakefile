@@ -31,6 +31,7 @@ include: "rules/tables.smk"
 include: "rules/scorecard.smk"
 include: "rules/manifest.smk"
 include: "rules/models.smk"
+include: "rules/report.smk"
 
 
 onstart:

@@ -34,7 +34,7 @@ def test_what_the_slurm_profile_offers_in_comments_is_yaml_and_about_its_rules()
 
 
 def test_where_slurm_cannot_be_installed_one_line_says_why():
-    call = [sys.executable, str(ROOT / "tools/slurm_packages.py")]
+    call = [sys.executable, str(ROOT / "tools/debian_packages.py"), "slurm"]
     done = subprocess.run(call, env={"PATH": "/nowhere"}, capture_output=True, text=True)  # no sbatch, no apt-get
     assert done.returncode == 77 and not done.stderr
     assert re.fullmatch(r"fa-audit: test-slurm skipped: .*sbatch.* not found .*, and .+\n", done.stdout)

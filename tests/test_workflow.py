@@ -111,6 +111,26 @@ def test_the_scorecard_is_the_same_from_the_workflow_from_audits_and_from_tidy_t
     assert float(rows["reproduced"][0]) == pytest.approx(audit["headline_acc"], abs=1e-3)
 
 
+def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_changes(everything, tmp_path):
+    folder, target = shutil.copytree(everything, tmp_path / "project"), "results/report.html"
+    done = snakemake(folder, target, "--cores", "2")
+    assert done.returncode == 0, done.stdout
+    page = (folder / target).read_text()
+    runs = pd.read_csv(folder / "results/tidy/runs.csv")
+    shown = set(re.findall(r'"id":"([^"]+)"', page))
+    assert shown == {f"{setting}-{run}" for setting, run in zip(runs["setting"], runs["run"])} | {
+        "other models-resnet18"
+    }
+    images = [path for path in FIGURE_FILES if path.endswith(".png")]
+    assert page.count("data:image/png") == len(images) and page.count("data:text/csv") == len(TABLES) + 1
+    assert all(sha256_of(folder / path) in page for path in [*images, "results/audits/resmlp/bp/seed1.json"])
+    assert "FA explodes" in page and planned(folder, target) == {}
+    for part in ("src/fa_audit/results/page/page.css", "report/captions/trajectories.rst"):
+        (folder / part).write_text((folder / part).read_text() + " ")
+        assert "build_report" in planned(folder, target)
+        assert snakemake(folder, target, "--touch", "--cores", "1").returncode == 0
+
+
 def test_wrong_descriptions_end_in_one_clear_message_each(everything, tmp_path):
     folder = shutil.copytree(everything, tmp_path / "project")
     wrong = {"name": MODEL | {"blocks": ["layer1.0", "layer5.0"]}, "vector": MODEL | {"reads": "cls token"}}

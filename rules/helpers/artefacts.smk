@@ -156,3 +156,20 @@ def model_weights(wildcards):
 @readable
 def model_code(wildcards):
     return code_files(*stage("audit_model", model_of(wildcards)["model"]))
+
+
+# ---- the page
+
+
+def page_artefacts():
+    """Return the files of every figure and table, in the order in which the page shows them."""
+    scorecard = [*paths.figure_files("scorecard"), "results/scorecard.csv"]
+    return [*(scorecard if published_keys() else []), *files_of("figures"), *files_of("tables")]
+
+
+def page_words(wildcards):
+    """Return title and caption of every figure and table, by its section and name."""
+    names = [(section, name) for section in STAGES for name in names_in(section)]
+    entries = {(section, name): entry_in(section, name) for section, name in names}
+    entries["figures", "scorecard"] = {"kind": "scorecard", "title": "Scorecard"}
+    return {f"{s}/{n}": [e["title"], caption(s, e)] for (s, n), e in entries.items()}

@@ -87,6 +87,12 @@ def alone(groups: Iterable[SeedGroup]) -> tuple[Tidy, dict[RunKey, Mapping[str, 
     return replace(tidy, trajectories=trajectories_table(histories, audits), work=_as_read(work_table(audits))), by_key
 
 
+def together(one: Tidy, other: Tidy) -> Tidy:
+    """Return the tables of both, the settings of the first before those of the second."""
+    tables = {name: _joined([getattr(one, name), getattr(other, name)]) for name in TIDY}
+    return Tidy(tuple(dict.fromkeys([*one.settings, *other.settings])), **tables)
+
+
 def _trajectory(path: str | Path, key: RunKey) -> list[Path]:
     """Return the trajectory of an audit ``RESULTS/audits/SETTING/RUN/seedSEED.json``, if it is there."""
     path = Path(path).absolute()

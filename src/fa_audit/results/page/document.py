@@ -30,7 +30,6 @@ from fa_audit.results.page.content import NOT_RECORDED, Audits, RunPage, pages_o
 from fa_audit.results.tidy import Tidy
 
 FOLDER = Path(__file__).parent
-FILES = [str(FOLDER / name) for name in ("page.html", "page.css", "page.js")]
 MEDIA = {".png": "image/png", ".pdf": "application/pdf", ".csv": "text/csv", ".tex": "text/plain"}
 OUTCOMES = {"trustworthy": "good", "needs walk-back": "bad", "incomplete": "open"}  # of a run
 JSON = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
@@ -49,6 +48,11 @@ class Artefact:
     def anchor(self) -> str:
         """Return the name of its place in the page."""
         return f"{self.files[0].parent.name}-{self.name}"
+
+    @property
+    def text(self) -> str:
+        """Return its caption without the marks of reStructuredText."""
+        return re.sub(r"(\*{1,2}|`{1,2})(\S(?:[^*`]*\S)?)\1", r"\2", self.caption)
 
     @property
     def image(self) -> str:

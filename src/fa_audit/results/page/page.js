@@ -36,7 +36,9 @@ async function draw(place, runs, axis) {
     const label = `${panel.title} by ${axis}: ${runs.map((run) => run.name).join(" and ")}`;
     const plot = made("figure", { className: "plot" }, made("figcaption", { textContent: panel.title + missing }), box);
     place.append(plot);
-    await vegaEmbed(box, { ...panel.spec, datasets: { rows } }, { renderer: "svg", actions: false });
+    const limited = rows.some((row) => row.limit !== null);
+    const layer = limited ? panel.spec.layer : panel.spec.layer.slice(-2); // the lines and the points
+    await vegaEmbed(box, { ...panel.spec, layer, datasets: { rows } }, { renderer: "svg", actions: false });
     box.setAttribute("role", "img"); // in place of Vega's own
     box.setAttribute("aria-label", label);
   }

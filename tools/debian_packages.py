@@ -1,6 +1,6 @@
-"""Install Slurm's programs, or print in one line why `make test-slurm` cannot run on this machine.
+"""Install the programs that a group of tests needs, or print in one line why they cannot run on this machine.
 
-    python3 tools/slurm_packages.py
+    python3 tools/debian_packages.py slurm|browser
 
 Exit status 0: they are installed; 77: they cannot be installed. Uses apt-get, as root only, and keeps Debian from
 starting the packages' daemons by /usr/sbin/policy-rc.d.
@@ -16,9 +16,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from slurm_cluster import missing
+import browser
+import slurm_cluster
 
-PACKAGES = ("munge", "slurm-wlm")
+# Group of tests, as in `make test-GROUP` -> Debian's packages, and what of them is not on this machine.
+GROUPS = {
+    "slurm": (("munge", "slurm-wlm"), slurm_cluster.missing),
+    "browser": (("chromium",), browser.missing),
+}
 POLICY = Path("/usr/sbin/policy-rc.d")
 SKIPPED = 77
 # Where there is no network, fail soon.
@@ -46,29 +51,30 @@ def no_daemons() -> Iterator[None]:
         POLICY.unlink()
 
 
-def install() -> str:
-    """Install the packages; return apt-get's last line if that failed, empty otherwise."""
+def install(packages: tuple[str, ...]) -> str:
+    """Install packages; return apt-get's last line if that failed, empty otherwise."""
     environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
     with no_daemons():
-        for command in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *PACKAGES]):
+        for command in (["update", "-qq"], ["install", "-qq", "-y", "--no-install-recommends", *packages]):
             done = subprocess.run(["apt-get", *IMPATIENT, *command], env=environment, capture_output=True, text=True)
     said = (done.stdout + done.stderr).strip().splitlines()
     return f"apt-get: {said[-1] if said else 'failed'}" if done.returncode else ""
 
 
-def main() -> int:
+def main(group: str) -> int:
+    packages, missing = GROUPS[group]
     if not missing():
         return 0
-    names = " and ".join(PACKAGES)
+    names = " and ".join(packages)
     if reason := obstacle():
-        print(f"fa-audit: test-slurm skipped: {', '.join(missing())} not found (packages {names}), and {reason}")
+        print(f"fa-audit: test-{group} skipped: {', '.join(missing())} not found (packages {names}), and {reason}")
         return SKIPPED
     print(f"fa-audit: installing {names}", flush=True)
-    if reason := install():
-        print(f"fa-audit: test-slurm skipped: {names} could not be installed ({reason})")
+    if reason := install(packages):
+        print(f"fa-audit: test-{group} skipped: {names} could not be installed ({reason})")
         return SKIPPED
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,30 @@
+rule build_report:
+    """One page that opens anywhere: verdicts, claims, the evidence of every run, figures and tables."""
+    input:
+        tidy=lambda wildcards: [tidy_file(n, s) for s in GRID.settings for n in TIDY],
+        audits=lambda wildcards: run_files("audits", "json", GRID.run_keys("runs")),
+        models=model_files("json"),
+        published=FILE if published_keys() else [],
+        artefacts=page_artefacts(),
+        page=expand("src/fa_audit/results/page/page.{ending}", ending=["html", "css", "js"]),
+        code=code_files(*stage("build_report")),
+    output:
+        page="results/report.html",
+    log:
+        "results/logs/build_report.log",
+    benchmark:
+        "results/benchmarks/build_report.tsv"
+    localrule: True
+    conda:
+        "../envs/fa-audit.yaml"
+    threads: 1
+    resources:
+        gpu=0,
+        mem_mb=2000,
+        runtime=15,
+    params:
+        labels=config.get("labels", {}),
+        words=page_words,
+        upstream=[artefacts_digest(), *map(LINEAGE.tidy, sorted(GRID.settings))],
+    script:
+        "../workflow_scripts/build_report.py"
