@@ -13,11 +13,13 @@ import browser
 import pandas as pd
 import pytest
 from made_up_runs import several, tidy_of
+from matplotlib.colors import to_hex
 from printed_audits import printed_audits
 from projects import ROOT
 
 from fa_audit.cli import main
 from fa_audit.methods import METHODS
+from fa_audit.results.figures.style import run_styles
 from fa_audit.results.origin import origin_of
 from fa_audit.results.page.document import page
 
@@ -136,6 +138,15 @@ def test_plots_have_the_numbers_of_the_layers_and_of_every_epoch_and_the_limits(
     growth = history.groupby("epoch")["growth"].max().tolist()
     assert seed["epoch"]["growth"] == pytest.approx(growth, rel=1e-4)
     assert (seed["limits"]["growth"], seed["limits"]["reference"]) == (50, 1e-7)
+
+
+def test_runs_have_the_colours_of_the_figures(measured):
+    found, text = Page(measured.read_text()).data["runs"], measured.read_text()
+    styles = run_styles(dict.fromkeys(run["id"].partition("-")[2] for run in found))
+    for run in found:
+        name = re.fullmatch(r"var\((--c-\w+)\)", run["colour"])[1]
+        light = re.search(rf"{name}: light-dark\((#\w+), #\w+\);", text)[1]
+        assert to_hex(styles[run["id"].partition("-")[2]].colour) == light
 
 
 def test_claims_are_those_of_the_scorecard(measured, capsys, monkeypatch):

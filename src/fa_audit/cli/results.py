@@ -22,12 +22,12 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, metavar="PATH", help=f"the file to write; default the terminal, with --html {PAGE}"
     )
     page = parser.add_argument_group("as a page, of any number of networks")
-    page.add_argument("--html", action="store_true", help="write one self-contained page with plots")
+    page.add_argument("--html", action="store_true", help="write one self-contained page with plots; default a text")
     page.add_argument(
-        "--from", dest="folder", type=Path, metavar="DIR", help="of tidy tables SETTING/runs.csv instead of audits"
+        "--from", dest="folder", type=Path, metavar="DIR", help="folder of tidy tables SETTING/runs.csv; default audits"
     )
     page.add_argument(
-        "--configfile", type=Path, metavar="CONFIG", help="whose labels and order of settings --from takes"
+        "--configfile", type=Path, metavar="CONFIG", help="gives --from labels and the order of settings; default none"
     )
 
 

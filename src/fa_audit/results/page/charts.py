@@ -181,23 +181,26 @@ def _plain(value: Any) -> float | None:
 
 @dataclass(frozen=True)
 class Look:
-    """How a run is drawn: the name of the CSS variable of its colour, and its marker as an SVG path within -1..1."""
+    """How a run is drawn: the CSS variable of its colour; its marker, and this one's outline, as SVG paths in -1..1."""
 
     colour: str
     shape: str
+    outline: str
 
 
 def looks(runs: Iterable[str]) -> tuple[dict[str, Look], dict[str, tuple[str, str]]]:
     """Return the look of every run, as in the figures, and the value of every colour in light and dark."""
     styles = run_styles(dict.fromkeys(runs))
     colours = {to_hex(style.colour): f"--c-{to_hex(style.colour)[1:]}" for style in styles.values()}
-    found = {run: Look(colours[to_hex(style.colour)], svg_path(style.marker)) for run, style in styles.items()}
+    shapes = {run: [svg_path(style.marker, getattr(style, "fill", "full")), svg_path(style.marker, "full")]
+              for run, style in styles.items()}  # fmt: skip
+    found = {run: Look(colours[to_hex(style.colour)], *shapes[run]) for run, style in styles.items()}
     return found, {name: (colour, on_dark(colour)) for colour, name in colours.items()}
 
 
-def svg_path(marker: str) -> str:
-    """Return a marker of matplotlib as an SVG path within -1..1."""
-    style = MarkerStyle(marker)
+def svg_path(marker: str, fill: str) -> str:
+    """Return a marker of matplotlib, or the half of it that is filled, as an SVG path within -1..1."""
+    style = MarkerStyle(marker, fillstyle=fill)
     path = style.get_path().transformed(style.get_transform())
     parts = []
     for points, code in path.iter_segments():
