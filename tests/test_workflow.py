@@ -125,6 +125,9 @@ def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_chang
     assert page.count("data:image/png") == len(images) and page.count("data:text/csv") == len(TABLES) + 1
     assert all(sha256_of(folder / path) in page for path in [*images, "results/audits/resmlp/bp/seed1.json"])
     assert "FA explodes" in page and planned(folder, target) == {}
+    own, output = (str(folder / name) for name in ("results/audits/resmlp/bp/seed1.json", "own.html"))
+    assert main(["report", "--html", own, "--output", output]) == 0
+    assert '"epoch":{"epoch":[1,2],' in Path(output).read_text()  # the trajectory lies beside it
     for part in ("src/fa_audit/results/page/page.css", "report/captions/trajectories.rst"):
         (folder / part).write_text((folder / part).read_text() + " ")
         assert "build_report" in planned(folder, target)
