@@ -16,8 +16,8 @@ from fa_audit.cli import COMMANDS, OneLineParser
 DOCUMENT = ROOT / "docs/command_line.md"
 HEAD = """# Command line
 
-Written by `tools/command_line.py` from the help of the commands. `fa-audit COMMAND --help` prints the same. Exit status: 0
-done, 1 bad input or something that does not hold.
+Written by `tools/command_line.py` from the help of the commands; `fa-audit COMMAND --help` prints the same. The exit
+status is 0 when done, 1 after bad input or where something does not hold. [Examples](auditing.md).
 
 """
 

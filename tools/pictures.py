@@ -95,7 +95,9 @@ def _box(name: str, x: float, y: float) -> str:
 def main() -> None:
     """Draw both; with --check exit with 1 if one is stale instead."""
     found = {FOLDER / "rooms.svg": draw(imports(), "Rooms of the library: an arrow goes to what is imported")}
-    found[FOLDER / "rules.svg"] = draw(rules(), "Rules of the workflow: an arrow is a file that goes on to the next rule")
+    found[FOLDER / "rules.svg"] = draw(
+        rules(), "Rules of the workflow: an arrow is a file that goes on to the next rule"
+    )
     stale = [path for path, text in found.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv[1:] and stale:
         raise SystemExit(f"stale: {', '.join(map(str, stale))}; run make documents")

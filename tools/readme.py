@@ -3,7 +3,7 @@
     python tools/readme.py [--check]
 
 A `python` block is run, all blocks of a document in one namespace; the `text` block after it is what it printed, up to
-the line `...` where one stands. As other machines round otherwise, --check compares the words of that and not its numbers.
+the line `...` where one stands. As other machines round otherwise, --check compares the words of that, not its numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def rerun(text: str) -> str:
         if match["said"] is None:
             return match[0]
         lines, shown = out.getvalue().splitlines(), match["said"].splitlines()
-        lines = lines[: len(shown) - 1] + ["..."] if shown[-1:] == ["..."] else lines
+        lines = [*lines[: len(shown) - 1], "..."] if shown[-1:] == ["..."] else lines
         return f"```python\n{match['code']}```\n\n```text\n" + "\n".join(lines) + "\n```"
 
     return CODE.sub(block, text)
