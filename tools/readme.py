@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shutil
 import sys
@@ -17,6 +18,7 @@ import tempfile
 from datetime import date
 from pathlib import Path
 
+import matplotlib
 from methods_table import ROOT, filled
 
 from fa_audit.cli import main as fa_audit
@@ -85,6 +87,8 @@ def main() -> None:
     """Rewrite the documents and the tutorial's picture; with --check exit with 1 if one is stale instead."""
     check, stale = "--check" in sys.argv[1:], []
     sys.path.insert(0, str(ROOT / "examples"))
+    os.environ["SOURCE_DATE_EPOCH"] = "0"  # pictures without a date, and with the same names inside every time
+    matplotlib.rcParams["svg.hashsalt"] = "fa-audit"
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         Path("benchmarks").symlink_to(ROOT / "benchmarks")
         for document in DOCUMENTS:
