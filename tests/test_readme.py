@@ -18,6 +18,7 @@ from fa_audit.cli import _parsed
 from fa_audit.core.thresholds import DiagnosticThresholds
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 FLAT = " ".join(README.split())
 FENCES = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 COMMANDS = [line for language, block in FENCES if not language for line in block.splitlines()]
@@ -43,7 +44,7 @@ def test_it_has_at_most_900_words_and_both_commands():
 def test_its_commands_exist(command, tmp_path):
     name, *arguments = command.split()
     if name == "make":
-        assert re.search(rf"^{arguments[0]}: .*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert re.search(rf"^{arguments[0]}: .*## ", MAKEFILE, re.MULTILINE)
     elif name == "fa-audit":
         assert _parsed(arguments).command
     elif name == "snakemake":
@@ -55,6 +56,22 @@ def test_its_commands_exist(command, tmp_path):
         assert set(re.search(r"\[(.*)\]", command)[1].split(",")) <= set(extras)
     else:
         assert command in ("cd examples", ". .venv/bin/activate")
+
+
+def test_what_github_and_the_catalog_run_exists():
+    steps = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["ci"]["steps"]
+    runs = {step["run"].removeprefix("make ") for step in steps if "run" in step}
+    assert (
+        runs == {"lint", "test", "docs", "demo"} == runs & set(re.findall(r"^([a-z-]+):.*##", MAKEFILE, re.MULTILINE))
+    )
+    for form in ("method", "number"):
+        body = yaml.safe_load((ROOT / f".github/ISSUE_TEMPLATE/{form}.yml").read_text())["body"]
+        named = [part["id"] for part in body if part["type"] != "markdown"]
+        assert len(named) == len(set(named)) >= 5 and all(
+            "label" in part["attributes"] for part in body if "id" in part
+        )
+    usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
+    assert usage["mandatory-flags"]["flags"] == "--resources gpu=0" and usage["software-stack-deployment"]["report"]
 
 
 def test_what_it_and_other_documents_say_of_cifar_is_measured():
