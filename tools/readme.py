@@ -53,7 +53,8 @@ def words(text: str) -> list[str]:
 def told(*command: str) -> str:
     """Return what `fa-audit` prints."""
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        fa_audit(command)
+        if fa_audit(command):
+            raise SystemExit(f"fa-audit {command[0]} failed; see above.")
     return out.getvalue()
 
 
@@ -62,7 +63,8 @@ def facts(text: str) -> dict[str, str]:
     published = ("--published", str(ROOT / "reference/published.yaml"))
     lines = told("scorecard", "--from", str(ROOT / "reference/measured"), *published).splitlines()
     share = f"**{lines[0].split(': ', 1)[1].split('. ')[0]}**"
-    machines = ", ".join(dict.fromkeys(re.findall(r" on (\S+ \([^)]*\))", lines[2]))).replace("\\", "")
+    devices = dict.fromkeys(re.findall(r" on (\w+) \(([^)]*)\)", lines[2].replace("\\", "")))
+    machines = ", ".join(f"{name} {kind.upper()}" for kind, name in devices)
     day = re.search(re.escape(share) + r" \((\d{4}-\d\d-\d\d),", text)
     plan = told("plan", "--configfile", str(ROOT / "config.yaml")).splitlines()
     hours = {row[0]: row[-2:] for line in plan if len(row := line.replace("in all", "all").split()) > 6}
@@ -70,8 +72,8 @@ def facts(text: str) -> dict[str, str]:
     known = f"{gpu} GPU hours" if "?" not in gpu else "GPU hours were not measured"
     return {
         "sum": f"{share} ({day[1] if day else date.today()}, {machines}).",
-        "hours": f"All of it takes {float(cpu):,.0f} CPU hours, its main audit {float(hours['main_audit'][0]):.0f};"
-        f" {known}.",
+        "hours": f"By measured costs all of it takes {float(cpu):,.0f} hours of one CPU core, its main audit"
+        f" {float(hours['main_audit'][0]):.0f}; {known}.",
     }
 
 
