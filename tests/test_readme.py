@@ -5,6 +5,7 @@ says of the demo by tests/test_demo.py.
 """
 
 import re
+import shlex
 import tomllib
 from itertools import chain
 from pathlib import Path
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 import yaml
 from projects import ROOT, copy_sources, planned
+from snakemake.cli import parse_args
 
 from fa_audit.cli import _parsed
 from fa_audit.core.thresholds import DiagnosticThresholds
@@ -56,6 +58,25 @@ def test_its_commands_exist(command, tmp_path):
         assert set(re.search(r"\[(.*)\]", command)[1].split(",")) <= set(extras)
     else:
         assert command in ("cd examples", ". .venv/bin/activate")
+
+
+@pytest.mark.parametrize("path", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_commands_of_documents_are_understood(path, monkeypatch, capsys):
+    """By the parsers of make, fa-audit and Snakemake, but for what needs its plugin for Slurm."""
+    monkeypatch.chdir(ROOT)
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    for line in (line for language, block in fences if language in ("", "bash", "sh") for line in block.splitlines()):
+        name, *arguments = shlex.split(line, comments=True) or [""]
+        if name == "make":
+            assert re.search(rf"^{arguments[0]}:", MAKEFILE, re.MULTILINE), line
+        elif name == "fa-audit":
+            assert _parsed(arguments).command
+        elif name == "snakemake" and "profiles/slurm" not in arguments:
+            assert parse_args(arguments), line
+        for given in (
+            word for word in arguments if word.startswith(("configs/", "profiles/", "benchmarks/", "examples/"))
+        ):
+            assert (ROOT / given).exists(), line
 
 
 def test_what_github_and_the_catalog_run_exists():
