@@ -15,7 +15,7 @@ from fa_audit.experiments.spec import DEPARTURES
 from fa_audit.results.disclosures import by_seed, disclosures
 from fa_audit.results.over_seeds import CHECKS, verdict_over_seeds
 from fa_audit.results.statistics import summarise
-from fa_audit.results.tables import formats
+from fa_audit.results.tables import formats, latex
 from fa_audit.results.tables.formats import Number, Table
 
 OUTCOMES = {True: "fires", False: "ok", None: "not evaluated"}
@@ -80,14 +80,14 @@ def to_markdown(document: Report) -> str:
 
 
 def to_latex(document: Report) -> str:
-    r"""Format the report as a ``\subsection*`` to ``\input``; the document needs ``\usepackage{booktabs,graphicx}``."""
-    lines = [rf"\subsection*{{{formats.escape_latex(document.title)}}}"]
+    r"""Format the report as a ``\subsection*`` to ``\input``; the document needs ``\usepackage{booktabs,tabularx}``."""
+    lines = [rf"\subsection*{{{latex.escape_latex(document.title)}}}"]
     for section in document.sections:
         lines.append(rf"\subsubsection*{{{section.heading}}}")
         if section.entries:
-            items = [rf"\item \textbf{{{term}:}} {formats.escape_latex(text)}" for term, text in section.entries]
+            items = [rf"\item \textbf{{{term}:}} {latex.escape_latex(text)}" for term, text in section.entries]
             lines += [r"\begin{itemize}", *items, r"\end{itemize}"]
-        lines += [formats.to_latex(table, document.title) for table in section.tables]
+        lines += [latex.to_latex(table, document.title) for table in section.tables]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
