@@ -21,7 +21,7 @@ PACKAGES = "booktabs,tabularx"
 TEXT_WIDTH, TEXT_HEIGHT = 390.0, 530.0  # points: 5.5 inches are 397; a page without caption and notes
 LONGEST_HEADING = 9  # characters of a line of a heading
 LONGEST_NAME, LONGEST_TEXT = 26, 18  # digits: a longer text, in the first column and elsewhere, may be broken
-PREFERRED = 44  # digits: a longer text does not ask for a wider column
+PREFERRED = 44  # digits: longer texts do not ask for a wider column
 # Widths of characters in Computer Modern, in digits.
 NARROW, WIDE, UPPER, LOWER = dict.fromkeys("iljft.,:;()[]|!' ", 0.6), dict.fromkeys("mwMW+-−±<>=%", 1.55), 1.4, 0.97  # noqa: RUF001
 POWER = "+10"  # about as wide as the cross and the ten of a power of ten
@@ -146,6 +146,12 @@ class Column:
         return max([self.least, *map(width, self.texts)])
 
     @property
+    def preferred(self) -> float:
+        """Return a width in which most lines are not broken: one long name does not make a wide column."""
+        usual = 1.3 * sum(map(width, self.texts)) / max(1, len(self.texts))
+        return min(self.natural, PREFERRED, max(self.least, usual))
+
+    @property
     def is_text(self) -> bool:
         """Return whether its lines may be broken."""
         return not self.right and (self.natural > self.longest or any("\n" in str(cell) for cell in self.cells))
@@ -227,7 +233,7 @@ def _panel(columns: Sequence[Column], size: Type) -> Panel:
     texts = [column for column in columns if column.is_text]
     others = sum(column.natural for column in columns if not column.is_text)
     room = (TEXT_WIDTH - size.gap * (len(columns) - 1)) / size.digit - others
-    shares = _shares({i: (c.least, min(c.natural, PREFERRED)) for i, c in enumerate(texts)}, room)
+    shares = _shares({i: (c.least, c.preferred) for i, c in enumerate(texts)}, room)
     found = iter([shares[i] for i in range(len(texts))])
     return Panel(tuple(columns), size, tuple(next(found) if column.is_text else None for column in columns))
 
