@@ -90,13 +90,13 @@ def _mathematics(found: re.Match[str]) -> str:
     return SYMBOLS.get(text, text)
 
 
-def label(*parts: str) -> str:
-    """Return the label of a table: ``tab:`` and the parts' letters, digits and hyphens.
+def slug(*parts: str) -> str:
+    """Return parts of a label, joined by hyphens: their letters and digits.
 
-    >>> label("main_audit")
-    'tab:main_audit'
+    >>> slug("audit", "dfa+penalty1e-2 in main", "seeds")
+    'audit-dfa-penalty1e-2-in-main-seeds'
     """
-    return "tab:" + "-".join(re.sub(r"[^A-Za-z0-9_]+", "-", part).strip("-") for part in parts if part)
+    return "-".join(re.sub(r"[^A-Za-z0-9]+", "-", part).strip("-") for part in parts)
 
 
 def _broken(text: str, longest: int, side: str = "l", base: str = "t") -> str:
@@ -273,7 +273,7 @@ def to_latex(table: Table, origin: str, *, name: str = "", title: str = "") -> s
     lines = [f"% {comment}" for comment in comments if comment]
     caption, notes = _caption(table.caption, title)
     for number, rows in enumerate(pages):
-        first = rf"\caption{{{caption}}}" + rf"\label{{{label(name)}}}" * bool(name)
+        first = rf"\caption{{{caption}}}" + rf"\label{{tab:{name}}}" * bool(name)
         heading = rf"\addtocounter{{table}}{{-1}}\caption{{{caption} (continued)}}" if number else first
         lines += _float(panels, groups, rows, heading, notes if rows == pages[-1] else "")
     return "\n".join([*lines, ""])
