@@ -48,8 +48,8 @@ FORMULAS = {  # name -> the credit in LaTeX; distribution, scale and life of the
     ),
     "credit_bridge": (
         r"a_l = \partial V(\mathrm{LN}(h_l), t_l, s)/\partial h_l",
-        "a learned net V, initialised as torch's linear layers are, trained with the network; DFA's matrices, N(0, 1/C),"
-        " drawn once, in the warm-up",
+        "a learned net V, initialised as torch's linear layers are, trained with the network; in the warm-up DFA's"
+        " matrices, N(0, 1/C), drawn once",
     ),
 }
 SYMBOLS = (

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from fa_audit.audit.audit_file import SeedGroup, number
 from fa_audit.core.errors import unknown
 from fa_audit.experiments.spec import DEPARTURES
+from fa_audit.methods import METHODS
 from fa_audit.methods.formulas import NOT_STATED, SYMBOLS, stated
 from fa_audit.results.disclosures import by_seed, span
 
@@ -19,6 +20,7 @@ Audit = Mapping[str, Any]
 GIVEN = "credits from a function"  # begins the reason why their feedback is not known
 RESOLUTION = 1e-2  # relative error of float32 gradients above which an audit warns (docs/protocol.md)
 EXACT = 1e-6
+UNKNOWN = "not recorded"
 FIELDS = {  # what an author may be asked: name -> question
     "formula": "the formula of the local credit",
     "feedback": "distribution, scale, fixed or fresh, and seed of the feedback",
@@ -31,6 +33,10 @@ FIELDS = {  # what an author may be asked: name -> question
     "data": "where the data can be had, and their split",
     "licences": "licences of data, models and code",
 }
+HYPERPARAMETERS = (
+    "optimiser", "lr", "weight_decay", "batch_size", "epochs", "penalty", "frozen_blocks", "random_targets", "clip",
+    "normalise", "rms_floor", "frozen_embedding", "validation",
+)  # fmt: skip
 LICENCES = {
     "cifar10": "CIFAR-10 (Krizhevsky 2009): its authors state no licence",
     "cifar100": "CIFAR-100 (Krizhevsky 2009): its authors state no licence",
@@ -40,10 +46,11 @@ LICENCES = {
 
 
 class Entry(NamedTuple):
-    """A term and its text; for LaTeX a formula before the text, and whether a box before the term is ticked."""
+    """A term and its text, a formula before the text, plain and for LaTeX, and whether a box before it is ticked."""
 
     term: str
     text: str
+    formula: str = ""
     latex: str = ""
     ticked: bool | None = None
 
@@ -75,88 +82,99 @@ def kind_of(audit: Audit) -> str:
     return "given" if any(reason.startswith(GIVEN) for reason in reasons) else "method"
 
 
+class Finding(NamedTuple):
+    """Whether something holds, and why: a text with a slot ``{}`` for every value."""
+
+    holds: bool
+    why: str
+    values: tuple[float | None, ...] = ()
+
+
+def over_seeds(group: SeedGroup, find: Callable[[Audit], Finding], words: Mapping[bool, str]) -> str:
+    """Return what was found of every audit: equal texts once, with the range of their values."""
+    found = [find(audit) for audit in group.audits]
+    alike: dict[Finding, list[tuple[str, Finding]]] = {}
+    for name, finding in zip(group.labels, found):
+        alike.setdefault(finding._replace(values=()), []).append((str(name), finding))
+    said = []
+    for finding, members in alike.items():
+        values = (span(column) for column in zip(*(member.values for _, member in members)))
+        seeds = f"{group.unit} {', '.join(name for name, _ in members)}: " if len(alike) > 1 else ""
+        said.append(f"{seeds}{words[finding.holds]}{finding.why.format(*values)}")
+    return "; ".join(said)
+
+
 # --- the credit ----------------------------------------------------------------------------------------------------
 
 
 def credit_entries(group: SeedGroup, author: Author) -> Iterator[Entry]:
     """Yield formula, feedback and the aggregation of the cosine."""
     audit = group.audits[0]
-    kind = "method" if "spec" in audit else kind_of(audit)
-    prefix = {"given": "given to the audit as a function; ", "none": "no credits were audited; "}.get(kind, "")
+    prefix = {"given": "given to the audit as a function; ", "none": "no credits were audited; "}.get(
+        kind_of(audit), ""
+    )
     if "spec" in audit:
         yield from _stated(group, author)
     else:
         yield Entry("Formula of the credit", prefix + author.says("formula"))
         yield Entry("Feedback", prefix + author.says("feedback"))
-    yield Entry("Aggregation of the cosine", by_seed(group, _aggregation) or prefix + author.says("aggregation"))
+    found = over_seeds(group, _aggregation, {True: "", False: prefix}) if audit["credit"] else ""
+    yield Entry("Aggregation of the cosine", found or prefix + author.says("aggregation"))
 
 
 def _stated(group: SeedGroup, author: Author) -> Iterator[Entry]:
     """Yield what the method of a trained run states."""
-    spec = group.audits[0]["spec"]
+    spec = DEPARTURES | group.audits[0]["spec"]
     method = stated(spec["method"])
-    if method.equation or method.latex:
-        source = f" ({method.source})" if method.source else ""
-        learns = "" if spec["method"] in ("bp", "ep") or not spec.get("normalise", True) else (
-            f" Blocks learn from r(a_l) = a_l / (rms(a_l) + {spec.get('rms_floor', DEPARTURES['rms_floor']):g})."
-        )  # fmt: skip
-        text = f"{method.equation or 'stated in LaTeX alone'}{source}. {SYMBOLS}.{learns}"
-        yield Entry("Formula of the credit", text, method.latex)
-    else:
-        yield Entry(
-            "Formula of the credit", author.says("formula", f"{NOT_STATED} (assign equation and latex in its class)")
-        )
-    seeds = ", ".join(map(str, group.labels))
-    when = (
-        f"drawn after the weights from the stream of torch.manual_seed(seed), seeds {seeds}; saved with the checkpoint"
-    )
-    parts = [method.feedback or NOT_STATED, method.drawn or f"distribution, scale and life {NOT_STATED}"]
-    kept = [when] if method.draws or "learned" in method.feedback or not method.drawn else []
+    known = method.equation or method.latex
+    source = f"({method.source}). " if method.source else ""
+    normalised = spec["normalise"] and spec["method"] not in ("bp", "ep")
+    learns = f" Blocks learn from r(a_l) = a_l / (rms(a_l) + {spec['rms_floor']:g})." * normalised
+    says = f"{source}{SYMBOLS}.{learns}"
+    missing = f"{NOT_STATED} (assign equation and latex in its class, or give it as an answer)"
+    text = author.says("formula", says if known else missing)
+    yield Entry("Formula of the credit", text, method.equation or method.latex, method.latex)
+    when = "drawn after the weights from the stream of torch.manual_seed(seed)"
+    seeds = f"{when}, seeds {', '.join(map(str, group.labels))}; saved with the checkpoint"
+    parts = [method.feedback or f"feedback {NOT_STATED}", method.drawn or f"distribution, scale and life {NOT_STATED}"]
+    kept = [] if method.drawn.startswith("none") else [seeds]
     yield Entry("Feedback", author.says("feedback", "; ".join([*parts, *kept])))
 
 
-def _aggregation(audit: Audit) -> str:
-    blocks = audit["credit"]
-    if not blocks:
-        return ""
-    cosines = [number(block["cosine"]["value"]) for block in blocks]
+def _aggregation(audit: Audit) -> Finding:
+    cosines = [number(block["cosine"]["value"]) for block in audit["credit"]]
     known = [value for value in cosines if value is not None]
-    left_out = max(block["cosine"]["n"] - block["cosine"]["n_valid"] for block in blocks)
+    left_out = max(block["cosine"]["n"] - block["cosine"]["n_valid"] for block in audit["credit"])
     deep = number(audit["deep"].get("cosine", {}).get("value"))
-    values = (
-        f"block 0 {span([cosines[0]])}, deep {span([deep])}, all blocks {span([sum(known) / len(known)])}"
-        if known
-        else ""
+    text = (
+        "per sample with the gradient at the block's input, mean over the {} samples of one batch (without an angle and"
+        " left out: {} at most); block by block (tables below), the headline being the mean over the blocks l >= 1"
+        " (deep); norms without epsilon, torch's clamp of 1e-8 only beside it. Headline {}; block 0 {}; mean over all"
+        " blocks {}"
     )
-    return (
-        f"per sample with the gradient at the block's input, mean over the {audit['samples']} samples of one batch"
-        f" ({left_out} at most without an angle, left out); block by block, the headline being the mean over the blocks"
-        f" l >= 1 (deep); norms without epsilon, torch's clamp of 1e-8 only beside it{f'; {values}' if values else ''}"
-    )
+    average = sum(known) / len(known) if known else None
+    return Finding(True, text, (audit["samples"], left_out, deep, cosines[0], average))
 
 
 # --- pitfalls ------------------------------------------------------------------------------------------------------
 
-Finding = tuple[bool, str]
+NO_COSINE = Finding(True, "no cosine is reported")
 
 
 def _norms(audit: Audit) -> Finding:
     """Norms of one sample vary from sample to sample, and those of states obey the law of cosines."""
-    spread = [name for name in ("scale", "reference") if _width(audit["checks"][name].get("interval"))]
-    factors = [factor for state in audit["layers"][1:] if (factor := _off_cosines(audit["layers"][0], state))]
-    middle = sorted(factors)[len(factors) // 2] if factors else None
+    spread = any(_width(audit["checks"][name].get("interval")) for name in ("scale", "reference"))
+    factors = sorted(factor for state in audit["layers"][1:] if (factor := _off_cosines(audit["layers"][0], state)))
     if not spread:
-        return False, "no interval over samples shows that norms were taken sample by sample"
-    if middle is None:
-        return (
-            False,
-            "norms vary from sample to sample, but no displacement of the states is there to compare them with",
-        )
-    text = f"displacements of states are {middle:.3g} times what their norms and angles give (median over states)"
-    return (
-        0.5 <= middle <= 2,
-        f"norms vary from sample to sample (their intervals over samples have a width), and {text}",
+        return Finding(False, "no interval over samples shows that norms were taken sample by sample")
+    if not factors:
+        return Finding(False, "the states' displacements, against which norms could be checked, are not there")
+    middle = factors[len(factors) // 2]
+    text = (
+        "norms vary from sample to sample (their intervals over samples have a width), and the states are displaced by"
+        " {} times what their norms and angles give"
     )
+    return Finding(0.5 <= middle <= 2, text, (middle,))
 
 
 def _width(interval: Sequence[Any] | None) -> bool:
@@ -177,120 +195,105 @@ def _off_cosines(first: Mapping[str, Any], state: Mapping[str, Any]) -> float | 
 
 def _clamp(audit: Audit) -> Finding:
     if not audit["credit"]:
-        return True, "no cosine is reported"
+        return NO_COSINE
     pairs = [[number(block[name]["value"]) for name in ("cosine", "clamped_cosine")] for block in audit["credit"]]
     gaps = [abs(free - clamped) for free, clamped in pairs if None not in (free, clamped)]
     if not gaps:
-        return False, "no block has both a cosine without epsilon and one with torch's clamp"
-    return True, f"cosines are without epsilon, in float64; torch's clamped ones lie up to {max(gaps):.2g} away"
+        return Finding(False, "no block has both a cosine without epsilon and one with torch's clamp")
+    return Finding(True, "cosines are without epsilon; torch's clamped ones lie up to {} away from them", (max(gaps),))
 
 
 def _underflow(audit: Audit) -> Finding:
     errors = [number(state["float32_error"]["value"]) for state in audit["layers"]]
+    norms = [number(state["grad_norm"]) for state in audit["layers"]]
     narrow = [text for text in audit.get("warnings", []) if "float16" in text]
     if narrow:
-        return False, narrow[0].split(":")[0]
+        return Finding(False, narrow[0].split(":")[0].replace("{", "{{").replace("}", "}}"))
     if not audit["finite"]:
-        return False, "a state, gradient or logit is NaN or infinite"
+        return Finding(False, "a state, gradient or logit is NaN or infinite")
     if None in errors:
-        return False, "float32 gradients were not compared with float64 at every state"
-    text = f"gradients in the network's precision are at most {max(errors):.2g} of their length from those in float64"
-    return max(errors) <= RESOLUTION, f"{text}; smallest median ||g_l|| {span([_smallest(audit)])}"
-
-
-def _smallest(audit: Audit) -> float | None:
-    return min((g for state in audit["layers"] if (g := number(state["grad_norm"])) is not None), default=None)
+        return Finding(False, "gradients were not compared with float64 at every state")
+    text = "at the worst state gradients are {} of their length away from those in float64; smallest median ||g_l|| {}"
+    return Finding(max(errors) <= RESOLUTION, text, (max(errors), min(filter(None, norms), default=None)))
 
 
 def _training_feedback(audit: Audit) -> Finding:
-    kind, blocks = kind_of(audit), audit["credit"]
+    kind = kind_of(audit)
     if kind == "none":
-        return True, "no cosine is reported"
+        return NO_COSINE
     if kind == "given":
-        return False, "the credits were given by a function, whose feedback cannot be drawn again for comparison"
-    if "spec" in audit and not stated(audit["spec"]["method"]).draws:
-        return (
-            True,
-            f"the method has no random feedback that could be confused ({stated(audit['spec']['method']).feedback})",
-        )
-    nulls = [block["fresh_b_cosine"].get("interval") for block in blocks]
-    known = [(i, number(b["cosine"]["value"]), [number(end) for end in null])
-             for i, (b, null) in enumerate(zip(blocks, nulls)) if null and b["cosine"]["value"] is not None]  # fmt: skip
-    if not known:
-        return False, "cosines were not compared with those of fresh feedback"
-    outside = [f"{i} ({value:.3g}, fresh draws {low:.2g} to {high:.2g})" for i, value, (low, high) in known
-               if None not in (low, high) and not low <= value <= high]  # fmt: skip
-    if not outside:
-        return False, "in every block the cosine lies where those of fresh feedback lie: the two cannot be told apart"
-    return True, f"cosines lie outside the 95 % interval of fresh draws of the feedback in block {', '.join(outside)}"
+        return Finding(False, "the credits are given by a function, whose feedback cannot be drawn again to compare")
+    if "spec" in audit and audit["spec"]["method"] in METHODS and not stated(audit["spec"]["method"]).draws:
+        return Finding(True, "the method has no fixed random feedback that could be confused with another draw")
+    found = []
+    for layer, block in enumerate(audit["credit"]):
+        ends = [number(end) for end in block["fresh_b_cosine"].get("interval") or ()]
+        cosine = number(block["cosine"]["value"])
+        if len(ends) == 2 and None not in (cosine, *ends):
+            found.append((max(ends[0] - cosine, cosine - ends[1]), layer, cosine, *ends))
+    if not found:
+        return Finding(False, "cosines were not compared with those of fresh feedback")
+    beyond, layer, *values = max(found)
+    if beyond <= 0:
+        return Finding(False, "in every block the cosine lies where those of fresh feedback lie, indistinguishable")
+    text = f"in block {layer} the cosine {{}} lies outside the 95 % interval of fresh draws, from {{}} up to {{}}"
+    return Finding(True, text, tuple(values))
 
 
 def _averages(audit: Audit) -> Finding:
     if not audit["credit"]:
-        return True, "no cosine is reported"
+        return NO_COSINE
     deep = number(audit["deep"].get("cosine", {}).get("value"))
-    values = [number(block["cosine"]["value"]) for block in audit["credit"][1:]]
-    known = [value for value in values if value is not None]
+    known = [value for block in audit["credit"][1:] if (value := number(block["cosine"]["value"])) is not None]
     if deep is None or not known:
-        return False, "there is no mean over the blocks l >= 1 to check"
+        return Finding(False, "there is no mean over the blocks l >= 1 to compute again")
     again = sum(known) / len(known)
-    text = f"every block's cosine is reported; their mean over l >= 1 computed again is {again:.3g}, as reported"
-    return abs(again - deep) <= EXACT, text if abs(
-        again - deep
-    ) <= EXACT else f"the deep cosine is {deep:.3g}, not {again:.3g}"
+    text = "every block's cosine is reported; their mean over l >= 1, computed again, is {} where {} is reported"
+    return Finding(abs(again - deep) <= EXACT, text, (again, deep))
 
 
 def _first_block(audit: Audit) -> Finding:
     if not audit["credit"]:
-        return True, "no cosine is reported"
+        return NO_COSINE
     first, deep = number(audit["credit"][0]["cosine"]["value"]), number(audit["deep"].get("cosine", {}).get("value"))
     if deep is None:
-        return False, "there is no deep cosine without block 0"
-    return True, f"the headline is the deep cosine, {deep:.3g}, without block 0, whose own is {span([first])}"
+        return Finding(False, "there is no deep cosine without block 0")
+    return Finding(True, "the headline is the deep cosine, {}, without block 0, whose own is {}", (deep, first))
 
 
 def _fallback(audit: Audit) -> Finding:
-    blocks = audit["credit"]
-    if not blocks:
-        return True, "no cosine is reported"
-    if "spec" in audit and audit["spec"]["method"] == "bp":
-        return True, "the method is backpropagation: its credits are the gradient at the block's output by definition"
-    cosines = [number(block["cosine"]["value"]) for block in blocks]
-    known = [value for value in cosines if value is not None]
+    if not audit["credit"]:
+        return NO_COSINE
+    if audit.get("spec", {}).get("method") == "bp":
+        return Finding(True, "backpropagation's credits are the gradient at the block's output by definition")
+    known = [value for block in audit["credit"] if (value := number(block["cosine"]["value"])) is not None]
     if not known:
-        return True, "cosines that were not measured are absent, with a reason"
-    exact = [str(i) for i, value in enumerate(cosines) if value is not None and value >= 1 - EXACT]
-    residuals = [number(block["bridge_residual"]["value"]) for block in blocks]
-    nets = "; its auxiliary net was there to be measured" if any(r is not None for r in residuals) else ""
-    if len(exact) == len(known):
-        return False, "every block's cosine with the gradient is 1, as if gradients had been compared with themselves"
-    return (
-        True,
-        f"cosines are not those of the gradient with itself (from {span(known)}){nets}; absent values have a reason",
-    )
+        return Finding(True, "cosines that were not measured are absent, with a reason")
+    if min(known) >= 1 - EXACT:
+        return Finding(False, "every block's cosine is 1, as if the gradient had been compared with itself")
+    nets = [number(block["bridge_residual"]["value"]) for block in audit["credit"]]
+    measured = "; its auxiliary net was there to be measured" if any(value is not None for value in nets) else ""
+    text = f"cosines are not those of the gradient with itself (smallest {{}}){measured}; absent ones have a reason"
+    return Finding(True, text, (min(known),))
 
 
 PITFALLS: tuple[tuple[str, Callable[[Audit], Finding]], ...] = (
     ("1 Norms along features, sample by sample (not tensor.norm(-1))", _norms),
-    ("2 Cosine without the clamp of 1e-8", _clamp),
+    ("2 Cosines without the clamp at 1e-8", _clamp),
     ("3 No underflow of small gradients", _underflow),
-    ("4 Cosines are those of the feedback that trained the network", _training_feedback),
-    ("5 Aggregation over samples and layers is stated", _averages),
+    ("4 Cosines of the feedback that trained the network", _training_feedback),
+    ("5 Aggregation over samples and layers stated", _averages),
     ("6 Block 0 does not carry the mean", _first_block),
-    ("7 No missing net or feedback was replaced by the gradient", _fallback),
+    ("7 No missing net or feedback replaced by the gradient", _fallback),
 )
+RULED_OUT = {True: "ruled out: ", False: "not ruled out: "}
 
 
 def pitfalls(group: SeedGroup) -> Iterator[Entry]:
     """Yield the paper's seven pitfalls, each ticked where the evidence of every audit rules it out."""
     for term, find in PITFALLS:
-        found = [find(audit)[0] for audit in group.audits]
-
-        def say(audit: Audit, find: Callable[[Audit], Finding] = find) -> str:
-            ruled_out, why = find(audit)
-            return f"{'ruled out' if ruled_out else 'not ruled out'}: {why}"
-
-        yield Entry(term, f"{by_seed(group, say)}.", ticked=all(found))
+        ticked = all(find(audit).holds for audit in group.audits)
+        yield Entry(term, f"{over_seeds(group, find, RULED_OUT)}.", ticked=ticked)
 
 
 # --- reproducibility -----------------------------------------------------------------------------------------------
@@ -343,9 +346,8 @@ def _hyperparameters(spec: Mapping[str, Any]) -> str:
     values = {
         **{f"{spec['architecture']}.{name}": value for name, value in sorted(spec["architecture_options"].items())},
         **{f"{spec['method']}.{name}": value for name, value in constants.items()},
-        **{name: (DEPARTURES | spec)[name] for name in ("optimiser", "lr", "weight_decay", "batch_size", "epochs", "penalty",
-           "frozen_blocks", "random_targets", "clip", "normalise", "rms_floor", "frozen_embedding", "validation")},
-    }  # fmt: skip
+        **{name: (DEPARTURES | spec)[name] for name in HYPERPARAMETERS},
+    }
     listed = ", ".join(f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
                        for name, value in values.items())  # fmt: skip
     return f"data set {spec['dataset']}; {listed}; learning rate along a cosine to 0; accuracy after the last epoch"
@@ -375,9 +377,7 @@ def _precision(audit: Audit) -> str:
 
 def _compute(group: SeedGroup) -> str:
     times = [audit["seconds"] for audit in group.audits if isinstance(audit.get("seconds"), int | float)]
-    where = by_seed(
-        group, lambda audit: audit.get("device") or audit.get("provenance", {}).get("device") or "not recorded"
-    )
+    where = by_seed(group, lambda audit: audit.get("device") or audit.get("provenance", {}).get("device") or UNKNOWN)
     trained = (
         f"training took {span(times)} s each, {sum(times):.3g} s together" if times else "training times not recorded"
     )

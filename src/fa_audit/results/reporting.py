@@ -66,7 +66,7 @@ def report(group: SeedGroup, answers: Mapping[str, Any] | None = None) -> Report
     audit, author = group.audits[0], Author(answers)
     name = audit.get("run") or audit["method"]
     where = f" in {audit['setting']}" if "setting" in audit else ""
-    checks = {"checks": _check_table(group)} | {"over-seeds": table for table in _over_seeds_table(group)}
+    checks = {"checks": _check_table(group)} | dict(zip(("over-seeds",), _over_seeds_table(group)))
     headline = {"summary": _summary_table(group), "seeds": _seed_table(group), "verdicts": _verdict_table(group)}
     layers = {"states": _state_table(group)} | dict(zip(("credits", "deep"), _credit_tables(group)))
     sections = (
@@ -95,7 +95,8 @@ def to_markdown(document: Report) -> str:
 
 def _markdown_entry(entry: Entry) -> str:
     box = "" if entry.ticked is None else f"[{'x' if entry.ticked else ' '}] "
-    return f"- {box}**{entry.term}:** {formats.escape_markdown(entry.text)}"
+    formula = f"`{entry.formula}` " if entry.formula else ""
+    return f"- {box}**{_lead(entry.term)}** {formula}{formats.escape_markdown(entry.text)}"
 
 
 def to_latex(document: Report) -> str:
@@ -107,14 +108,18 @@ def to_latex(document: Report) -> str:
         if section.entries:
             lines += [r"\begin{itemize}\raggedright", *map(_latex_entry, section.entries), r"\end{itemize}"]
         names = {name: latex.slug("audit", document.title.removeprefix(TITLE), name) for name, _ in section.tables}
-        lines += [latex.to_latex(table, "", name=names[name]) for name, table in section.tables]
+        lines += [latex.to_latex(table, name=names[name], floating=False) for name, table in section.tables]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _lead(term: str) -> str:
+    return term if term.endswith("?") else f"{term}:"
 
 
 def _latex_entry(entry: Entry) -> str:
     box = "" if entry.ticked is None else r"[$\boxtimes$]" if entry.ticked else r"[$\square$]"
-    formula = f"${entry.latex}$. " if entry.latex else ""
-    return rf"\item{box} \textbf{{{latex.escape_latex(entry.term)}:}} {formula}{_breakable(entry.text)}"
+    formula = f"${entry.latex}$ " if entry.latex else f"{_breakable(entry.formula)} " if entry.formula else ""
+    return rf"\item{box} \textbf{{{latex.escape_latex(_lead(entry.term))}}} {formula}{_breakable(entry.text)}"
 
 
 def _breakable(text: str) -> str:

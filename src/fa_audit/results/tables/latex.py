@@ -248,10 +248,17 @@ def _shares(wishes: dict[int, tuple[float, float]], room: float) -> dict[int, fl
     return tight | _shares(rest, room - sum(tight.values()))
 
 
+FLOAT = (r"\begin{table*}[!htbp]", r"\end{table*}")
+HERE = (  # with a caption of a table, though no float: sections of a report stay together
+    r"\par\medskip\noindent\begin{minipage}{\linewidth}\makeatletter\def\@captype{table}\makeatother",
+    r"\end{minipage}\par\medskip",
+)
+
+
 # --- the float -----------------------------------------------------------------------------------------------------
 
 
-def to_latex(table: Table, origin: str, *, name: str = "", title: str = "") -> str:
+def to_latex(table: Table, origin: str = "", *, name: str = "", title: str = "", floating: bool = True) -> str:
     r"""Format a ``table*`` with booktabs rules, a caption, a label, and what explains the table in notes below it.
 
     Rows of one setting stand under its name.
@@ -260,6 +267,7 @@ def to_latex(table: Table, origin: str, *, name: str = "", title: str = "") -> s
         origin: what the table was made from, for a comment.
         name: the label is ``tab:NAME``; without a name there is none.
         title: where the caption begins with it, the rest of the caption are the notes.
+        floating: in a float; otherwise where it stands.
     """
     cells = [*zip(*table.rows)] or [()] * len(table.columns)
     columns = [Column(*parts) for parts in zip(table.columns, cells, right_aligned(table) or [False] * len(cells))]
@@ -270,12 +278,14 @@ def to_latex(table: Table, origin: str, *, name: str = "", title: str = "") -> s
     panels = _panels(columns, _key(columns, groups))
     pages = _pages(panels, groups)
     comments = [f"needs \\usepackage{{{PACKAGES}}}", *origin.split("; ")]
-    lines = [f"% {comment}" for comment in comments if comment]
+    lines = [f"% {comment}" for comment in comments if comment and floating]
+    frame = FLOAT if floating else HERE
     caption, notes = _caption(table.caption, title)
     for number, rows in enumerate(pages):
         first = rf"\caption{{{caption}}}" + rf"\label{{tab:{name}}}" * bool(name)
         heading = rf"\addtocounter{{table}}{{-1}}\caption{{{caption} (continued)}}" if number else first
-        lines += _float(panels, groups, rows, heading, notes if rows == pages[-1] else "")
+        body = _body(panels, groups, rows, heading, notes if rows == pages[-1] else "")
+        lines += [frame[0], *body, frame[1]]
     return "\n".join([*lines, ""])
 
 
@@ -310,18 +320,17 @@ def _pages(panels: Sequence[Panel], groups: Sequence[str]) -> list[list[int]]:
     return [rows for rows in pages if rows] or [[]]
 
 
-def _float(panels: Sequence[Panel], groups: Sequence[str], rows: Sequence[int], heading: str, notes: str) -> list[str]:
+def _body(panels: Sequence[Panel], groups: Sequence[str], rows: Sequence[int], heading: str, notes: str) -> list[str]:
+    """Return the lines of a table: what stands above it, its panels, notes."""
     size = panels[0].size
     bodies = [_tabular(panel, groups, rows, stretched=len(panels) > 1) for panel in panels]
     between = [[], *[[r"\par\medskip"]] * (len(bodies) - 1)]
     return [
-        r"\begin{table*}[!htbp]",
         rf"{heading}\medskip",
         rf"\centering\{size.command}\setlength{{\tabcolsep}}{{{size.gap / 2:g}pt}}",
         *(line for gap, body in zip(between, bodies) for line in (*gap, *body)),
         *([rf"\par\smallskip\begin{{minipage}}{{\linewidth}}\scriptsize\emergencystretch=3em {notes}\end{{minipage}}"]
           if notes else []),
-        r"\end{table*}",
     ]  # fmt: skip
 
 
