@@ -158,7 +158,7 @@ def _aggregation(audit: Audit) -> Finding:
 
 # --- pitfalls ------------------------------------------------------------------------------------------------------
 
-NO_COSINE = Finding(True, "no cosine is reported")
+NO_COSINE = Finding(False, "the audit has no credits, so that a cosine reported of this network was not checked")
 
 
 def _norms(audit: Audit) -> Finding:
@@ -307,7 +307,11 @@ def answers(group: SeedGroup, author: Author) -> Iterator[Entry]:
                   author.answers, _hyperparameters(spec) if spec else author.says("hyperparameters"))  # fmt: skip
     yield _answer("Were hyperparameters chosen without the test set?", _selected(spec, author), author.says(
         "selection", _selection(spec) if spec and spec.get("validation") else None))  # fmt: skip
-    intervals = "every check has a 95 % interval (over samples, batches or test images)"
+    evaluated = [check for a in group.audits for check in a["checks"].values() if check["fires"] is not None]
+    count = sum(check.get("interval") is not None for check in evaluated)
+    intervals = (
+        f"{count} of {len(evaluated)} evaluated checks have a 95 % interval over samples, batches or test images"
+    )
     spread = (
         f"mean, sample deviation (divisor n - 1) and 95 % t-interval over n = {n} {unit}s; {intervals}"
         if n > 1 else f"one {unit}: nothing is known of the spread over seeds; {intervals}"
