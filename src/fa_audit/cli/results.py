@@ -19,7 +19,10 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output", type=Path, metavar="PATH", help="the file to write; default the terminal")
     parser.add_argument(
-        "--answers", type=Path, metavar="YAML", help="what only the author knows, such as formula: a_l = e B_l^T"
+        "--answers",
+        type=Path,
+        metavar="YAML",
+        help="texts by name, where the report asks its author; default none, and what is to be stated stays marked",
     )
 
 
