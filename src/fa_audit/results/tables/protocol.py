@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fa_audit.core.thresholds import CHECK_LABELS, LIMITS, DiagnosticThresholds, sign_of
-from fa_audit.results.figures.threshold_sensitivity import calibrate, deciding_values
+from fa_audit.results.calibration import calibrate, deciding_values
 from fa_audit.results.outcomes import fails
 from fa_audit.results.tables.formats import PLAIN, Number, Table, render
 from fa_audit.results.tables.rows import seeds_text
