@@ -37,7 +37,7 @@ class Calibration:
 
 
 def deciding_values(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the number that each check decides on, by the names of `DiagnosticThresholds.limits`; NaN where it was not evaluated.
+    """Return the number that each check decides on, by the limits' names; NaN where it was not evaluated.
 
     Growth is a ratio, the reference a norm, stability a cosine, the depth margin a fraction.
     """
