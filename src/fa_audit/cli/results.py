@@ -18,6 +18,12 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
         "--format", choices=("markdown", "latex"), default="markdown", help="of the text; default %(default)s"
     )
     parser.add_argument("--output", type=Path, metavar="PATH", help="the file to write; default the terminal")
+    parser.add_argument(
+        "--answers",
+        type=Path,
+        metavar="YAML",
+        help="texts by name, where the report asks its author; default none, and what is to be stated stays marked",
+    )
 
 
 def plan_parser(parser: argparse.ArgumentParser) -> None:
@@ -59,9 +65,13 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
 def _report(options: argparse.Namespace) -> int:
     from fa_audit.audit.audit_file import read_seed_group
     from fa_audit.core.files import write_text
+    from fa_audit.experiments.config_file import load_config
     from fa_audit.results.reporting import report, to_latex, to_markdown
 
-    text = {"markdown": to_markdown, "latex": to_latex}[options.format](report(read_seed_group(options.audits)))
+    answers = load_config(options.answers)[0] if options.answers else {}
+    text = {"markdown": to_markdown, "latex": to_latex}[options.format](
+        report(read_seed_group(options.audits), answers)
+    )
     if options.output:
         write_text(options.output, text)
     else:
