@@ -13,7 +13,7 @@ LOG := .venv.log
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-faults test-mutations test-slurm test-browser slurm lint report bench reproduction archive verify clean-env bootstrap
+.PHONY: help demo test test-all test-faults test-mutations test-slurm test-browser slurm lint docs documents report bench reproduction archive verify clean-env bootstrap
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
@@ -64,8 +64,16 @@ bench: bootstrap ## measure the speed of training, of every method's step and of
 	$(IN_VENV) .venv/bin/python tools/methods_table.py
 	$(IN_VENV) .venv/bin/python benchmarks/planning.py
 
-reproduction: bootstrap ## make what docs/reproduction.md and docs/findings.md show from reference/measured
+docs: bootstrap ## build the documentation as a site that needs no network, site/index.html
+	@$(IN_VENV) NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict && echo 'fa-audit: site/index.html'
+
+documents: bootstrap ## write what README.md and docs/ show of the code: outputs, numbers, tables, pictures
+	@for tool in methods_table schemas command_line pictures readme; do \
+		$(IN_VENV) .venv/bin/python "tools/$$tool.py" || exit; done
+
+reproduction: bootstrap ## make what README.md, docs/reproduction.md and docs/findings.md show from reference/measured
 	@$(IN_VENV) .venv/bin/python tools/reproduction.py
+	@$(IN_VENV) .venv/bin/python tools/readme.py
 
 report: bootstrap ## make everything of CONFIG=config.yaml, and results/report.html of it (docs/report.md)
 	@$(IN_VENV) FA_AUDIT_COMMAND='make report CONFIG=$(CONFIG)' \

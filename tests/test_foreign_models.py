@@ -103,10 +103,10 @@ def test_what_are_no_credits_is_named(words):
     assert str(caught.value).startswith("credits: ") and words in str(caught.value)
 
 
-def test_the_example_of_the_readme_and_its_report_in_every_format():
+def test_the_example_of_the_docs_and_its_report_in_every_format():
     model, (x, y) = rough_learner("resmlp").network.float(), batch_of()
     test_batches, feedback = [(x.float(), y)], [torch.randn(3, 8) for _ in model.blocks]
-    code = "def credits(" + (ROOT / "README.md").read_text().partition("def credits(")[2].partition("```")[0]
+    code = "def credits(" + (ROOT / "docs/auditing.md").read_text().partition("def credits(")[2].partition("```")[0]
     exec(code, scope := {**globals(), **locals()})
     report = replace(scope["report"], method_name="<b>|" + "x" * 99, notes="mine")
     text, html = str(report), report._repr_html_()

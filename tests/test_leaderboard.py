@@ -117,7 +117,7 @@ def test_audits_of_ones_own_are_placed_and_written_whether_or_not_they_have_a_sp
     pooled, alone = capsys.readouterr().out.split("\n\nmine (yours)")
     assert "dfa (yours): place " in pooled and "Nearest measured run: " in pooled
     assert re.search(r"(?m)^> .* dfa \(yours\) +method +2 ", pooled)
-    assert "external model  1 " in alone and "none was tuned (unknown of " in alone
+    assert "external model  1 " in alone and "differs between settings (unknown of " in alone
     assert main(["leaderboard", *own, "--from", str(MEASURED), "--output", str(tmp_path / "out")]) == 0
     assert len(list((tmp_path / "out").glob("leaderboard.*"))) == 5
     values = pd.read_csv(tmp_path / "out/leaderboard.csv").set_index(["run", "quantity", "statistic"])["value"]

@@ -6,10 +6,14 @@ import json
 import re
 
 import pytest
-from latex import check_latex
+import torch
+from latex import check_latex, compile_latex
 from printed_audits import consistent, printed_audits, put
 
+from fa_audit import Description, diagnose
 from fa_audit.cli import main
+from fa_audit.methods import METHODS
+from fa_audit.methods.formulas import FORMULAS
 
 SEEDS = (3, 7)
 STRANGE = r"50%_&#1 ^~{a}\b $ <x>|y ü"
@@ -218,10 +222,127 @@ def test_latex_is_escaped_balanced_full_and_written_as_it_would_be_printed(real,
     audit["baselines"]["own_name"] = STRANGE
     text = render([audit], "--format", "latex")
     check_latex(text)
-    assert text.count(r"\toprule") == text.count(r"\begin{tabular}{") == 7
-    assert r"\subsection*{Audit report: 50\%\_\&\#1 \textasciicircum{}\textasciitilde{}\{a\}" in text
+    assert text.count(r"\toprule") == text.count(r"\label{tab:audit-") == 7
+    title = r"\subsection*{Audit report: 50\%\_\&\#1 \textasciicircum{}\textasciitilde{}\{a\}"
+    assert title in text.replace(r"\allowbreak{}", "")
     assert render([audit], "--format", "latex", "--output", str(tmp_path / "new/a.tex")) == ""
     assert (tmp_path / "new/a.tex").read_text() == text
+
+
+CLAIMS = ["1 Norms", "2 Cosines", "3 No under", "4 Cosines", "5 Aggreg", "6 Block 0", "7 No missing"]
+
+
+def boxes(text):
+    """Whether each pitfall is ticked, and what is said of it."""
+    found = re.findall(r"^- \[([x ])\] \*\*(\d.*?):\*\* (.*)$", text, flags=re.MULTILINE)
+    assert [term[: len(claim)] for claim, (_, term, _) in zip(CLAIMS, found, strict=True)] == CLAIMS
+    return [(box == "x", text) for box, _, text in found]
+
+
+BESIDE = {f"credit.{block}.fresh_b_cosine.interval": [-1.0, 1.0] for block in (0, 1)}
+ALIKE = {f"credit.{block}.cosine.value": 1.0 for block in (0, 1)} | {"deep.cosine.value": 1.0}
+ABSENT = {"value": None, "n": 9, "n_valid": 0, "reason": "x"}
+UNCLAMPED = {place: ABSENT for block in (0, 1) for place in (f"credit.{block}.clamped_cosine", "deep.clamped_cosine")}
+
+
+@pytest.mark.parametrize(
+    ("number", "changes", "words"),
+    [
+        (1, {"checks.scale.interval": None, "checks.reference.interval": None}, "no interval over samples"),
+        (1, {"layers.1.displacement.value": 50.0, "layers.2.displacement.value": 50.0}, "displaced by"),
+        (2, UNCLAMPED, "no block has both"),
+        (3, {"layers.1.float32_error.value": 0.5}, "gradients are 0.5 of their length away"),
+        (3, {"warnings": ["The model computes in float16: gradients vanish."]}, "computes in float16"),
+        (4, BESIDE, "in every block the cosine lies where those of fresh feedback lie"),
+        (7, ALIKE, "every block's cosine is 1"),
+    ],
+)
+def test_a_pitfall_is_ticked_by_evidence_alone(audits, render, number, changes, words):
+    for audit in audits:
+        put(audit, {"credit.0.fresh_b_cosine.interval": [-0.01, 0.01], "credit.0.cosine.value": 0.5})
+    assert [ticked for ticked, _ in boxes(render(audits))] == [True] * 7
+    put(audits[1], changes)
+    for box, (ticked, text) in enumerate(boxes(render(audits)), 1):
+        expected = box != number
+        assert ticked == expected and ("not ruled out" not in text) == expected
+        assert box != number or re.search(f"seed 7: not ruled out: .*{words}", text)
+
+
+OWN_METHODS = r"""
+from fa_audit.methods.dfa import DFA
+
+
+class Mine(DFA):
+    latex = r"a_l = e\,M"
+    drawn = "M fresh, N(0, 4)"
+    scale = 3
+
+
+class Silent(DFA):
+    equation = ""
+"""
+
+
+def test_every_method_states_its_credit_and_its_feedback(audits, render, tmp_path, monkeypatch):
+    assert set(FORMULAS) == set(METHODS)
+    for audit in audits:
+        put(audit, {"spec.rms_floor": 1e-4, "spec.optimiser": "sgd"})
+    text = render(audits)
+    assert said(text, "Formula of the credit").startswith("`a_l = (p - y) B_l^T` (Nokland 2016). h\\_l:")
+    assert said(text, "Formula of the credit").endswith("r(a\\_l) = a\\_l / (rms(a\\_l) + 0.0001).")
+    assert "entries N(0, 1/C), standard deviation 1/sqrt(C); drawn once, fixed; " in said(text, "Feedback")
+    assert "seeds 3, 7" in said(text, "Feedback")
+    assert "mean over the blocks l >= 1" in said(text, "Aggregation of the cosine")
+    assert re.search(r"\*\* \\\[Yes\\\] data set digits; .*optimiser = sgd, lr = 0.001, .*penalty = 0", text)
+    (tmp_path / "own_method.py").write_text(OWN_METHODS)
+    monkeypatch.syspath_prepend(tmp_path)
+    for audit in audits:
+        audit["spec"]["method"] = "own_method:Mine"
+    assert "$a_l = e\\,M$ " in render(audits, "--format", "latex")
+    assert "method:Mine.scale = 3" in (text := render(audits)) and "M fresh, N(0, 4)" in said(text, "Feedback")
+    for audit in audits:
+        audit["spec"]["method"] = "own_method:Silent"
+    text = render(audits)
+    assert "not stated by the method" in said(text, "Formula of the credit")
+    assert "not stated by the method" in said(text, "Feedback")
+
+
+@pytest.fixture(scope="module")
+def external():
+    """The audit of a described network, without credits and with those of a function."""
+    torch.manual_seed(0)
+    blocks = (torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(2))
+    model = torch.nn.Sequential(*blocks, torch.nn.Linear(4, 3))
+    batches = [(torch.randn(16, 4), torch.randint(3, (16,))) for _ in range(8)]
+    about = {"description": Description(["0", "1"], "all features"), "method_name": "mine"}
+    given = diagnose(model, batches, 0.5, 0.4, credits=lambda model, x, y, states: [h**2 for h in states[:-1]], **about)
+    return [json.loads(json.dumps(report.to_dict())) for report in (diagnose(model, batches, 0.5, 0.4, **about), given)]
+
+
+def test_of_an_external_model_the_author_is_asked(external, render, tmp_path):
+    plain, given = map(render, ([external[0]], [external[1]]))
+    assert [ticked for ticked, _ in boxes(plain)] == [True, False, True, False, False, False, False]
+    assert [ticked for ticked, _ in boxes(given)] == [True, True, True, False, True, True, True]
+    assert said(plain, "Formula of the credit").startswith(
+        r"no credits were audited; \[to be stated by the author (formula)"
+    )
+    assert said(given, "Formula of the credit").startswith(
+        r"given to the audit as a function; \[to be stated by the author"
+    )
+    assert re.search(r"Are the random seeds given\?\*\* \\\[Author\\\] \\\[to be stated by the author \(seeds\)", given)
+    (tmp_path / "answers.yaml").write_text("formula: a_l = h^2\nseeds: 1 and 2\n")
+    answered = render([external[1]], "--answers", str(tmp_path / "answers.yaml"))
+    assert said(answered, "Formula of the credit") == r"given to the audit as a function; a\_l = h^2"
+    assert r"**Are the random seeds given?** \[Yes\] 1 and 2." in answered
+    (tmp_path / "answers.yaml").write_text("formulas: a_l\n")
+    assert "unknown answer 'formulas'" in render([external[1]], "--answers", str(tmp_path / "answers.yaml"))
+
+
+def test_the_report_compiles_in_a_column_of_a_paper(real, external, render, tmp_path):
+    strange = copy.deepcopy(real[0]) | {"method": STRANGE.replace("ü", ""), "notes": 30 * "results/models/a_long_name "}
+    bp = copy.deepcopy(real[0]) | {"method": "a"}
+    groups = [real, [strange], [bp | {"setting": "b"}], [external[0]], [external[1] | {"method": "given"}]]
+    assert not compile_latex(tmp_path, *(render(group, "--format", "latex") for group in groups))
 
 
 EDITED = {

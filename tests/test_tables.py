@@ -1,6 +1,7 @@
 """Every kind of table: its rows in order, its numbers by hand, what is missing or off the scale, its tidy values."""
 
 import io
+import json
 import math
 
 import pandas as pd
@@ -10,12 +11,14 @@ from made_up_runs import SEEDS, backwards, cells, run, tidy_of
 from fa_audit.core.errors import AuditError
 from fa_audit.core.registry import load
 from fa_audit.results.tables import TABLES
-from fa_audit.results.tables.formats import to_csv, to_latex
+from fa_audit.results.tables.formats import to_csv
+from fa_audit.results.tables.latex import to_latex
 from fa_audit.results.tables.rows import STATISTICS
 
 MISSING = "–"  # noqa: RUF001 the en dash is meant
 LABELS = {"bp": "BP", "dfa": "DFA", "vit": "ViT-Mini"}
-OF_RUNS = sorted(set(TABLES) - {"inventory", "leaderboard", "deciding_checks", "findings", "baselines", "tuned"})
+OTHERS = {"inventory", "leaderboard", "deciding_checks", "findings", "baselines", "tuned", "thresholds", "validations"}
+OF_RUNS = sorted(set(TABLES) - OTHERS)
 NAN = math.nan
 
 
@@ -195,6 +198,35 @@ def test_which_check_decides_by_hand():
         "scale": {"fires": 0, "alone": 0}, "reference": {"fires": 3, "alone": 0},
         "stability": {"fires": 6, "alone": 3}, "depth": {"fires": 0, "alone": 0},
     }  # fmt: skip
+
+
+def test_limits_and_what_they_separate():
+    rows = [run("bp", max_growth=[1.5, 3.0, 2.0]), run("dfa", fires="abd", max_growth=[600, 900, 700], accuracy=0.39)]
+    limits = json.dumps({"growth": 40.0})
+    table = build("thresholds", *rows, *[run("ep", 1, thresholds=limits, scale_borderline=True, accuracy=0.7)])
+    found = {row["check"]: row for row in cells(table)}
+    growth, margin = found["D1 / (a)"], found["D3 / (d)"]
+    assert growth["fires"] == "> 40" and growth["networks that fire"] == "3/7, 1 borderline"
+    assert (growth["trusted"], growth["failing"], growth["limits alike"]) == ("3.00", "600", "3.00 to 600")
+    assert (margin["trusted"], margin["failing"], margin["limits alike"]) == ("20.0", "-1.0", "-1.0 to 20.0")
+    assert found["(c)"]["failing"] == "0.0500" and found["(c)"]["limits alike"] == "none"
+    assert found["D3-strict"]["networks that fire"] == "not evaluated"
+
+
+def test_validations_count_where_what_must_hold_does():
+    tidy = tidy_of(run("bp"), run("bp+frozen", frozen_blocks=4), run("dfa+random_targets", fires="d", finite=[1, 0, 1],
+                   random_targets=True, fresh_b_mean=[0.01, -0.2, None], shallow_acc=[0.38, 0.36, 0.38]))  # fmt: skip
+    tidy.layers["float32_error"] = [0.5, *[1e-6] * (len(tidy.layers) - 1)]
+    tidy.layers["feature_drift"] = (tidy.layers["run"] != "bp+frozen").astype(float)
+    tidy.trajectories.loc[tidy.trajectories.index[-1], "test_accuracy"] += 0.1
+    table = load("table", TABLES, "validations")(tidy, labels={}, title="Title")
+    holds = {row["validation"]: (row["holds in"], row["worst"]) for row in cells(table)}
+    assert holds["float32 gradients"] == ("26/27 states", "0.500")
+    assert holds["frozen blocks"] == ("9/9 blocks", "0") and holds["finite"][0] == "8/9 networks"
+    assert holds["fresh feedback"] == ("7/8 networks", "0.200")
+    assert holds["frozen and shallow"] == ("5/6 networks", "3.00") and holds["control: BP"][0] == "3/3 networks"
+    assert holds["headline accuracy"][0] == "8/9 networks" and holds["control: random targets"][0] == "3/3 networks"
+    assert holds["control: untrained"][0] == holds["rho, ceiling"][0] == "not measured"
 
 
 def test_missing_seeds_are_counted():

@@ -194,21 +194,9 @@ def test_the_report_holds_every_artefact_and_begins_with_the_scorecard(everythin
     assert "1 Scorecard" in text and "Every number that the paper published" in text
 
 
-def arrows(text):
-    """The edges of a mermaid graph, by the names of its nodes."""
-    names = dict(re.findall(r"(id\d+)\[(\w+)\]", text))
-    return {(names[start], names[end]) for start, end in re.findall(r"(id\d+) --> (id\d+)", text)}
-
-
-def test_the_picture_in_the_readme_is_the_pipeline(tmp_path):
-    drawn = snakemake(copy_sources(tmp_path / "project"), "--rulegraph", "mermaid-js", config=None)
-    assert drawn.returncode == 0 and len(arrows(drawn.stdout)) > 15
-    assert arrows((ROOT / "README.md").read_text()) == arrows(drawn.stdout)
-
-
-def test_planning_the_paper_and_the_models_of_the_readme_imports_no_torch(tmp_path):
+def test_planning_the_paper_and_the_models_of_the_docs_imports_no_torch(tmp_path):
     folder = copy_sources(tmp_path / "project")
-    models = re.search(r"```yaml\n(models:.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    models = re.search(r"```yaml\n(models:.*?)```", (ROOT / "docs/auditing.md").read_text(), re.DOTALL)[1]
     (folder / "config.yaml").write_text((folder / "config.yaml").read_text() + models)
     (tmp_path / "poison").mkdir()
     (tmp_path / "poison/torch.py").write_text("raise ImportError('torch was imported while planning')\n")

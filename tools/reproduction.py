@@ -110,7 +110,7 @@ def by_samples() -> str:
         + [f"{group[column].sum()}/{len(group)}" for column in ("fires_at_published_floor", "fires")]
         for (run, samples), group in table.groupby(["run", "samples"], sort=False)
     ]
-    return markdown(["run", "samples", "log10 ||g_L||", "D2 fires, floor 1e-7", "D2 fires, scaled floor"], rows)
+    return markdown(["run", "samples", r"log10 \|\|g\_L\|\|", "D2 fires, floor 1e-7", "D2 fires, scaled floor"], rows)
 
 
 def _quantity(row: object) -> str:

@@ -70,7 +70,7 @@ def _leaderboard(options: argparse.Namespace) -> int:
     inputs = [*sorted(folder.glob("*/runs.csv")), *options.audits]
     origin = str(origin_of({"kind": "leaderboard"}, tidy.runs["digest"].dropna(), inputs))
     files = [options.output / f"leaderboard.{ending}" for ending in FORMATS]
-    write_formats(leaderboard(tidy, **words), files[:3], origin)
+    write_formats(leaderboard(tidy, **words), files[:3], origin, words["title"])
     figure = draw(tidy, **words, thresholds=DiagnosticThresholds())
     for path in files[3:]:
         style.save(figure, path, origin)

@@ -19,6 +19,12 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
         "--format", choices=("markdown", "latex"), default="markdown", help="of the text; default %(default)s"
     )
     parser.add_argument(
+        "--answers",
+        type=Path,
+        metavar="YAML",
+        help="texts by name, where the report asks its author; default none, and what is to be stated stays marked",
+    )
+    parser.add_argument(
         "--output", type=Path, metavar="PATH", help=f"the file to write; default the terminal, with --html {PAGE}"
     )
     page = parser.add_argument_group("as a page, of any number of networks")
@@ -78,12 +84,21 @@ def _report(options: argparse.Namespace) -> int:
     from fa_audit.core.files import write_text
     from fa_audit.results.reporting import report, to_latex, to_markdown
 
-    text = {"markdown": to_markdown, "latex": to_latex}[options.format](report(read_seed_group(options.audits)))
+    found = report(read_seed_group(options.audits), _answers(options.answers))
+    text = {"markdown": to_markdown, "latex": to_latex}[options.format](found)
     if options.output:
         write_text(options.output, text)
     else:
         print(text, end="")
     return 0
+
+
+def _answers(path: Path | None) -> dict[str, str]:
+    if path is None:
+        return {}
+    from fa_audit.experiments.config_file import load_config
+
+    return dict(load_config(path)[0])
 
 
 def _page(options: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,14 +13,17 @@ import pandas as pd
 from fa_audit.audit.audit_file import SeedGroup, number, outcome_columns
 from fa_audit.core.thresholds import CHECK_LABELS, sign_of
 from fa_audit.experiments.spec import DEPARTURES
+from fa_audit.results.checklist import Author, Entry, credit_entries, pitfalls
+from fa_audit.results.checklist import answers as questions
 from fa_audit.results.disclosures import by_seed, disclosures
 from fa_audit.results.over_seeds import CHECKS, verdict_over_seeds
 from fa_audit.results.statistics import summarise
-from fa_audit.results.tables import formats
+from fa_audit.results.tables import formats, latex
 from fa_audit.results.tables.formats import Number, Table
 
 OUTCOMES = {True: "fires", False: "ok", None: "not evaluated"}
 UNKNOWN = "not recorded"
+TITLE = "Audit report: "
 VERDICT = ("three_check", "four_check", "baseline")
 STATE_COLUMNS = {
     "hidden_norm": "||h_l||", "growth": "growth", "grad_norm": "||g_l||", "scale_free": "B ||h_l|| ||g_l||",
@@ -34,11 +38,11 @@ CREDIT_COLUMNS = {
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report: a heading, entries of a term and a text, tables."""
+    """A part of a report: a heading, entries, tables."""
 
     heading: str
-    entries: tuple[tuple[str, str], ...] = ()
-    tables: tuple[Table, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    tables: tuple[tuple[str, Table], ...] = ()  # each with the end of its label
 
 
 @dataclass(frozen=True)
@@ -49,23 +53,33 @@ class Report:
     sections: tuple[Section, ...]
 
 
-def report(group: SeedGroup) -> Report:
+def report(group: SeedGroup, answers: Mapping[str, Any] | None = None) -> Report:
     """Fill in the template.
+
+    Args:
+        answers: the author's own, to the questions in `fa_audit.results.checklist.FIELDS`; without one its field says
+            what is to be stated.
 
     Accuracies are printed in percent and margins in points; mean, sample deviation (divisor n - 1) and 95 % t-interval
     are over the seeds that have a value.
     """
-    audit = group.audits[0]
+    audit, author = group.audits[0], Author(answers)
     name = audit.get("run") or audit["method"]
     where = f" in {audit['setting']}" if "setting" in audit else ""
+    checks = {"checks": _check_table(group)} | dict(zip(("over-seeds",), _over_seeds_table(group)))
+    headline = {"summary": _summary_table(group), "seeds": _seed_table(group), "verdicts": _verdict_table(group)}
+    layers = {"states": _state_table(group)} | dict(zip(("credits", "deep"), _credit_tables(group)))
     sections = (
-        Section("Identification", _entries(_identification(group))),
-        Section("Headline", tables=(_summary_table(group), _seed_table(group), _verdict_table(group))),
-        Section("Checks", tables=(_check_table(group), *_over_seeds_table(group))),
-        Section("Layers", tables=(_state_table(group), *_credit_tables(group))),
-        Section("Disclosures", _entries(disclosures(group))),
+        Section("Identification", _entries(Entry(*pair) for pair in _identification(group))),
+        Section("Credit", _entries(credit_entries(group, author))),
+        Section("Headline", tables=(*headline.items(),)),
+        Section("Checks", tables=(*checks.items(),)),
+        Section("Layers", tables=(*layers.items(),)),
+        Section("Pitfalls", _entries(pitfalls(group))),
+        Section("Disclosures", _entries(Entry(*pair) for pair in disclosures(group))),
+        Section("Reproducibility checklist", _entries(questions(group, author))),
     )
-    return Report(_printable(f"Audit report: {name}{where}"), sections)
+    return Report(_printable(f"{TITLE}{name}{where}"), sections)
 
 
 def to_markdown(document: Report) -> str:
@@ -74,21 +88,43 @@ def to_markdown(document: Report) -> str:
     for section in document.sections:
         lines += [f"### {section.heading}", ""]
         if section.entries:
-            lines += [*(f"- **{term}:** {formats.escape_markdown(text)}" for term, text in section.entries), ""]
-        lines += [formats.to_markdown(table) for table in section.tables]
+            lines += [*map(_markdown_entry, section.entries), ""]
+        lines += [formats.to_markdown(table) for _, table in section.tables]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _markdown_entry(entry: Entry) -> str:
+    box = "" if entry.ticked is None else f"[{'x' if entry.ticked else ' '}] "
+    formula = f"`{entry.formula}` " if entry.formula else ""
+    return f"- {box}**{_lead(entry.term)}** {formula}{formats.escape_markdown(entry.text)}"
 
 
 def to_latex(document: Report) -> str:
-    r"""Format the report as a ``\subsection*`` to ``\input``; the document needs ``\usepackage{booktabs,graphicx}``."""
-    lines = [rf"\subsection*{{{formats.escape_latex(document.title)}}}"]
+    r"""Format the report as a ``\subsection*`` to ``\input``, its tables with labels ``tab:audit-RUN-...``."""
+    lines = [rf"% needs \usepackage{{amssymb,{latex.PACKAGES}}}"]
+    lines.append(rf"\subsection*{{{_breakable(document.title)}}}")
     for section in document.sections:
         lines.append(rf"\subsubsection*{{{section.heading}}}")
         if section.entries:
-            items = [rf"\item \textbf{{{term}:}} {formats.escape_latex(text)}" for term, text in section.entries]
-            lines += [r"\begin{itemize}", *items, r"\end{itemize}"]
-        lines += [formats.to_latex(table, document.title) for table in section.tables]
+            lines += [r"\begin{itemize}\raggedright", *map(_latex_entry, section.entries), r"\end{itemize}"]
+        names = {name: latex.slug("audit", document.title.removeprefix(TITLE), name) for name, _ in section.tables}
+        lines += [latex.to_latex(table, name=names[name], floating=False) for name, table in section.tables]
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _lead(term: str) -> str:
+    return term if term.endswith("?") else f"{term}:"
+
+
+def _latex_entry(entry: Entry) -> str:
+    box = "" if entry.ticked is None else r"[$\boxtimes$]" if entry.ticked else r"[$\square$]"
+    formula = f"${entry.latex}$ " if entry.latex else f"{_breakable(entry.formula)} " if entry.formula else ""
+    return rf"\item{box} \textbf{{{latex.escape_latex(_lead(entry.term))}}} {formula}{_breakable(entry.text)}"
+
+
+def _breakable(text: str) -> str:
+    """Escape a text whose paths, digests and names of options may be broken into lines."""
+    return re.sub(r"(/|\\_|=|\+)(?=[\w\\])", r"\1\\allowbreak{}", latex.escape_latex(text))
 
 
 def _printable(text: str) -> str:
@@ -96,8 +132,8 @@ def _printable(text: str) -> str:
     return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
-def _entries(entries: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    return tuple((term, _printable(text)) for term, text in entries)
+def _entries(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    return tuple(entry._replace(text=_printable(entry.text)) for entry in entries)
 
 
 def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str | Number]]) -> Table:

@@ -109,10 +109,10 @@ def learning_rates(tidy: Tidy, labels: Mapping[str, str]) -> str:
         return f"Learning rates differ in {'; '.join(each)}."
     found = sorted(set(known["lr"]))
     rate = f" ({', '.join(map(short_number, found))})" if found else ""
-    tuned = ", which differs between networks" if len(found) > 1 else ": none was tuned"
+    tuned = ", which differs between settings" if len(found) > 1 else ": none was tuned"
     unsaid = [labels.get(run, run) for run in dict.fromkeys(rates["run"][rates["lr"].isna()])]
     unknown = f" (unknown of {listed(unsaid, 3)})" if unsaid else ""
-    return f"All methods of a network share one learning rate{rate}{tuned}{unknown}."
+    return f"All methods of a setting share one learning rate{rate}{tuned}{unknown}."
 
 
 def _listed(rates: pd.DataFrame, labels: Mapping[str, str]) -> str:

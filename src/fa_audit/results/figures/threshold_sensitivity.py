@@ -18,7 +18,6 @@ failing group is chosen at the protocol's own thresholds.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -27,9 +26,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fa_audit.core.thresholds import FIRES_WHEN, LIMITS, DiagnosticThresholds, depth_margin, fires
+from fa_audit.core.thresholds import FIRES_WHEN, LIMITS, DiagnosticThresholds, fires
+from fa_audit.results.calibration import Calibration, calibrate, deciding_values
 from fa_audit.results.figures import style, text_grid
-from fa_audit.results.outcomes import CHECKS, fails, is_borderline, reasons
+from fa_audit.results.outcomes import CHECKS, is_borderline, reasons
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 
@@ -38,9 +38,7 @@ FULL = 0.8  # height of a row's curve where all of its runs fire, in rows
 BEYOND = 0.08  # of the axis: how far the sweep goes on behind the last value
 FILL, EDGE = "#A6D3EE", "#4C93C0"
 BAND = {"facecolor": "#FBE9A9", "hatch": "....", "edgecolor": text_grid.HATCH, "linewidth": 0}
-TRUSTED = ("bp", "ep")
 LETTERS = {LIMITS[check]: letter for letter, check in CHECKS.items()}
-BLAMED = {"growth": "a", "reference": "b", "stability": "ab", "depth_margin": "d"}  # what the failing group fails for
 LOGARITHMIC = ("growth", "reference")
 PANELS = {
     "growth": ("Growth", "threshold on the largest growth in one block"),
@@ -48,21 +46,6 @@ PANELS = {
     "stability": ("Stability", "threshold on the mean cosine of batch gradients"),
     "depth_margin": ("Depth utility", "threshold on the margin over own frozen, points"),
 }
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """The two values that a threshold would have to separate; None where a group is empty."""
-
-    trusted: float | None  # nearest to firing among the networks that must not
-    failing: float | None  # farthest from firing among the failing networks
-
-    def gap(self, check: str) -> tuple[float, float] | None:
-        """Return the thresholds that separate both groups, from and to; None if there are none."""
-        if self.trusted is None or self.failing is None or not fires(check, self.failing, self.trusted):
-            return None
-        low, high = sorted((self.trusted, self.failing))
-        return low, high
 
 
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
@@ -88,40 +71,6 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         axes[0].set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.4, -0.6))
         figure.legend(handles=_legend(), loc="outside lower center", ncols=2)
         return style.freeze_layout(figure)
-
-
-def deciding_values(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the number that each check decides on, by the names of `PANELS`; NaN where it was not evaluated.
-
-    Growth is a ratio, the reference a norm, stability a cosine, the depth margin a fraction.
-    """
-    gradient = runs["grad_norm_last"].astype(float)
-    return pd.DataFrame(
-        {
-            "growth": runs["max_growth"].astype(float),
-            "reference": gradient.where(np.isfinite(gradient)),
-            "stability": runs["stability"].astype(float),
-            "depth_margin": depth_margin(runs["accuracy"].astype(float), runs["own_frozen_acc"].astype(float)),
-        }
-    )
-
-
-def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
-    """Return the edges of a check's calibration gap, as this file's first lines define it.
-
-    Args:
-        check: a name of `DiagnosticThresholds.limits`.
-        runs: the runs table.
-        values: the number that the check decides on, row by row; NaN where it was not evaluated.
-    """
-    untrained = (runs["epochs"] == 0) | runs["run"].str.endswith("+epoch0")
-    trusted = runs["method"].isin(TRUSTED) & ~runs["random_targets"].astype(bool) & ~untrained
-    blamed = reasons(runs).fillna(False)[list(BLAMED[check])].any(axis=1)
-    failing = fails(runs).fillna(False) & blamed & ~trusted
-    groups = values[trusted].dropna(), values[failing].dropna()
-    nearest, farthest = (max, min) if FIRES_WHEN[check] == "above" else (min, max)
-    edges = (edge(group) if len(group) else None for edge, group in zip((nearest, farthest), groups))
-    return Calibration(*edges)
 
 
 def sweep(check: str, values: pd.Series, limit: float) -> np.ndarray:

@@ -10,7 +10,8 @@ from fa_audit.core.files import write_json, write_text
 from fa_audit.core.registry import call
 from fa_audit.results.origin import origin_of
 from fa_audit.results.tables import TABLES
-from fa_audit.results.tables.formats import Table, to_csv, to_html, to_latex, to_markdown
+from fa_audit.results.tables.formats import Table, to_csv, to_html, to_markdown
+from fa_audit.results.tables.latex import to_latex
 from fa_audit.results.tidy import read_tidy
 
 
@@ -25,12 +26,14 @@ def write_table(
     tidy = read_tidy(tidy_files)
     origin = origin_of(entry, tidy.runs["digest"], tidy_files)
     table = call("table", TABLES, entry["kind"], Table, tidy, title=entry["title"], labels=entry["labels"])
-    write_formats(table, tables, str(origin))
+    write_formats(table, tables, str(origin), entry["title"])
     write_json(origin_file, origin.to_dict())
 
 
-def write_formats(table: Table, paths: Sequence[str | Path], origin: str) -> None:
-    """Write a table to files whose endings, .csv, .md, .tex or .html, say how."""
-    formats = {".csv": to_csv, ".md": to_markdown, ".tex": lambda table: to_latex(table, origin), ".html": to_html}
-    for path in paths:
-        write_text(path, formats[Path(path).suffix](table))
+def write_formats(table: Table, paths: Sequence[str | Path], origin: str, title: str = "") -> None:
+    """Write a table to files whose endings, .csv, .md, .tex or .html, say how; in LaTeX labelled by the file's name."""
+    formats = {".csv": to_csv, ".md": to_markdown, ".html": to_html}
+    for path in map(Path, paths):
+        latex = path.suffix == ".tex"
+        text = to_latex(table, origin, name=path.stem, title=title) if latex else formats[path.suffix](table)
+        write_text(path, text)

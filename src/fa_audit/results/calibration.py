@@ -1,0 +1,70 @@
+"""What a limit separates: the networks that a check must not find fault with from those that fail.
+
+    trusted   methods bp and ep, trained on true targets: what a check must not find fault with
+    failing   every other network that the three-check protocol fails (``FAIL``) for what the check is about: D3 for
+              the depth margin, the regime (D1 and D2) for the others
+
+Imports nothing that draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from fa_audit.core.thresholds import FIRES_WHEN, depth_margin, fires
+from fa_audit.results.outcomes import fails, reasons
+
+TRUSTED = ("bp", "ep")
+BLAMED = {"growth": "a", "reference": "b", "stability": "ab", "depth_margin": "d"}  # what the failing group fails for
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The two values that a threshold would have to separate; None where a group is empty."""
+
+    trusted: float | None  # nearest to firing among the networks that must not
+    failing: float | None  # farthest from firing among the failing networks
+
+    def gap(self, check: str) -> tuple[float, float] | None:
+        """Return the thresholds that separate both groups, from and to; None if there are none."""
+        if self.trusted is None or self.failing is None or not fires(check, self.failing, self.trusted):
+            return None
+        low, high = sorted((self.trusted, self.failing))
+        return low, high
+
+
+def deciding_values(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the number that each check decides on, by the limits' names; NaN where it was not evaluated.
+
+    Growth is a ratio, the reference a norm, stability a cosine, the depth margin a fraction.
+    """
+    gradient = runs["grad_norm_last"].astype(float)
+    return pd.DataFrame(
+        {
+            "growth": runs["max_growth"].astype(float),
+            "reference": gradient.where(np.isfinite(gradient)),
+            "stability": runs["stability"].astype(float),
+            "depth_margin": depth_margin(runs["accuracy"].astype(float), runs["own_frozen_acc"].astype(float)),
+        }
+    )
+
+
+def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
+    """Return the edges of a check's calibration gap, as this file's first lines define it.
+
+    Args:
+        check: a name of `DiagnosticThresholds.limits`.
+        runs: the runs table.
+        values: the number that the check decides on, row by row; NaN where it was not evaluated.
+    """
+    untrained = (runs["epochs"] == 0) | runs["run"].str.endswith("+epoch0")
+    trusted = runs["method"].isin(TRUSTED) & ~runs["random_targets"].astype(bool) & ~untrained
+    blamed = reasons(runs).fillna(False)[list(BLAMED[check])].any(axis=1)
+    failing = fails(runs).fillna(False) & blamed & ~trusted
+    groups = values[trusted].dropna(), values[failing].dropna()
+    nearest, farthest = (max, min) if FIRES_WHEN[check] == "above" else (min, max)
+    edges = (edge(group) if len(group) else None for edge, group in zip((nearest, farthest), groups))
+    return Calibration(*edges)

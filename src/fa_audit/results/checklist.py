@@ -1,0 +1,399 @@
+"""The author's checklist of a report: credit and feedback, the paper's seven pitfalls, answers on reproducibility.
+
+Everything is said from the audits' JSON; a pitfall is ruled out by what stands there, or it is not ruled out. What only
+the author can know is a field to fill in. No torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fa_audit.audit.audit_file import SeedGroup, number
+from fa_audit.core.errors import unknown
+from fa_audit.experiments.spec import DEPARTURES
+from fa_audit.methods import METHODS
+from fa_audit.methods.formulas import NOT_STATED, SYMBOLS, stated
+from fa_audit.results.disclosures import by_seed, span
+
+Audit = Mapping[str, Any]
+GIVEN = "credits from a function"  # begins the reason why their feedback is not known
+RESOLUTION = 1e-2  # relative error of float32 gradients above which an audit warns (docs/protocol.md)
+EXACT = 1e-6
+UNKNOWN = "not recorded"
+FIELDS = {  # what an author may be asked: name -> question
+    "formula": "the formula of the local credit",
+    "feedback": "distribution, scale, fixed or fresh, and seed of the feedback",
+    "aggregation": "how a reported cosine is averaged over samples and layers, and its epsilon",
+    "hyperparameters": "data split, optimiser, learning rate, schedule, batch size, epochs, and how they were chosen",
+    "selection": "how the hyperparameters were chosen, and on which samples",
+    "seeds": "the seeds, and what each of them fixes",
+    "compute": "compute of the whole project, runs that are not reported included",
+    "code": "where the code can be had, and the commit",
+    "data": "where the data can be had, and their split",
+    "licences": "licences of data, models and code",
+}
+HYPERPARAMETERS = (
+    "optimiser", "lr", "weight_decay", "batch_size", "epochs", "penalty", "frozen_blocks", "random_targets", "clip",
+    "normalise", "rms_floor", "frozen_embedding", "validation",
+)  # fmt: skip
+LICENCES = {
+    "cifar10": "CIFAR-10 (Krizhevsky 2009): its authors state no licence",
+    "cifar100": "CIFAR-100 (Krizhevsky 2009): its authors state no licence",
+    "digits": "Optical Recognition of Handwritten Digits (Alpaydin, Kaynak 1998), UCI repository: CC BY 4.0",
+    "synthetic_teacher": "samples of a random teacher network, drawn by this package (MIT)",
+}
+
+
+class Entry(NamedTuple):
+    """A term and its text, a formula before the text, plain and for LaTeX, and whether a box before it is ticked."""
+
+    term: str
+    text: str
+    formula: str = ""
+    latex: str = ""
+    ticked: bool | None = None
+
+
+class Author:
+    """The author's own answers, and which are still open."""
+
+    def __init__(self, answers: Mapping[str, Any] | None = None) -> None:
+        """Keep the answers.
+
+        Raises:
+            AuditError: one is to no question.
+        """
+        self.answers = {name: str(text) for name, text in (answers or {}).items()}
+        if strange := sorted(self.answers.keys() - FIELDS.keys()):
+            raise unknown("answer", strange[0], FIELDS, where="the author's answers")
+
+    def says(self, field: str, otherwise: str | None = None) -> str:
+        """Return the author's answer to a question, else what is known without them, else the field to fill in."""
+        open_field = f"[to be stated by the author ({field}): {FIELDS[field]}]"
+        return self.answers.get(field, open_field if otherwise is None else otherwise)
+
+
+def kind_of(audit: Audit) -> str:
+    """Return whether the credits are those of a `method`, were `given` by a function, or that there are `none`."""
+    if not audit["credit"]:
+        return "none"
+    reasons = (block["fresh_b_cosine"].get("reason") or "" for block in audit["credit"])
+    return "given" if any(reason.startswith(GIVEN) for reason in reasons) else "method"
+
+
+class Finding(NamedTuple):
+    """Whether something holds, and why: a text with a slot ``{}`` for every value."""
+
+    holds: bool
+    why: str
+    values: tuple[float | None, ...] = ()
+
+
+def over_seeds(group: SeedGroup, find: Callable[[Audit], Finding], words: Mapping[bool, str]) -> str:
+    """Return what was found of every audit: equal texts once, with the range of their values."""
+    found = [find(audit) for audit in group.audits]
+    alike: dict[Finding, list[tuple[str, Finding]]] = {}
+    for name, finding in zip(group.labels, found):
+        alike.setdefault(finding._replace(values=()), []).append((str(name), finding))
+    said = []
+    for finding, members in alike.items():
+        values = (span(column) for column in zip(*(member.values for _, member in members)))
+        seeds = f"{group.unit} {', '.join(name for name, _ in members)}: " if len(alike) > 1 else ""
+        said.append(f"{seeds}{words[finding.holds]}{finding.why.format(*values)}")
+    return "; ".join(said)
+
+
+# --- the credit ----------------------------------------------------------------------------------------------------
+
+
+def credit_entries(group: SeedGroup, author: Author) -> Iterator[Entry]:
+    """Yield formula, feedback and the aggregation of the cosine."""
+    audit = group.audits[0]
+    prefix = {"given": "given to the audit as a function; ", "none": "no credits were audited; "}.get(
+        kind_of(audit), ""
+    )
+    if "spec" in audit:
+        yield from _stated(group, author)
+    else:
+        yield Entry("Formula of the credit", prefix + author.says("formula"))
+        yield Entry("Feedback", prefix + author.says("feedback"))
+    found = over_seeds(group, _aggregation, {True: "", False: prefix}) if audit["credit"] else ""
+    yield Entry("Aggregation of the cosine", found or prefix + author.says("aggregation"))
+
+
+def _stated(group: SeedGroup, author: Author) -> Iterator[Entry]:
+    """Yield what the method of a trained run states."""
+    spec = DEPARTURES | group.audits[0]["spec"]
+    method = stated(spec["method"])
+    known = method.equation or method.latex
+    source = f"({method.source}). " if method.source else ""
+    normalised = spec["normalise"] and spec["method"] not in ("bp", "ep")
+    learns = f" Blocks learn from r(a_l) = a_l / (rms(a_l) + {spec['rms_floor']:g})." * normalised
+    says = f"{source}{SYMBOLS}.{learns}"
+    missing = f"{NOT_STATED} (assign equation and latex in its class, or give it as an answer)"
+    text = author.says("formula", says if known else missing)
+    yield Entry("Formula of the credit", text, method.equation or method.latex, method.latex)
+    when = "drawn after the weights from the stream of torch.manual_seed(seed)"
+    seeds = f"{when}, seeds {', '.join(map(str, group.labels))}; saved with the checkpoint"
+    parts = [method.feedback or f"feedback {NOT_STATED}", method.drawn or f"distribution, scale and life {NOT_STATED}"]
+    kept = [] if method.drawn.startswith("none") else [seeds]
+    yield Entry("Feedback", author.says("feedback", "; ".join([*parts, *kept])))
+
+
+def _aggregation(audit: Audit) -> Finding:
+    cosines = [number(block["cosine"]["value"]) for block in audit["credit"]]
+    known = [value for value in cosines if value is not None]
+    left_out = max(block["cosine"]["n"] - block["cosine"]["n_valid"] for block in audit["credit"])
+    deep = number(audit["deep"].get("cosine", {}).get("value"))
+    text = (
+        "per sample with the gradient at the block's input, mean over the {} samples of one batch (without an angle and"
+        " left out: {} at most); block by block (tables below), the headline being the mean over the blocks l >= 1"
+        " (deep); norms without epsilon, torch's clamp of 1e-8 only beside it. Headline {}; block 0 {}; mean over all"
+        " blocks {}"
+    )
+    average = sum(known) / len(known) if known else None
+    return Finding(True, text, (audit["samples"], left_out, deep, cosines[0], average))
+
+
+# --- pitfalls ------------------------------------------------------------------------------------------------------
+
+NO_COSINE = Finding(False, "the audit has no credits, so that a cosine reported of this network was not checked")
+
+
+def _norms(audit: Audit) -> Finding:
+    """Norms of one sample vary from sample to sample, and those of states obey the law of cosines."""
+    spread = any(_width(audit["checks"][name].get("interval")) for name in ("scale", "reference"))
+    factors = sorted(factor for state in audit["layers"][1:] if (factor := _off_cosines(audit["layers"][0], state)))
+    if not spread:
+        return Finding(False, "no interval over samples shows that norms were taken sample by sample")
+    if not factors:
+        return Finding(False, "the states' displacements, against which norms could be checked, are not there")
+    middle = factors[len(factors) // 2]
+    text = (
+        "norms vary from sample to sample (their intervals over samples have a width), and the states are displaced by"
+        " {} times what their norms and angles give"
+    )
+    return Finding(0.5 <= middle <= 2, text, (middle,))
+
+
+def _width(interval: Sequence[Any] | None) -> bool:
+    ends = [number(end) for end in interval or ()]
+    return len(ends) == 2 and None not in ends and ends[0] != ends[1]
+
+
+def _off_cosines(first: Mapping[str, Any], state: Mapping[str, Any]) -> float | None:
+    """Return the factor between the measured displacement and that of the law of cosines, which holds for L2 norms."""
+    lengths = [number(first["hidden_norm"]), number(state["hidden_norm"])]
+    moved, angle = (number(state.get(name, {}).get("value")) for name in ("displacement", "cosine_to_embedding"))
+    if not all(lengths) or not moved or angle is None:
+        return None
+    ratio = lengths[1] / lengths[0]
+    expected = max(1 + ratio**2 - 2 * ratio * angle, 0) ** 0.5
+    return moved / expected if expected else None
+
+
+def _clamp(audit: Audit) -> Finding:
+    if not audit["credit"]:
+        return NO_COSINE
+    pairs = [[number(block[name]["value"]) for name in ("cosine", "clamped_cosine")] for block in audit["credit"]]
+    gaps = [abs(free - clamped) for free, clamped in pairs if None not in (free, clamped)]
+    if not gaps:
+        return Finding(False, "no block has both a cosine without epsilon and one with torch's clamp")
+    return Finding(True, "cosines are without epsilon; torch's clamped ones lie up to {} away from them", (max(gaps),))
+
+
+def _underflow(audit: Audit) -> Finding:
+    errors = [number(state["float32_error"]["value"]) for state in audit["layers"]]
+    norms = [number(state["grad_norm"]) for state in audit["layers"]]
+    narrow = [text for text in audit.get("warnings", []) if "float16" in text]
+    if narrow:
+        return Finding(False, narrow[0].split(":")[0].replace("{", "{{").replace("}", "}}"))
+    if not audit["finite"]:
+        return Finding(False, "a state, gradient or logit is NaN or infinite")
+    if None in errors:
+        return Finding(False, "gradients were not compared with float64 at every state")
+    text = "at the worst state gradients are {} of their length away from those in float64; smallest median ||g_l|| {}"
+    return Finding(max(errors) <= RESOLUTION, text, (max(errors), min(filter(None, norms), default=None)))
+
+
+def _training_feedback(audit: Audit) -> Finding:
+    kind = kind_of(audit)
+    if kind == "none":
+        return NO_COSINE
+    if kind == "given":
+        return Finding(False, "the credits are given by a function, whose feedback cannot be drawn again to compare")
+    if "spec" in audit and audit["spec"]["method"] in METHODS and not stated(audit["spec"]["method"]).draws:
+        return Finding(True, "the method has no fixed random feedback that could be confused with another draw")
+    found = []
+    for layer, block in enumerate(audit["credit"]):
+        ends = [number(end) for end in block["fresh_b_cosine"].get("interval") or ()]
+        cosine = number(block["cosine"]["value"])
+        if len(ends) == 2 and None not in (cosine, *ends):
+            found.append((max(ends[0] - cosine, cosine - ends[1]), layer, cosine, *ends))
+    if not found:
+        return Finding(False, "cosines were not compared with those of fresh feedback")
+    beyond, layer, *values = max(found)
+    if beyond <= 0:
+        return Finding(False, "in every block the cosine lies where those of fresh feedback lie, indistinguishable")
+    text = f"in block {layer} the cosine {{}} lies outside the 95 % interval of fresh draws, from {{}} up to {{}}"
+    return Finding(True, text, tuple(values))
+
+
+def _averages(audit: Audit) -> Finding:
+    if not audit["credit"]:
+        return NO_COSINE
+    deep = number(audit["deep"].get("cosine", {}).get("value"))
+    known = [value for block in audit["credit"][1:] if (value := number(block["cosine"]["value"])) is not None]
+    if deep is None or not known:
+        return Finding(False, "there is no mean over the blocks l >= 1 to compute again")
+    again = sum(known) / len(known)
+    text = "every block's cosine is reported; their mean over l >= 1, computed again, is {} where {} is reported"
+    return Finding(abs(again - deep) <= EXACT, text, (again, deep))
+
+
+def _first_block(audit: Audit) -> Finding:
+    if not audit["credit"]:
+        return NO_COSINE
+    first, deep = number(audit["credit"][0]["cosine"]["value"]), number(audit["deep"].get("cosine", {}).get("value"))
+    if deep is None:
+        return Finding(False, "there is no deep cosine without block 0")
+    return Finding(True, "the headline is the deep cosine, {}, without block 0, whose own is {}", (deep, first))
+
+
+def _fallback(audit: Audit) -> Finding:
+    if not audit["credit"]:
+        return NO_COSINE
+    if audit.get("spec", {}).get("method") == "bp":
+        return Finding(True, "backpropagation's credits are the gradient at the block's output by definition")
+    known = [value for block in audit["credit"] if (value := number(block["cosine"]["value"])) is not None]
+    if not known:
+        return Finding(True, "cosines that were not measured are absent, with a reason")
+    if min(known) >= 1 - EXACT:
+        return Finding(False, "every block's cosine is 1, as if the gradient had been compared with itself")
+    nets = [number(block["bridge_residual"]["value"]) for block in audit["credit"]]
+    measured = "; its auxiliary net was there to be measured" if any(value is not None for value in nets) else ""
+    text = f"cosines are not those of the gradient with itself (smallest {{}}){measured}; absent ones have a reason"
+    return Finding(True, text, (min(known),))
+
+
+PITFALLS: tuple[tuple[str, Callable[[Audit], Finding]], ...] = (
+    ("1 Norms along features, sample by sample (not tensor.norm(-1))", _norms),
+    ("2 Cosines without the clamp at 1e-8", _clamp),
+    ("3 No underflow of small gradients", _underflow),
+    ("4 Cosines of the feedback that trained the network", _training_feedback),
+    ("5 Aggregation over samples and layers stated", _averages),
+    ("6 Block 0 does not carry the mean", _first_block),
+    ("7 No missing net or feedback replaced by the gradient", _fallback),
+)
+RULED_OUT = {True: "ruled out: ", False: "not ruled out: "}
+
+
+def pitfalls(group: SeedGroup) -> Iterator[Entry]:
+    """Yield the paper's seven pitfalls, each ticked where the evidence of every audit rules it out."""
+    for term, find in PITFALLS:
+        ticked = all(find(audit).holds for audit in group.audits)
+        yield Entry(term, f"{over_seeds(group, find, RULED_OUT)}.", ticked=ticked)
+
+
+# --- reproducibility -----------------------------------------------------------------------------------------------
+
+
+def answers(group: SeedGroup, author: Author) -> Iterator[Entry]:
+    """Yield answers to a conference's reproducibility checklist: [Yes], [No] or [Author], and why."""
+    audit, n, unit = group.audits[0], len(group.labels), group.unit
+    spec = audit.get("spec")
+    yield _answer("Experimental setting: are all details of training and test given?", spec or "hyperparameters" in
+                  author.answers, _hyperparameters(spec) if spec else author.says("hyperparameters"))  # fmt: skip
+    yield _answer("Were hyperparameters chosen without the test set?", _selected(spec, author), author.says(
+        "selection", _selection(spec) if spec and spec.get("validation") else None))  # fmt: skip
+    evaluated = [check for a in group.audits for check in a["checks"].values() if check["fires"] is not None]
+    count = sum(check.get("interval") is not None for check in evaluated)
+    intervals = (
+        f"{count} of {len(evaluated)} evaluated checks have a 95 % interval over samples, batches or test images"
+    )
+    spread = (
+        f"mean, sample deviation (divisor n - 1) and 95 % t-interval over n = {n} {unit}s; {intervals}"
+        if n > 1 else f"one {unit}: nothing is known of the spread over seeds; {intervals}"
+    )  # fmt: skip
+    yield _answer("Error bars: is statistical significance reported?", n > 1, spread)
+    listed = (
+        f"{', '.join(map(str, group.labels))}; each fixes weights, feedback, order, augmentation and noise of its run"
+    )
+    yield _answer("Are the random seeds given?", bool(spec) or "seeds" in author.answers,
+                  listed if spec else author.says("seeds"))  # fmt: skip
+    yield _answer("Is the precision of the computation given?", "provenance" in audit, by_seed(group, _precision))
+    yield _answer("Compute resources: are devices and times given?", "compute" in author.answers,
+                  f"{_compute(group)}. In all: {author.says('compute')}")  # fmt: skip
+    yield _answer("Is the code available?", "code" in author.answers, f"{by_seed(group, _code)}; {author.says('code')}")
+    data = spec and LICENCES.get(spec["dataset"])
+    known = f"{spec['dataset']}: {_split(audit)}" if spec and data else None
+    yield _answer("Are the data available?", bool(known) or "data" in author.answers, author.says("data", known))
+    licences = f"{data}; fa-audit: MIT" if data else None
+    yield _answer("Are licences of the assets given?", bool(licences) or "licences" in author.answers,
+                  author.says("licences", licences))  # fmt: skip
+    open_ = [term for term, *_, ticked in pitfalls(group) if not ticked]
+    missing = sorted({check["name"] for a in group.audits for check in a["checks"].values() if check["fires"] is None})
+    limits = [f"pitfalls not ruled out: {', '.join(term[0] for term in open_) or 'none'}",
+              f"checks not evaluated: {', '.join(missing) or 'none'}"]  # fmt: skip
+    yield _answer("Limitations: are they discussed?", True, f"{'; '.join(limits)}; see also the disclosures")
+
+
+def _answer(question: str, known: Any, text: str) -> Entry:
+    """Return an answer; one that an author must still give is neither yes nor no."""
+    answer = "[Yes]" if known else "[Author]" if "[to be stated" in text else "[No]"
+    return Entry(question, f"{answer} {text.rstrip('.')}.")
+
+
+def _hyperparameters(spec: Mapping[str, Any]) -> str:
+    constants = stated(spec["method"]).constants
+    values = {
+        **{f"{spec['architecture']}.{name}": value for name, value in sorted(spec["architecture_options"].items())},
+        **{f"{spec['method']}.{name}": value for name, value in constants.items()},
+        **{name: (DEPARTURES | spec)[name] for name in HYPERPARAMETERS},
+    }
+    listed = ", ".join(f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
+                       for name, value in values.items())  # fmt: skip
+    return f"data set {spec['dataset']}; {listed}; learning rate along a cosine to 0; accuracy after the last epoch"
+
+
+def _selection(spec: Mapping[str, Any]) -> str:
+    return (
+        f"{100 * spec['validation']:g} % of the training set were held out to choose by; the test set chooses nothing"
+    )
+
+
+def _selected(spec: Mapping[str, Any] | None, author: Author) -> bool:
+    return "selection" in author.answers or bool(spec and spec.get("validation"))
+
+
+def _precision(audit: Audit) -> str:
+    found = audit.get("provenance")
+    if not found:
+        return "not recorded with this audit"
+    tf32 = [name for name, on in (found.get("tf32") or {}).items() if on]
+    return (
+        f"float32 ({found.get('fp32_precision', 'precision not recorded')}, TF32 {', '.join(tf32) or 'off'}),"
+        f" deterministic algorithms {'on' if found.get('deterministic_algorithms') else 'off'}; gradients and cosines"
+        f" recomputed in float64; torch {found.get('packages', {}).get('torch', 'not recorded')}"
+    )
+
+
+def _compute(group: SeedGroup) -> str:
+    times = [audit["seconds"] for audit in group.audits if isinstance(audit.get("seconds"), int | float)]
+    where = by_seed(group, lambda audit: audit.get("device") or audit.get("provenance", {}).get("device") or UNKNOWN)
+    trained = (
+        f"training took {span(times)} s each, {sum(times):.3g} s together" if times else "training times not recorded"
+    )
+    return f"{where}; {trained}"
+
+
+def _code(audit: Audit) -> str:
+    found = audit.get("provenance", {})
+    version = found.get("packages", {}).get("fa-audit", "version not recorded")
+    return f"fa-audit {version}, commit {audit.get('commit') or found.get('commit') or 'not recorded'}"
+
+
+def _split(audit: Audit) -> str:
+    samples = audit["baselines"].get("test_samples")
+    return f"the usual training set; tested on all {samples} test images" if samples else "training and whole test set"

@@ -1,0 +1,59 @@
+"""Write docs/command_line.md from the parser of `fa-audit`, or check it.
+
+python tools/command_line.py [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+
+from methods_table import ROOT, markdown
+
+from fa_audit.cli import COMMANDS, OneLineParser
+
+DOCUMENT = ROOT / "docs/command_line.md"
+HEAD = """# Command line
+
+Written by `tools/command_line.py` from the help of the commands; `fa-audit COMMAND --help` prints the same. The exit
+status is 0 when done, 1 after bad input or where something does not hold. [Examples](auditing.md).
+
+"""
+
+
+def document() -> str:
+    """Return the text of the document: what every command does, and its arguments."""
+    summary = markdown(["command", "what"], [[f"[`{name}`](#{name})", what] for name, (what, _) in COMMANDS.items()])
+    return HEAD + summary + "\n" + "".join(_section(name) for name in COMMANDS)
+
+
+def _section(name: str) -> str:
+    what, add_arguments = COMMANDS[name]
+    parser = OneLineParser(prog=f"fa-audit {name}", add_help=False)
+    add_arguments(parser)
+    table = markdown(["argument", "what"], [list(row) for row in _rows(parser)]) if parser._actions else ""
+    return f"\n## {name}\n\n{what[0].upper()}{what[1:]}.\n" + (f"\n{table}\n" if table else "")
+
+
+def _rows(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    """Yield every argument as it is typed, and its help with the default filled in."""
+    for action in parser._actions:
+        value = action.metavar or (",".join(map(str, action.choices)) if action.choices else action.dest.upper())
+        typed = " ".join([*action.option_strings[-1:], *([str(value)] if action.nargs != 0 else [])])
+        more = " ..." if action.nargs in ("+", "*") else ""
+        needed = "required: " if action.required and action.option_strings else ""
+        text = (action.help or "") % vars(action)
+        yield f"`{typed}{more}`", needed + text.replace("|", "\\|")
+
+
+def main() -> None:
+    """Rewrite the document; with --check exit with 1 if it is stale instead."""
+    stale = not DOCUMENT.exists() or DOCUMENT.read_text(encoding="utf-8") != document()
+    if "--check" in sys.argv[1:] and stale:
+        raise SystemExit(f"{DOCUMENT} is stale: run make documents")
+    DOCUMENT.write_text(document(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
