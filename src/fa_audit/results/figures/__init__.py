@@ -23,5 +23,5 @@ FIGURES: dict[str, str] = {
     "verdict_matrix": "fa_audit.results.figures.verdict_matrix:draw",
 }
 # Kinds that show one setting.
-FIGURES_OF_ONE = frozenset({"audit_overview", "credit_layers", "depth_ladder", "penalty_rescue", "triangulation"})
+FIGURES_OF_ONE = frozenset({"audit_overview", "credit_layers", "penalty_rescue", "triangulation"})
 FIGURES_OF_WORK = frozenset({"leaderboard"})  # kinds that show what the trainings took
