@@ -136,7 +136,9 @@ def direct_labels(
 def run_handles(runs: Sequence[str], labels: Mapping[str, str]) -> list[Line2D]:
     """Return a legend entry for every run, in their order."""
     looks = style.run_styles(runs)
-    return [Line2D([], [], **looks[run].options, linewidth=0.9, markersize=4.5, label=labels.get(run, run)) for run in runs]
+    return [
+        Line2D([], [], **looks[run].options, linewidth=0.9, markersize=4.5, label=labels.get(run, run)) for run in runs
+    ]
 
 
 def counted(

@@ -76,12 +76,12 @@ def _over_time(panels: np.ndarray, tidy: Tidy, order: Sequence[str], penalties: 
             for method, _, phase, line in lines.histories(last[last["penalty"] == penalty], order):
                 epochs, values = line["epoch"].to_numpy(), line[column].to_numpy(float)
                 lines.curve(ax, epochs, values, looks[method], label=method, phase=phase)
-            heading = f"$\\lambda$ = {style.power(penalty)}" if row is panels[0] else ""
-            ax.set_title(f"{letter} {heading}" if ax is row[0] else heading)
             lines.whole_numbers(ax, 3)
+        row[0].set_title(letter)
         row[0].set_ylabel(ylabel)
-    for ax in panels[-1]:
-        ax.set_xlabel("epoch")
+    for above, below, penalty in zip(*panels, penalties):
+        above.set_title(f"$\\lambda$ = {style.power(penalty)}", loc="center", fontweight="normal")
+        below.set_xlabel("epoch")
 
 
 def _against_penalty(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str, penalties: Sequence[float]) -> None:

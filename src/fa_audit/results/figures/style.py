@@ -44,7 +44,9 @@ LOOKS = {
     "drtp": ("#6B4C1E", ">"),
     "kolen_pollack": ("#332288", "d"),
 }
-OWN = tuple(product(("#661100", "#44AA99", "#AA4499", "#DDAA33"), ("8", "H", r"$\clubsuit$", r"$\spadesuit$")))  # methods
+OWN = tuple(
+    product(("#661100", "#44AA99", "#AA4499", "#DDAA33"), ("8", "H", r"$\clubsuit$", r"$\spadesuit$"))
+)  # methods
 FILLS = ("left", "bottom", "right", "top")  # halves of the marker that variants of a method have
 LINES = ((0, (4, 1.5)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)))  # and their lines
 ERROR, FINE, DOUBT = LOOKS["credit_bridge"][0], LOOKS["ep"][0], LOOKS["fa"][0]  # outcomes
@@ -229,14 +231,15 @@ def power(value: float) -> str:
     if value <= 0:
         return "0"
     mantissa, _, exponent = f"{value:e}".partition("e")
-    return rf"${'' if float(mantissa) == 1 else rf'{float(mantissa):g}{{\times}}'}10^{{{int(exponent)}}}$"
+    factor = "" if float(mantissa) == 1 else rf"{float(mantissa):g}{{\times}}"
+    return f"${factor}10^{{{int(exponent)}}}$"
 
 
 def names(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, str]:
     """Return the labels, and of runs without one how they derive from that of their method, if it has one.
 
     >>> names(["dfa+penalty1e-2", "fa"], {"dfa": "DFA"})
-    {'dfa': 'DFA', 'dfa+penalty1e-2': 'DFA, $\\\\lambda = 10^{-2}$'}
+    {'dfa': 'DFA', 'dfa+penalty1e-2': 'DFA, $\\\\lambda=10^{-2}$'}
     """
     derived = {}
     for run in runs:
@@ -248,7 +251,7 @@ def names(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, str]:
 
 def _variant(part: str) -> str:
     if part.startswith("penalty"):
-        return rf"$\lambda = {power(float(part.removeprefix('penalty'))).strip('$')}$"
+        return rf"$\lambda={power(float(part.removeprefix('penalty'))).strip('$')}$"
     return re.sub(r"(?<=[a-z])(?=\d)", " ", part).replace("_", " ")
 
 

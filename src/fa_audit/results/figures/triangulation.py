@@ -114,9 +114,9 @@ def _line(ax: Axes, ranked: pd.DataFrame, look: style.RunStyle, *, label: str) -
 
 
 def _text(entry: Any) -> str:
-    """Return rank and value in parentheses, and how many of the seeds have one where some have none."""
+    """Return rank, and below it the value in parentheses, and how many of the seeds have one where some have none."""
     if math.isnan(entry.rank):
         return "n/a"
     mark = "=" if entry.tied else ""
     missing = f"\n{entry.measured}/{entry.of} seeds" if entry.measured < entry.of else ""
-    return f"{entry.rank:.0f}{mark} ({style.number(entry.mean, digits=2)}){missing}"
+    return f"{entry.rank:.0f}{mark}\n({style.number(entry.mean, digits=2)}){missing}"
