@@ -27,7 +27,7 @@ PANELS = {
     "max_growth": ("(a) Growth", "largest growth of\nmedian $\\|h_l\\|$ in a block"),
     "grad_norm_last": ("(b) Reference", "median $\\|g_L\\|$"),
     "stability": ("(c) Stability", "mean cosine of\nbatch gradients"),
-    "accuracy": ("(d) Depth utility", "test accuracy"),
+    "accuracy": ("(d) Accuracy", "test accuracy"),
 }
 MARK = {"color": style.GREY, "linestyle": "none", "markeredgewidth": 0.8}
 OWN = MARK | {"marker": "o", "markerfacecolor": "white", "markersize": 3.5, "label": "own frozen baseline"}
@@ -38,7 +38,7 @@ ASKED = MARK | {"marker": "|", "markersize": 5, "markeredgewidth": 1}
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw growth, reference gradient, stability and accuracy of every run of a setting, best mean accuracy first.
 
-    A row is a run, named with its four-check verdict over the seeds and what is borderline; its seeds stand below each other around its tick.
+    A row is a run, named with its four-check verdict over the seeds; these stand below each other around its tick.
     """
     groups = by_run(tidy.runs, rank_runs(tidy.runs), "seed")
     names = [_name(labels.get(run, run), group) for run, group in groups.items()]
@@ -134,6 +134,6 @@ def _legend(margin: float) -> list[Line2D | Patch]:
         Line2D([], [], **style.BORDERLINE, label="borderline: limit in its interval, (?)"),
         Line2D([], [], **OWN),
         Line2D([], [], **BP),
-        Line2D([], [], **ASKED, label=f"own frozen + {100 * margin:g} points: (d) fires below"),
+        Line2D([], [], **ASKED, label=f"asked: own frozen + {100 * margin:g} points"),
         Patch(color=style.SHADE, linewidth=0, label="check fires"),
     ]

@@ -18,34 +18,49 @@ from fa_audit.results.figures import lines, style, text_grid
 from fa_audit.results.statistics import by_run, rank_runs
 from fa_audit.results.tidy import Tidy
 
-PANEL, SURROUNDINGS = 1.9, 0.9  # inches: height of a panel; of title and axis labels
-HEADING = 70  # characters of all panels' titles in one line
+MOST_DIRECT, LONGEST_DIRECT = 6, 20  # methods, and characters of a name, that are written beside their lines
+PANEL, BETWEEN, TITLE = 1.9, 0.6, 0.3  # inches: height of a panel; its heading and axis labels; the title
+PER_ROW = 2  # panels
+HEADING = 34  # characters of a panel's title in one line
 
 
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw test accuracy against the number of trained blocks: a point per seed, a line per method through the means.
 
-    A panel per network; methods are named at the ends of their lines.
+    A panel per network; a few methods are named at the ends of their lines, more in a legend.
 
     Raises:
         AuditError: a setting has no run of a ladder.
     """
     steps = {setting: rungs(tidy.of(setting).runs) for setting in tidy.settings}
-    looks = style.run_styles(pd.concat(list(steps.values()))["run"])
+    every = pd.concat(list(steps.values()))
+    looks = style.run_styles(every["run"])
+    groups = by_run(every, rank_runs(every), "k")
+    columns = min(PER_ROW, len(steps))
+    rows = -(-len(steps) // columns)
+    handles = lines.counted_handles(groups, labels, columns=["accuracy"], at="k")
+    direct = len(groups) <= MOST_DIRECT and max(len(str(handle.get_label())) for handle in handles) <= LONGEST_DIRECT
     with style.context():
-        figure = style.new_figure(title, height=PANEL + SURROUNDINGS)
-        axes = figure.subplots(1, len(steps), squeeze=False, sharey=True)[0]
+        figure = style.new_figure(
+            title, height=rows * (PANEL + BETWEEN) + TITLE + (0 if direct else lines.legend_height(handles))
+        )
+        axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
         for ax, table in zip(axes, steps.values()):
             _panel(ax, table, looks)
-        for ax, table in zip(axes, steps.values()):  # when all panels have the limits of all
-            groups = by_run(table, rank_runs(table), "k")
-            ends = {run: float(lines.mean(_top(group))) for run, group in groups.items()}
-            names = lines.counted(groups, labels, columns=["accuracy"], at="k")
+        for ax, table in zip(axes, steps.values() if direct else ()):  # when all panels have the limits of all
+            here = by_run(table, rank_runs(table), "k")
+            ends = {run: float(lines.mean(_top(group))) for run, group in here.items()}
+            names = lines.counted(here, labels, columns=["accuracy"], at="k")
             lines.direct_labels(ax, ends, looks, names, height=PANEL)
         for letter, ax, setting in zip(ascii_lowercase, axes, steps if len(steps) > 1 else ()):
-            ax.set_title(text_grid.wrap(f"({letter}) {labels.get(setting, setting)}", HEADING // len(steps)))
-        axes[0].set_ylabel("test accuracy")
+            ax.set_title(text_grid.wrap(f"({letter}) {labels.get(setting, setting)}", HEADING))
+        for ax in axes[::columns]:
+            ax.set_ylabel("test accuracy")
+        for ax in axes[len(steps) :]:
+            ax.remove()
         style.percent_scale(axes[0])
+        if not direct:
+            lines.legend_below(figure, handles)
         return style.freeze_layout(figure)
 
 
@@ -53,7 +68,7 @@ def _panel(ax: Axes, steps: pd.DataFrame, looks: Mapping[str, style.RunStyle]) -
     for run, group in by_run(steps, rank_runs(steps), "k", "seed").items():
         _line(ax, group, looks[run], label=run)
     lines.whole_numbers(ax, 9)
-    ax.set_xlabel("trained blocks $k$ from the top")
+    ax.set_xlabel("trained blocks $k$")
     ax.grid(axis="y", color="0.9", linewidth=0.5)
 
 

@@ -24,7 +24,7 @@ CURVE = {"color": style.GREY, "linewidth": 1.1}
 
 
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
-    """Draw the float32 cosine of vectors with known cosines as the gradient gets smaller, and networks on the same axis.
+    """Draw the float32 cosine of vectors with known ones as the gradient gets smaller, and networks on the same axis.
 
     Left: what is reported. Right: the part of the true cosine that is reported, of those vectors (line) and of every
     block of every network (marker) whose cosine is at least `LEAST`, at the median norm of its gradient.
@@ -79,7 +79,7 @@ def clamped_cosine(true: float, norms: np.ndarray) -> np.ndarray:
 
 
 def measured(layers: pd.DataFrame) -> pd.DataFrame:
-    """Return the blocks whose true cosine is at least `LEAST` and whose gradient is on the axis, with ``part``, what is reported of it."""
+    """Return the blocks with a true cosine of at least `LEAST` and gradient on the axis, and ``part``, as reported."""
     found = layers[layers["cosine"].abs() >= LEAST].dropna(subset=["clamped_cosine"])
     found = found[found["grad_norm"].between(NORMS[0], NORMS[-1])]
     return found.assign(part=found["clamped_cosine"] / found["cosine"])

@@ -52,7 +52,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
                 _run(ax, row, group, looks[run], thresholds.limits["depth_margin"], label=run)
             _limits(ax, groups[setting].values(), thresholds.limits["depth_margin"])
         key = _key(learning_rates(tidy, labels), busy=ranked.runs[BUSY].eq(True).any())
-        legend = {"loc": "outside lower center", "ncols": 3, "title": key, "title_fontsize": style.SMALL}
+        legend = {"loc": "outside lower center", "ncols": 2, "title": key, "title_fontsize": style.SMALL}
         handles = _legend(thresholds.limits["depth_margin"])
         figure.legend(handles=handles, **legend)
         return style.freeze_layout(figure)

@@ -28,9 +28,9 @@ from fa_audit.core.thresholds import FIRES_WHEN
 WIDTH = 5.5  # inches: the width of a text block of one column; drawn as large as it is printed
 TITLE_LINE = 0.15  # inches
 SMALL = 7  # points, for everything but titles and axis labels
-# Method -> colour and marker in every figure; ^ and v mean "off the scale", o in GREY and white baselines. The colours of
-# Okabe and Ito (2008) first, without yellow, which a thin line on white paper loses; then four that are as far from these
-# and each other as these are, also without red or green cones. Markers repeat what colours say.
+# Method -> colour and marker in every figure; ^ and v mean "off the scale", grey circles baselines. The colours of
+# Okabe and Ito (2008) first, without yellow, which a thin line on white paper loses; then four that are as far from
+# these and from each other as these are, also without red or green cones. Markers repeat what colours say.
 LOOKS = {
     "bp": ("#000000", "o"),
     "fa": ("#E69F00", "s"),
@@ -279,7 +279,8 @@ def mark_off_scale(ax: Axes, along: np.ndarray, values: np.ndarray, *, colour: s
             upright = axis == "y"
             transform = ax.get_xaxis_transform() if upright else ax.get_yaxis_transform()
             x, y = places if upright else reversed(places)
-            ax.plot(x, y, marker if upright else SIDEWAYS[marker], color=colour, transform=transform, label=label)
+            look = {"linestyle": "none", "marker": marker if upright else SIDEWAYS[marker], "color": colour}
+            ax.plot(x, y, transform=transform, label=label, **look)
 
 
 def off_scale_handles(figure: Figure) -> list[Line2D]:

@@ -14,7 +14,7 @@ from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import style, text_grid
 from fa_audit.results.tidy import Tidy
 
-ROW, SURROUNDINGS = 0.11, 0.95  # inches: a place beside its lines of text; title and headings
+ROW, SURROUNDINGS = 0.11, 1.1  # inches: a place beside its lines of text; title and headings
 LABEL_WIDTH = 16  # characters of a run's label in one line
 SIDE, MARGIN = 0.37, 0.44  # of the distance between two measures: room for a rank and its value; at both edges
 
@@ -22,8 +22,8 @@ SIDE, MARGIN = 0.37, 0.44  # of the distance between two measures: room for a ra
 MEASURES = {  # what a run's credit is worth -> as it is printed, with the unit
     "deep_cosine": "cosine\nhigh is better",
     "deep_rho": "$\\rho$\nhigh is better",
-    "deep_nudging": "nudging, nats\nlow is better",
-    "loss_decrease": "loss decrease, nats\nhigh is better",
+    "deep_nudging": "nudging\nin nats\nlow is better",
+    "loss_decrease": "loss decrease\nin nats\nhigh is better",
 }
 LOW_IS_BETTER = ("deep_nudging",)
 

@@ -45,7 +45,6 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     and in how many of the seeds it is that. A third line names the checks that are borderline over the seeds and whose
     other outcome would change the four-check verdict.
     """
-    order = rank_runs(tidy.runs)
     groups = dict(list(tidy.runs.groupby(["setting", "run"])))
     rows = [(setting, runs) for setting in tidy.settings for runs in _lines(tidy, setting)]
     width = max(len(runs) for _, runs in rows)
