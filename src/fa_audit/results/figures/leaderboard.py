@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -118,6 +119,7 @@ def _limits(ax: Axes, groups: Sequence[pd.DataFrame], margin: float) -> None:
 
 
 def _key(rates: str, *, busy: bool) -> str:
+    rates = re.sub(r"\d(?:\.\d+)?e-?\d+", lambda found: style.power(float(found[0])), rates)
     rough = " (rough: measured beside other work)" if busy else ""
     return (
         f"right of a panel: seeds n; checks a growth, b gradient, c stability, d depth: {FIRES} fires, {FINE} fine, "

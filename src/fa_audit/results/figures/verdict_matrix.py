@@ -52,8 +52,9 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         key: f"{text_grid.wrap(labels.get(key[1], key[1]), CHARACTERS // width)}\n{_text(group)}"
         for key, group in groups.items()
     }
-    names = [labels.get(setting, setting) for setting, _ in rows]
-    names = ["" if name in names[:i] else text_grid.wrap(name, ROW_LABEL) for i, name in enumerate(names)]
+    settings = [setting for setting, _ in rows]
+    first = {setting: settings.index(setting) for setting in settings}  # the line that has its name
+    names = [text_grid.wrap(labels.get(name, name), ROW_LABEL) * (first[name] == i) for i, name in enumerate(settings)]
     tallest = 1 + max(text.count("\n") for text in [*texts.values(), *names])
     with style.context():
         figure = style.new_figure(title, height=len(rows) * (tallest * text_grid.LINE + 0.12) + SURROUNDINGS)
