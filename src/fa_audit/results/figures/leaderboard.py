@@ -61,8 +61,10 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
 
 def _name(run: str, group: pd.DataFrame, labels: Mapping[str, str]) -> str:
     """Return how a run is called: by its name, or by its label and what it is where that is no plain method."""
-    what = nature(group.iloc[0])
-    return f"{labels[run]} ({what})" if run in labels and what != "method" else labels.get(run, run)
+    what, label = nature(group.iloc[0]), labels.get(run, run)
+    others = {name: text for name, text in labels.items() if name != run}
+    said = run not in labels or what == "method" or label == style.names([run], others).get(run)
+    return label if said else f"{label} ({what})"
 
 
 def _frame(ax: Axes, names: Sequence[str], heading: str) -> None:
@@ -86,7 +88,7 @@ def _run(ax: Axes, row: int, group: pd.DataFrame, look: style.RunStyle, margin: 
     ax.plot(group["accuracy"].to_numpy(float), np.full(len(group), row - 0.28), **SEED)
     ax.plot([frozen], [row], **FROZEN | {"markersize": 3.5})
     ax.plot([frozen + margin], [row], **ASKED | {"label": "asked"})
-    ax.plot([accuracy], [row], color=look.colour, marker=look.marker, linestyle="none", label=label)
+    ax.plot([accuracy], [row], **look.mark, linestyle="none", label=label)
     if checks["d"].borderline:
         ax.plot([accuracy], [row], **style.BORDERLINE | {"label": "borderline"})
     cost = render(Number(group["cost"].mean(), decimals=1), PLAIN)
