@@ -19,7 +19,7 @@ from fa_audit.results.statistics import by_run, rank_runs
 from fa_audit.results.tidy import Tidy
 
 SURROUNDINGS = 1.55  # inches: title, names of panels, axis labels and legend
-LEAST = 1.0  # inches: all rows
+LEAST = 1.5  # inches: all rows
 LABEL_WIDTH = 22  # characters of a row's label in one line
 SPREAD, BAR = 0.26, 0.34  # of a row: distance between seeds, half height of the mean
 CHECK_OF = {"max_growth": "scale", "grad_norm_last": "reference", "stability": "stability", "accuracy": "depth"}
