@@ -125,7 +125,7 @@ def test_one_verdict_stands_for_all_seeds_and_says_how_many_would_settle_it(tmp_
     lines = "\n".join(verdict_lines(["main"]))
     assert said in lines and "trustworthy (borderline)" in lines
     square = drawn("verdict_matrix", seeds_of_bp(*far)).axes[0].texts[0]
-    assert square.get_text() == "(c)\npass 3/3\nborderline c"
+    assert square.get_text() == "bp\n(c)\npass 3/3\nborderline c"
     stability = drawn("audit_overview", seeds_of_bp(*far)).axes[2]
     assert len(np.concatenate(lines_of(stability, "borderline"))) == len(stability.collections[0].get_paths()) == 3
     panels = drawn("threshold_sensitivity", seeds_of_bp(*far)).axes

@@ -1,15 +1,19 @@
 """What every figure promises: nothing overlaps or is cut, limits are drawn, the same tables are the same file."""
 
+import itertools
 from dataclasses import replace
+from string import ascii_lowercase
 
 import matplotlib
 import numpy as np
 import pytest
 from drawing import TITLE, assert_readable, drawn, everything, legend_of, lines, words
 from made_up_runs import EXPLODED, LONG, SEEDS, backwards, network, several, tidy_of
+from matplotlib.colors import to_hex, to_rgb
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.methods import METHODS
 from fa_audit.results.figures import FIGURES, FIGURES_OF_ONE, style
 
 ORIGIN = "commit abc1234; spec 5678"
@@ -77,28 +81,96 @@ def test_limits_are_drawn_shaded_and_named(four, kind):
     for limits, figure in ((DiagnosticThresholds(), four[kind]), (given, changed)):
         for panel, check in LIMITS[kind].items():
             ax, limit = figure.axes[panel], limits.limits[check] * (100 if check == "depth_margin" else 1)
-            edge, shade = ax.get_ylim()[check in ("growth", "stability")], ax.patches[0]
-            assert set(lines(ax, "limit")[0][:, 1]) == {limit}
-            ends = sorted([shade.get_y(), shade.get_y() + shade.get_height()])
-            assert ends == pytest.approx(sorted([limit, edge]))
-            low, high = sorted(map(ax.transData.transform, [(0, limit), (0, edge)]), key=lambda point: point[1])
-            assert high[1] - low[1] > 10  # pixels: there is room on the side on which the check fires
+            axis = int(kind != "audit_overview")  # on which the values stand
+            edge = (ax.get_xlim, ax.get_ylim)[axis]()[check in ("growth", "stability")]
+            assert set(lines(ax, "limit")[0][:, axis]) == {limit}
+            shade = next(patch for patch in ax.patches if patch.get_facecolor()[:3] == to_rgb(style.SHADE))
+            assert sorted(shade.get_extents().transformed(ax.transData.inverted()).get_points()[:, axis]) == (
+                pytest.approx(sorted([limit, edge]))
+            )
+            low, high = sorted(
+                ax.transData.transform([(1, end) if axis else (end, 1)])[0][axis] for end in (limit, edge)
+            )
+            assert high - low > 10  # pixels: there is room on the side on which the check fires
         assert len([ax for ax in figure.axes if lines(ax, "limit")]) == len(LIMITS[kind]) + (kind == "trajectories")
-    assert "fires\nbelow\n$10^{-7}$" in words(four[kind])
-    assert "fires\nbelow\n$3{\\times}10^{-6}$" in words(changed)
+    assert "fires below $10^{-7}$" in [word.replace("\n", " ") for word in words(four[kind])]
+    assert "fires below $3{\\times}10^{-6}$" in [word.replace("\n", " ") for word in words(changed)]
 
 
 def test_a_method_has_one_colour_and_marker_in_every_figure(four):
-    look = style.run_styles(["dfa", "bp"])["dfa"]
-    assert look == style.run_styles(["a", "dfa+penalty1e-2", "dfa", "fa", "bp"])["dfa"]
-    curves = [line for ax in four["trajectories"].axes for line in ax.lines if line.get_label() == "dfa"]
-    found = {(line.get_color(), line.get_marker()) for line in curves}
-    assert len(curves) == 27 and found == {(look.colour, look.marker)}
+    """Marks of runs are labelled with their names; a method and its variants share colour and marker."""
+    found = {}
+    for kind, figure in four.items():
+        for line in (line for ax in figure.axes for line in ax.lines):
+            run = line.get_label().partition(":")[0]
+            if run in FOUR and line.get_marker() not in ("None", ".", "|") and kind != "threshold_sensitivity":
+                found.setdefault(run.partition("+")[0], {}).setdefault(kind, set()).add(
+                    (to_hex(line.get_color()).upper(), line.get_marker())
+                )
+    for method in ("bp", "fa", "dfa"):
+        assert len(found[method]) >= 9 and set().union(*found[method].values()) == {style.LOOKS[method]}, method
+
+
+def test_methods_differ_in_colour_and_marker_for_all_kinds_of_colour_vision():
+    assert set(style.LOOKS) == set(METHODS)
+    colours, marks = zip(*style.LOOKS.values())
+    assert len(set(marks)) == len(METHODS)
+    for cones in CONES.values():
+        seen = [lab(cones @ linear(colour)) for colour in colours]
+        assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 15
+    own = style.run_styles([*(f"own{i}" for i in range(12)), *METHODS, "dfa+penalty1e-2", "dfa+frozen"])
+    assert len({(look.colour, look.marker, look.fill) for look in own.values()}) == 12 + len(METHODS) + 2
+    assert style.run_styles(["own", "bp"])["own"] == style.run_styles(["ep", "own+frozen", "own"])["own"]
+
+
+def linear(colour):
+    rgb = np.array(to_rgb(colour))
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+
+
+def lab(rgb):
+    """CIE L*a*b* of linear sRGB, near black without its linear part."""
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    x, y, z = np.cbrt(to_xyz @ np.clip(rgb, 0, 1) / [0.9505, 1, 1.089])
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+CONES = {  # what is seen without green or red cones: Machado, Oliveira and Fernandes (2009), severity 1
+    "all": np.eye(3),
+    "no green": np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+                          [-0.011820, 0.042940, 0.968881]]),
+    "no red": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+                        [-0.003882, -0.048116, 1.051998]]),
+}  # fmt: skip
+ON_TICKS = {"credit_layers": (1, 2), "depth_ladder": (0, 1), "depth_sweep": (2, 3), "penalty_rescue": (-3, -2, -1)}
+
+
+@pytest.mark.parametrize("kind", ON_TICKS)
+def test_marks_stand_exactly_at_their_ticks(four, kind):
+    for panel in ON_TICKS[kind]:
+        ax = four[kind].axes[panel]
+        places = {x for line in ax.lines if line.get_label() in FOUR for x in line.get_xdata()}
+        assert places and places <= set(ax.get_xticks().tolist())
+
+
+@pytest.mark.parametrize("kind", FIGURES)
+def test_every_panel_is_lettered_once(four, kind):
+    titles = [ax.get_title(loc="left") for ax in four[kind].axes if ax.get_visible()]
+    letters = [title[1] for title in titles if title.startswith("(")]
+    assert letters == list(ascii_lowercase[: len(letters)])
+    assert letters or len(titles) == 1 or kind == "leaderboard"
+
+
+def test_powers_of_ten_are_written_as_such():
+    found = style.names(["dfa+penalty1e-2", "dfa+frozen1", "fa+frozen"], {"dfa": "DFA"})
+    assert found == {"dfa": "DFA", "dfa+penalty1e-2": r"DFA, $\lambda=10^{-2}$", "dfa+frozen1": "DFA, frozen 1"}
+    assert [style.power(value) for value in (0, 1e-4, 0.025)] == ["0", "$10^{-4}$", r"$2.5{\times}10^{-2}$"]
 
 
 def test_odd_characters_are_printed_as_they_are_unless_they_are_no_formula():
     tidy = tidy_of(several({"dfa": EXPLODED}), network("bp", setting="other"))
-    assert set(ODD.values()) <= set(words(drawn("trajectories", tidy, labels=ODD)))
+    found = {word.partition(") ")[2] or word for word in words(drawn("trajectories", tidy, labels=ODD))}  # (a) setting
+    assert set(ODD.values()) <= found
     for text in ("$x_$", "US$ 5 and_$ 6_"):
         with pytest.raises(AuditError, match=r"cannot be read .*expected one such as"):
             style.check_texts(["BP", text])
@@ -120,8 +192,9 @@ def test_infinite_values_and_zeros_are_arrows_with_a_legend_and_missing_ones_are
     figure = drawn(kind, replace(tidy, **{table: rows}))
     ax = figure.axes[panel]
     infinite, zeros = (np.concatenate(lines(ax, label)) for label in ("infinite", "zero"))
-    assert len(infinite) == len(zeros) > 2 and (infinite[:, 1] > 0.9).all() and (zeros[:, 1] < 0.1).all()
+    axis = int(kind != "audit_overview")
+    assert len(infinite) == len(zeros) > 2 and (infinite[:, axis] > 0.9).all() and (zeros[:, axis] < 0.1).all()
     for run in ("bp", "fa", "dfa"):
-        assert all(np.isnan(points[:, 1]).all() for points in lines(ax, run)), run
+        assert all(np.isnan(points[:, axis]).all() for points in lines(ax, run)), run
     assert legend_of(figure)[-2:] == ["infinite", "zero"]
     assert_readable(figure)

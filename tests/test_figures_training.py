@@ -51,20 +51,24 @@ def test_the_overview_has_every_seed_its_mean_and_its_baselines_in_the_order_of_
     limits = DiagnosticThresholds(frozen_acc_margin_pp=5.0)
     figure = drawn("audit_overview", tidy, labels={"bp": "BP", "dfa": "DFA + all"}, thresholds=limits)
     for ax, column in zip(figure.axes, ("max_growth", "grad_norm_last", "stability", "accuracy"), strict=True):
-        means = [bar.get_segments()[0][0, 1] for bar in ax.collections if bar.get_label() == "mean"]
+        means = [bar.get_segments()[0][0, 0] for bar in ax.collections if bar.get_label() == "mean"]
         assert means == pytest.approx([np.mean(of(tidy.runs, run, column)) for run in ORDER])
-        for position, run in enumerate(ORDER):
-            assert_seeds(ax, run, {position: of(tidy.runs, run, column)})
+        for row, run in enumerate(ORDER):
+            (points,) = lines(ax, run)
+            assert points[:, 0].tolist() == of(tidy.runs, run, column)
+            assert points[:, 1].mean() == pytest.approx(row) and np.ptp(points[:, 1]) < 1  # around its tick
     accuracy = figure.axes[3]
-    assert [text.get_text() for text in accuracy.get_xticklabels()] == ["BP", "fa", "DFA\n+ all"]
+    assert [text.get_text() for text in figure.axes[0].get_yticklabels()] == [
+        "BP\ntrustworthy", "fa\ntrustworthy", "DFA + all\nwalk-back (a, b, c, d)"
+    ]  # fmt: skip
     for position, run in enumerate(ORDER):
-        own, bp, asked = (
-            lines(accuracy, label)[position] for label in ("own frozen baseline", "bp+frozen baseline", "asked")
-        )
+        own, asked = (lines(accuracy, label)[position] for label in ("own frozen baseline", "asked"))
         frozen = of(tidy.runs, run, "own_frozen_acc")
-        assert own[:, 1].tolist() == frozen and bp[:, 1].tolist() == of(tidy.runs, run, "bp_frozen_acc")
-        assert asked[:, 1] == pytest.approx(np.array(frozen) + 0.05)  # below which the depth check fires
-    assert "own frozen + 5 points: fires below" in words(figure)
+        assert own[:, 0].tolist() == frozen
+        assert asked[:, 0] == pytest.approx(np.array(frozen) + 0.05)  # below which the depth check fires
+    (bp,) = lines(accuracy, "bp+frozen baseline, mean")
+    assert bp[:, 0] == pytest.approx(tidy.runs["bp_frozen_acc"].mean())
+    assert "asked: own frozen + 5 points" in words(figure)
 
 
 def test_every_measured_block_and_state_has_its_seeds_and_the_line_of_their_means(tidy):
@@ -122,7 +126,7 @@ def test_every_setting_has_a_row_of_its_last_states_with_rings_where_the_checks_
     (hidden, gradient, accuracy), below = panels
     assert hidden.get_ylim() == below[0].get_ylim() and gradient.get_ylim() == below[1].get_ylim()
     assert accuracy.get_ylim()[1] < 0.1 < below[2].get_ylim()[1]
-    assert [row[0].get_title(loc="left") for row in panels] == ["Four blocks", "shallower"]
+    assert [row[0].get_title(loc="left") for row in panels] == ["(a) Four blocks", "(b) shallower"]
     assert legend_of(figure) == ["BP", "fa", "dfa", FIRST]
     short = {"losses": (2.0,), "depth": 4}
     one = tidy_of(several({"dfa": {}, "dfa+epoch0": short, "dfa+epoch1": short}))
@@ -161,14 +165,20 @@ def test_rungs_go_from_the_frozen_baseline_to_the_whole_plain_network():
         network("bp+random_targets", random_targets=True, depth=3),
     ]  # fmt: skip
     frozen = network("bp+frozen", frozen_blocks=3, depth=3, own_frozen_acc=NAN)
-    figure = drawn("depth_ladder", tidy_of(rows, others, frozen, network("bp+epoch1", depth=3)), labels={"dfa": "DFA"})
-    ax = figure.axes[0]
+    wider = network("dfa", setting="wider", depth=2, accuracy=0.3)
+    tidy = tidy_of(rows, others, frozen, network("bp+epoch1", depth=3), wider)
+    figure = drawn("depth_ladder", tidy, labels={"dfa": "DFA", "wider": "Wider"})
+    ax, other = figure.axes
+    assert [panel.get_title(loc="left") for panel in figure.axes] == ["(a) main", "(b) Wider"]
+    assert_seeds(other, "dfa", {0: [0.4], 2: [0.3]})
     assert_seeds(ax, "bp+epoch1", {0: [0.4], 3: [0.6]})
     assert_seeds(ax, "bp", {0: [0.21, 0.22], 2: [0.41, 0.42], 3: [0.51, 0.52]})
     assert_seeds(ax, "dfa", {0: [0.01, 0.02], 1: [0.11, 0.12], 2: [0.21], 3: [0.31, 0.32]})
     (means,) = lines(ax, "bp mean")
     np.testing.assert_allclose(means[:, 1], [0.215, NAN, 0.415, 0.515])
-    assert legend_of(figure) == ["bp+epoch1 (n = 1)", "bp (n = 2)", "DFA (n = 1 to 2)"]
+    named = {text.get_text(): text.xy[1] for text in ax.texts}  # beside the ends of their lines
+    assert sorted(named, key=named.get) == ["DFA (n = 1 to 2)", "bp (n = 2)", "bp+epoch1 (n = 1)"]
+    assert not figure.legends
     with pytest.raises(AuditError, match=r"found bp\+penalty1e-2, bp\+random_targets.*; expected runs of a ladder"):
         drawn("depth_ladder", tidy_of(others))
 
@@ -180,18 +190,20 @@ SWEEP = {  # the larger the penalty, the smaller the states, the better the cred
 }  # fmt: skip
 
 
-def test_last_states_and_credit_stand_at_their_penalty():
+def test_norms_and_credit_and_accuracy_stand_at_their_penalty():
     sweep = tidy_of(several(SWEEP))
     missing = (sweep.runs["run"] == "dfa") & (sweep.runs["seed"] == 42)
     sweep.runs.loc[missing, ["deep_cosine", "deep_rho"]] = NAN
     figure = drawn("penalty_rescue", sweep, labels={"dfa": "DFA", "dfa+penalty1e-3": "not this"})
-    *over_time, cosine, rho, _ = figure.axes
-    assert [ax.get_title(loc="left") for ax in over_time] == [f"(a) $\\lambda$ = {x}" for x in ("0", "1e-3", "1e-1")]
+    states, gradients, (*below,) = np.reshape(figure.axes, (3, 3))
+    powers = ["0", "$10^{-3}$", "$10^{-1}$"]
+    assert [ax.get_title(loc="center") for ax in states] == [f"$\\lambda$ = {x}" for x in powers]
     last = sweep.trajectories[sweep.trajectories["layer"] == 4]
-    for (ax, suffix), method in itertools.product(zip(over_time, PENALTIES, strict=True), ("dfa", "bp")):
-        assert_curves(ax, method, last[last["run"] == method + suffix].assign(run=method), "hidden_norm")
-    for ax, column in ((cosine, "deep_cosine"), (rho, "deep_rho")):
-        assert [label.get_text() for label in ax.get_xticklabels()] == ["0", "1e-3", "1e-1"]
+    for row, column in ((states, "hidden_norm"), (gradients, "grad_norm")):
+        for (ax, suffix), method in itertools.product(zip(row, PENALTIES, strict=True), ("dfa", "bp")):
+            assert_curves(ax, method, last[last["run"] == method + suffix].assign(run=method), column)
+    for ax, column in zip(below, ("deep_cosine", "deep_rho", "accuracy"), strict=True):
+        assert [label.get_text() for label in ax.get_xticklabels()] == powers
         values = {place: of(sweep.runs, "dfa" + suffix, column) for place, suffix in enumerate(PENALTIES)}
         assert_seeds(ax, "dfa", values)
         means = mean_lines(ax, ("dfa", "bp"))["dfa"][:, 1]
@@ -199,17 +211,50 @@ def test_last_states_and_credit_stand_at_their_penalty():
     assert legend_of(figure)[:2] == ["DFA (n = 2 to 3)", "bp (n = 3)"]
 
 
-def test_bars_are_means_over_seeds_under_the_line_of_the_own_frozen_baseline():
-    frozen_run = several({"dfa+frozen": {"own_frozen_acc": NAN, "deep_cosine": NAN, "deep_rho": NAN}})
-    sweep = tidy_of(frozen_run, several({"dfa": {}, "dfa+penalty1e-3": {"own_frozen_acc": NAN}}))
-    accuracy = drawn("penalty_rescue", sweep).axes[-1]
-    means = sweep.runs.groupby("run")[["accuracy", "own_frozen_acc"]].mean()
-    assert len(accuracy.containers) == 3
-    for box in accuracy.containers:
-        (bar,), middle = box, box[0].get_x() + box[0].get_width() / 2
-        run = box.get_label() + ("+penalty1e-3" if round(middle) == 1 else "")
-        assert bar.get_height() == pytest.approx(means.loc[run, "accuracy"]) and bar.get_y() == 0
-        (line,) = [x for x in lines(accuracy, "own frozen baseline") if abs(x[:, 0].mean() - middle) < 1e-9]
-        np.testing.assert_allclose(line[:, 1], means.loc[run, "own_frozen_acc"])
-    points = np.concatenate(lines(accuracy, "dfa"))[:, 1]
-    assert points.tolist() == of(sweep.runs, "dfa", "accuracy") + of(sweep.runs, "dfa+penalty1e-3", "accuracy")
+def test_fresh_feedback_is_a_bar_of_two_deviations_and_the_own_frozen_baseline_a_line():
+    fresh = {"fresh_b_mean": 0.01, "fresh_b_std": 0.03}
+    none = {"fresh_b_mean": NAN, "fresh_b_std": NAN, "own_frozen_acc": NAN}
+    sweep = tidy_of(several({"dfa": fresh, "bp": none, "dfa+penalty1e-3": {"fresh_b_std": 0.01}}))
+    figure = drawn("penalty_rescue", sweep)
+    *_, cosine, _, accuracy = figure.axes
+    bars = [box.get_bbox().get_points() for boxes in cosine.containers for box in boxes]
+    assert [(x0 + x1) / 2 for (x0, _), (x1, _) in bars] == pytest.approx([0, 1])
+    assert [y for (_, y0), (_, y1) in bars for y in (y0, y1)] == pytest.approx([-0.05, 0.07, -0.02, 0.02])
+    (line,) = lines(accuracy, "own frozen baseline")
+    frozen = sweep.runs.loc[sweep.runs["method"] == "dfa", "own_frozen_acc"]
+    assert line[:, 1] == pytest.approx(frozen.mean())
+    assert "fresh feedback B: mean ± 2 s.d. of draws" in legend_of(figure)
+    without = tidy_of(several({"bp": none}))
+    assert legend_of(drawn("penalty_rescue", without)) == ["bp (n = 3)", "one seed", "mean over seeds"]
+
+
+def test_the_reported_cosine_falls_below_epsilon_and_blocks_stand_at_their_gradient():
+    tidy = tidy_of(several(RUNS))
+    reported, part = drawn("epsilon", tidy).axes
+    for true in (1.0, 0.5, 0.1):
+        (curve,) = lines(reported, f"true cosine {true:g}")
+        expected = true * np.minimum(1, curve[:, 0] / 1e-8)
+        assert curve[:, 1] == pytest.approx(expected, rel=1e-5)
+    for ax in (reported, part):
+        assert {x for line in ax.lines if line.get_label() == "$\\varepsilon$" for x in line.get_xdata()} == {1e-8}
+    for run in RUNS:
+        blocks = tidy.layers[(tidy.layers["run"] == run) & (tidy.layers["cosine"].abs() >= 0.01)]
+        expected = blocks.assign(part=blocks["clamped_cosine"] / blocks["cosine"])[["grad_norm", "part"]]
+        found = np.array(sorted(np.concatenate(lines(part, run)).tolist()))
+        np.testing.assert_allclose(found, sorted(expected.to_numpy().tolist()))
+
+
+def test_the_mean_over_blocks_stands_between_the_first_and_the_deep_ones():
+    """Cosines of blocks 0 to 2; a network whose first block has none has no row."""
+    deep = {"cosines": (0.6, 0.0, -0.3), "depth": 3}
+    early, headless = {"cosines": (0.2, 0.1)}, {"cosines": (NAN, 0.5)}
+    tidy = tidy_of(several({"bp": {}, "dfa": deep, "dfa+epoch1": early, "ep": headless}))
+    ax = drawn("layer0_dominance", tidy, labels={"dfa": "DFA"}).axes[0]
+    rows = [label.get_text() for label in ax.get_yticklabels()]
+    assert rows == ["bp", "dfa+epoch1", "DFA"]
+    for part, expected in {"first": [0.8, 0.2, 0.6], "all": [0.8, 0.15, 0.1], "deep": [0.8, 0.1, -0.15]}.items():
+        for row, (run, value) in enumerate(zip(("bp", "dfa+epoch1", "dfa"), expected)):
+            (mark,), (seeds,) = lines(ax, f"{run}: {part}"), lines(ax, f"{run}: {part}, seeds")
+            assert mark.tolist() == [[pytest.approx(value), row]] and len(seeds) == 3
+    with pytest.raises(AuditError, match="expected two blocks or more"):
+        drawn("layer0_dominance", tidy_of(network("bp", cosines=(0.5,))))

@@ -309,7 +309,7 @@ def test_the_figure_shows_distances_in_the_order_of_the_rows_and_counts_what_was
     assert places[:, 0].tolist() == pytest.approx(expected) and places[0, 1] == 1.5
     assert (np.diff(places[:, 1]) > 0).all()
     shown = words(figure)
-    assert {"tiny (2 not run)", "accuracy", "1/1 (n = 2)", "2/3 (n = 2)"} <= set(shown)
+    assert {"tiny", "2 not run", "accuracy", "1/1 (n = 2)", "2/3 (n = 2)"} <= set(shown)
     assert not any("other" in text or "flag" in text for text in shown) and any("3 not run" in text for text in shown)
     back.loc[:3, "distance"] = [REACH + 1, -np.inf, np.nan, 0.5]  # off the axis on both sides; none
     back.loc[:3, "verdict"] = [MISS, MISS, HIT, SAME]

@@ -69,5 +69,5 @@ def whole(run: str) -> str:
 
 
 def penalty_text(penalty: float) -> str:
-    """Return how a penalty is printed: ``0``, ``1e-2``."""
+    """Return how a penalty is written in names: ``0``, ``1e-2``."""
     return short_number(penalty) if penalty else "0"

@@ -15,6 +15,8 @@ FIGURES: dict[str, str] = {
     "decision_utility": "fa_audit.results.figures.decision_utility:draw",
     "depth_ladder": "fa_audit.results.figures.depth_ladder:draw",
     "depth_sweep": "fa_audit.results.figures.depth_sweep:draw",
+    "epsilon": "fa_audit.results.figures.epsilon:draw",
+    "layer0_dominance": "fa_audit.results.figures.layer0_dominance:draw",
     "leaderboard": "fa_audit.results.figures.leaderboard:draw",
     "penalty_rescue": "fa_audit.results.figures.penalty_rescue:draw",
     "threshold_sensitivity": "fa_audit.results.figures.threshold_sensitivity:draw",
@@ -23,5 +25,7 @@ FIGURES: dict[str, str] = {
     "verdict_matrix": "fa_audit.results.figures.verdict_matrix:draw",
 }
 # Kinds that show one setting.
-FIGURES_OF_ONE = frozenset({"audit_overview", "credit_layers", "depth_ladder", "penalty_rescue", "triangulation"})
+FIGURES_OF_ONE = frozenset(
+    {"audit_overview", "credit_layers", "epsilon", "layer0_dominance", "penalty_rescue", "triangulation"}
+)
 FIGURES_OF_WORK = frozenset({"leaderboard"})  # kinds that show what the trainings took

@@ -16,7 +16,7 @@ from fa_audit.results.statistics import by_run, rank_runs
 from fa_audit.results.tidy import Tidy
 
 HEIGHT = 2.9  # inches without the legend
-SPREAD = 0.4  # of the distance between two layers, over which the runs stand side by side
+EPSILON = 1e-8  # by which torch.nn.functional.cosine_similarity bounds norms from below
 HOLLOW = lines.SEED | {"markerfacecolor": "white", "label": "reference below its limit"}
 
 
@@ -39,17 +39,28 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         style.log_scale(gradient)
         _aggregate(aggregate, by_run(runs, order, "seed"))
         for ax, column in ((cosine, "cosine"), (gradient, "grad_norm")):
-            lines.seeds_and_means(ax, blocks, "layer", column, spread=SPREAD, hollow="hollow")
+            lines.seeds_and_means(ax, blocks, "layer", column, hollow="hollow")
             lines.whole_numbers(ax, 7)
+            ax.margins(x=0.08)
         style.limit_line(gradient, limit, "reference")
+        _epsilon(gradient)
         aggregate.set(title="(a) The aggregate", xlabel="mean cosine over blocks", ylabel="test accuracy")
-        cosine.set(title="(b) Credit of every block", xlabel="block $l$", ylabel="cosine of credit and $g_l$")
-        gradient.set(title="(c) Reference gradient", xlabel="state $l$", ylabel="median $\\|g_l\\|$")
+        cosine.set(title="(b) Every block", xlabel="block $l$", ylabel="cosine of credit and $g_l$")
+        gradient.set(title="(c) Reference", xlabel="state $l$", ylabel="median $\\|g_l\\|$")
         style.percent_scale(aggregate)
         aggregate.axvline(0, **lines.NOUGHT)
         cosine.axhline(0, **lines.NOUGHT)
         lines.legend_below(figure, handles)
         return style.freeze_layout(figure)
+
+
+def _epsilon(ax: Axes) -> None:
+    """Show where the cosine of common libraries divides by its epsilon, if gradients come near it."""
+    low, high = ax.get_ylim()
+    if low < EPSILON < high:
+        ax.axhline(EPSILON, color=style.ERROR, linewidth=0.8, linestyle=(0, (1, 1)), label="epsilon")
+        note = f"$\\varepsilon$ = {style.number(EPSILON)}"
+        style.margin_note(ax, note, (1, EPSILON), gap=3, fontsize=style.SMALL)
 
 
 def _aggregate(ax: Axes, groups: Mapping[str, pd.DataFrame]) -> None:

@@ -4,44 +4,77 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from string import ascii_lowercase
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.spec import parse_run
-from fa_audit.results.figures import lines, style
+from fa_audit.results.figures import lines, style, text_grid
 from fa_audit.results.statistics import by_run, rank_runs
 from fa_audit.results.tidy import Tidy
 
-HEIGHT = 2.84  # inches without the legend
-SPREAD = 0.24  # of one rung: what the methods' points may spread over, so that equal accuracies do not cover each other
+MOST_DIRECT, LONGEST_DIRECT = 6, 20  # methods, and characters of a name, that are written beside their lines
+PANEL, BETWEEN, TITLE = 1.9, 0.6, 0.3  # inches: height of a panel; its heading and axis labels; the title
+PER_ROW = 2  # panels
+HEADING = 34  # characters of a panel's title in one line
 
 
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw test accuracy against the number of trained blocks: a point per seed, a line per method through the means.
 
+    A panel per network; a few methods are named at the ends of their lines, more in a legend.
+
     Raises:
-        AuditError: the setting has no run of a ladder.
+        AuditError: a setting has no run of a ladder.
     """
-    steps = rungs(tidy.runs)
-    groups = by_run(steps, rank_runs(steps), "k", "seed")
+    steps = {setting: rungs(tidy.of(setting).runs) for setting in tidy.settings}
+    every = pd.concat(list(steps.values()))
+    looks = style.run_styles(every["run"])
+    groups = by_run(every, rank_runs(every), "k")
+    columns = min(PER_ROW, len(steps))
+    rows = -(-len(steps) // columns)
     handles = lines.counted_handles(groups, labels, columns=["accuracy"], at="k")
+    direct = len(groups) <= MOST_DIRECT and max(len(str(handle.get_label())) for handle in handles) <= LONGEST_DIRECT
     with style.context():
-        figure = style.new_figure(title, height=HEIGHT + lines.legend_height(handles))
-        ax, styles = figure.subplots(), style.run_styles(groups)
-        for rank, (method, group) in enumerate(groups.items()):
-            shift = SPREAD * ((rank + 0.5) / len(groups) - 0.5)
-            _line(ax, group, styles[method], label=method, shift=shift)
-        ax.set(xlabel="trained blocks from the top, k (0: all blocks frozen)", ylabel="test accuracy")
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.grid(axis="y", color="0.9", linewidth=0.5)
-        style.percent_scale(ax)
-        lines.legend_below(figure, handles)
+        figure = style.new_figure(
+            title, height=rows * (PANEL + BETWEEN) + TITLE + (0 if direct else lines.legend_height(handles))
+        )
+        axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+        for ax, table in zip(axes, steps.values()):
+            _panel(ax, table, looks)
+        for ax, table in zip(axes, steps.values() if direct else ()):  # when all panels have the limits of all
+            here = by_run(table, rank_runs(table), "k")
+            ends = {run: float(lines.mean(_top(group))) for run, group in here.items()}
+            names = lines.counted(here, labels, columns=["accuracy"], at="k")
+            lines.direct_labels(ax, ends, looks, names, height=PANEL)
+        for letter, ax, setting in zip(ascii_lowercase, axes, steps if len(steps) > 1 else ()):
+            ax.set_title(text_grid.wrap(f"({letter}) {labels.get(setting, setting)}", HEADING))
+        for ax in axes[::columns]:
+            ax.set_ylabel("test accuracy")
+        for ax in axes[len(steps) :]:
+            ax.remove()
+        style.percent_scale(axes[0])
+        if not direct:
+            lines.legend_below(figure, handles)
         return style.freeze_layout(figure)
+
+
+def _panel(ax: Axes, steps: pd.DataFrame, looks: Mapping[str, style.RunStyle]) -> None:
+    for run, group in by_run(steps, rank_runs(steps), "k", "seed").items():
+        _line(ax, group, looks[run], label=run)
+    lines.whole_numbers(ax, 9)
+    ax.set_xlabel("trained blocks $k$")
+    ax.grid(axis="y", color="0.9", linewidth=0.5)
+
+
+def _top(steps: pd.DataFrame) -> np.ndarray:
+    """Return the accuracies of the highest rung."""
+    return steps.loc[steps["k"] == steps["k"].max(), "accuracy"].to_numpy(float)
 
 
 def rungs(runs: pd.DataFrame) -> pd.DataFrame:
@@ -68,11 +101,9 @@ def rungs(runs: pd.DataFrame) -> pd.DataFrame:
     return found.sort_values(["run", "k", "seed"], ignore_index=True)
 
 
-def _line(ax: Axes, steps: pd.DataFrame, look: style.RunStyle, *, label: str, shift: float) -> None:
-    """Draw one method; `shift` moves it sideways, in rungs."""
+def _line(ax: Axes, steps: pd.DataFrame, look: style.RunStyle, *, label: str) -> None:
+    """Draw one method."""
     means = steps.groupby("k")["accuracy"].mean()
     means = means.reindex(range(means.index.max() + 1))  # no line over a rung that was not measured
-    mean = look.options | {"linewidth": 1, "marker": "_", "markersize": 9, "label": f"{label} mean"}
-    ax.plot(means.index + shift, means, **mean)
-    seed = look.options | {"linestyle": "none", "markersize": 4, "markeredgewidth": 0, "label": label}
-    ax.plot(steps["k"] + shift, steps["accuracy"], **seed)
+    ax.plot(means.index, means, **look.options | lines.MEAN, label=f"{label} mean")
+    ax.plot(steps["k"], steps["accuracy"], **lines.SEED | look.mark, label=label)

@@ -15,7 +15,6 @@ from fa_audit.results.statistics import by_run, rank_runs
 from fa_audit.results.tidy import Tidy
 
 HEIGHT = 4.4  # inches without the legend
-SPREAD = 0.3  # of the smallest distance between two depths, over which the runs stand side by side
 PANELS = {
     "accuracy": ("(a) Accuracy", "test accuracy"),
     "max_growth": ("(b) Growth of states", "largest growth of\nmedian $\\|h_l\\|$ in one block"),
@@ -32,7 +31,6 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     """
     groups = by_run(_with_margins(tidy), rank_runs(tidy.runs), "depth", "seed")
     depths = np.unique(tidy.runs["depth"])
-    spread = SPREAD * np.diff(depths).min(initial=depths[-1])
     handles = [*lines.counted_handles(groups, labels, columns=PANELS, at="depth"), *lines.mark_handles()]
     with style.context():
         figure = style.new_figure(title, height=HEIGHT + lines.legend_height(handles))
@@ -40,7 +38,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         style.log_scale(axes["max_growth"])
         style.log_scale(axes["grad_norm_last"])
         for column, ax in axes.items():
-            lines.seeds_and_means(ax, groups, "depth", column, spread=spread)
+            lines.seeds_and_means(ax, groups, "depth", column)
             title, ylabel = PANELS[column]
             ax.set(title=title, ylabel=ylabel)
         style.limit_line(axes["max_growth"], thresholds.limits["growth"], "growth")

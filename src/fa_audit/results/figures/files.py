@@ -12,7 +12,7 @@ from fa_audit.core.files import write_json
 from fa_audit.core.registry import call
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import FIGURES
-from fa_audit.results.figures.style import check_texts, save
+from fa_audit.results.figures.style import check_texts, names, save
 from fa_audit.results.origin import origin_of
 from fa_audit.results.tidy import read_tidy
 
@@ -33,7 +33,7 @@ def write_figure(
     tidy = read_tidy(tidy_files)
     origin = origin_of(entry, tidy.runs["digest"], tidy_files)
     check_texts([entry["title"], *entry["labels"].values()])
-    words = {name: entry[name] for name in ("title", "labels")}
+    words = {"title": entry["title"], "labels": names(tidy.runs["run"].unique(), entry["labels"])}
     limits = DiagnosticThresholds.of(entry["thresholds"])
     figure = call("figure", FIGURES, entry["kind"], Figure, tidy, **words, thresholds=limits)
     for path in figures:

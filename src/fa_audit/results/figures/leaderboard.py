@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -52,7 +53,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
                 _run(ax, row, group, looks[run], thresholds.limits["depth_margin"], label=run)
             _limits(ax, groups[setting].values(), thresholds.limits["depth_margin"])
         key = _key(learning_rates(tidy, labels), busy=ranked.runs[BUSY].eq(True).any())
-        legend = {"loc": "outside lower center", "ncols": 3, "title": key, "title_fontsize": style.SMALL}
+        legend = {"loc": "outside lower center", "ncols": 2, "title": key, "title_fontsize": style.SMALL}
         handles = _legend(thresholds.limits["depth_margin"])
         figure.legend(handles=handles, **legend)
         return style.freeze_layout(figure)
@@ -60,8 +61,10 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
 
 def _name(run: str, group: pd.DataFrame, labels: Mapping[str, str]) -> str:
     """Return how a run is called: by its name, or by its label and what it is where that is no plain method."""
-    what = nature(group.iloc[0])
-    return f"{labels[run]} ({what})" if run in labels and what != "method" else labels.get(run, run)
+    what, label = nature(group.iloc[0]), labels.get(run, run)
+    others = {name: text for name, text in labels.items() if name != run}
+    said = run not in labels or what == "method" or label == style.names([run], others).get(run)
+    return label if said else f"{label} ({what})"
 
 
 def _frame(ax: Axes, names: Sequence[str], heading: str) -> None:
@@ -85,7 +88,7 @@ def _run(ax: Axes, row: int, group: pd.DataFrame, look: style.RunStyle, margin: 
     ax.plot(group["accuracy"].to_numpy(float), np.full(len(group), row - 0.28), **SEED)
     ax.plot([frozen], [row], **FROZEN | {"markersize": 3.5})
     ax.plot([frozen + margin], [row], **ASKED | {"label": "asked"})
-    ax.plot([accuracy], [row], color=look.colour, marker=look.marker, linestyle="none", label=label)
+    ax.plot([accuracy], [row], **look.mark, linestyle="none", label=label)
     if checks["d"].borderline:
         ax.plot([accuracy], [row], **style.BORDERLINE | {"label": "borderline"})
     cost = render(Number(group["cost"].mean(), decimals=1), PLAIN)
@@ -118,6 +121,7 @@ def _limits(ax: Axes, groups: Sequence[pd.DataFrame], margin: float) -> None:
 
 
 def _key(rates: str, *, busy: bool) -> str:
+    rates = re.sub(r"\d(?:\.\d+)?e-?\d+", lambda found: style.power(float(found[0])), rates)
     rough = " (rough: measured beside other work)" if busy else ""
     return (
         f"right of a panel: seeds n; checks a growth, b gradient, c stability, d depth: {FIRES} fires, {FINE} fine, "

@@ -16,10 +16,11 @@ from fa_audit.results.figures import style
 from fa_audit.results.statistics import summarise
 
 MARKERS_PER_CURVE = 5
-LEGEND_ROW, LEGEND_WIDTH, HANDLE = 0.16, 120, 8  # inches; characters of a row and of a handle
-SEED = {"color": style.GREY, "linestyle": "none", "marker": "o", "markersize": 3.5, "markeredgewidth": 0.6}
+LEGEND_ROW, LEGEND_WIDTH, HANDLE = 0.16, 96, 8  # inches; characters of a row and of a handle
+SEED = {"color": style.GREY, "linestyle": "none", "marker": "o", "markersize": 3.5, "markeredgewidth": 0.5}
 NOUGHT = {"color": "0.7", "linewidth": 0.6, "zorder": 0}  # the line at 0
-MEAN = {"marker": "_", "markersize": 7, "linewidth": 0.9}  # the dash shows a mean that has no neighbours
+MEAN = {"marker": "_", "markersize": 7, "linewidth": 0.9, "fillstyle": "full"}  # the dash: a mean without neighbours
+LABEL = 0.125  # inches from one direct label to the next
 
 
 # --- over training -------------------------------------------------------------------------------------------------
@@ -73,33 +74,30 @@ def points(
         hollow: which markers are not filled; none by default.
     """
     hollow = np.zeros(len(values), bool) if hollow is None else hollow
-    for chosen, face in ((~hollow, look.colour), (hollow, "white")):
+    for chosen, own in ((~hollow, {}), (hollow, {"markerfacecolor": "white", "fillstyle": "full"})):
         if chosen.any():
-            own = {"color": look.colour, "marker": look.marker, "markerfacecolor": face, "label": label}
-            ax.plot(x[chosen], style.on_scale(ax, values[chosen]), **SEED | own)
+            ax.plot(x[chosen], style.on_scale(ax, values[chosen]), **SEED | look.mark | own, label=label)
     style.mark_off_scale(ax, x, values, colour=look.colour)
 
 
-def seeds_and_means(
-    ax: Axes, groups: Mapping[str, pd.DataFrame], x: str, y: str, *, spread: float, hollow: str = ""
-) -> None:
+def seeds_and_means(ax: Axes, groups: Mapping[str, pd.DataFrame], x: str, y: str, *, hollow: str = "") -> None:
     """Draw one column against another for every run: its seeds as `points` over a line through their means.
 
-    The runs stand side by side within `spread`, the best on top. A line is interrupted where a value is infinite or
+    Everything stands at its place on the axis, the best run on top. A line is interrupted where a value is infinite or
     none was measured.
 
     Args:
         hollow: a boolean column: which markers are not filled.
     """
-    looks, shifts = style.run_styles(groups), dodge(list(groups), spread)
+    looks = style.run_styles(groups)
     for run in reversed(groups):
         group, look = groups[run], looks[run]
         at, values = group[x].to_numpy(float), group[y].to_numpy(float)
         places = np.unique(at)
         means = style.on_scale(ax, np.array([mean(values[at == place]) for place in places]))
-        ax.plot(places + shifts[run], means, **look.options | MEAN, label="mean over seeds")
+        ax.plot(places, means, **look.options | MEAN, label="mean over seeds")
         open_marks = group[hollow].to_numpy() if hollow else None
-        points(ax, at + shifts[run], values, look, label=run, hollow=open_marks)
+        points(ax, at, values, look, label=run, hollow=open_marks)
 
 
 def mean(values: np.ndarray) -> float:
@@ -108,11 +106,28 @@ def mean(values: np.ndarray) -> float:
     return summarise(measured).mean if measured.size and np.isfinite(measured).all() else np.nan
 
 
-def dodge(names: Sequence[str], width: float) -> dict[str, float]:
-    """Return how far each name is moved sideways so that values at one place stand side by side, within `width`."""
-    if len(names) == 1:
-        return {names[0]: 0.0}
-    return dict(zip(names, np.linspace(-width / 2, width / 2, len(names)).tolist()))
+# --- names ---------------------------------------------------------------------------------------------------------
+
+
+def direct_labels(
+    ax: Axes, ends: Mapping[str, float], looks: Mapping[str, style.RunStyle], names: Mapping[str, str], *, height: float
+) -> None:
+    """Name curves to the right of a panel of linear y axis, at the height of their ends, clear of each other.
+
+    Args:
+        ends: the last value of every run.
+        height: of the panel, in inches.
+    """
+    low, high = ax.get_ylim()
+    step = LABEL / height
+    ordered = sorted(ends, key=lambda run: ends[run])
+    wanted = np.array([(ends[run] - low) / (high - low) for run in ordered])
+    rank = step * np.arange(len(ordered))
+    free = np.maximum.accumulate(wanted - rank)  # pushed up where they are too close
+    for run, y in zip(ordered, np.minimum(free + rank, 1 - step * len(ordered) + rank + step)):
+        options = {"color": looks[run].colour, "fontsize": style.SMALL, "va": "center"}
+        place = {"xytext": (5, 0), "textcoords": "offset points", "xycoords": "axes fraction"}
+        ax.annotate(names[run], xy=(1, y), **place, **options)
 
 
 # --- the legend ----------------------------------------------------------------------------------------------------
@@ -121,15 +136,24 @@ def dodge(names: Sequence[str], width: float) -> dict[str, float]:
 def run_handles(runs: Sequence[str], labels: Mapping[str, str]) -> list[Line2D]:
     """Return a legend entry for every run, in their order."""
     looks = style.run_styles(runs)
-    return [Line2D([], [], **looks[run].options, linewidth=0.9, label=labels.get(run, run)) for run in runs]
+    return [
+        Line2D([], [], **looks[run].options, linewidth=0.9, markersize=4.5, label=labels.get(run, run)) for run in runs
+    ]
+
+
+def counted(
+    groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], *, columns: Sequence[str], at: str
+) -> dict[str, str]:
+    """Return names of runs with the number of seeds behind each mean of `columns` at each value of `at`."""
+    counts = {run: _counts(group.groupby(at)[list(columns)].count().to_numpy()) for run, group in groups.items()}
+    return {run: f"{labels.get(run, run)} (n = {count})" for run, count in counts.items()}
 
 
 def counted_handles(
     groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], *, columns: Sequence[str], at: str
 ) -> list[Line2D]:
-    """Return entries for runs with the number of seeds behind each mean of `columns` at each value of `at`."""
-    counts = {run: _counts(group.groupby(at)[list(columns)].count().to_numpy()) for run, group in groups.items()}
-    return run_handles(list(groups), {run: f"{labels.get(run, run)} (n = {count})" for run, count in counts.items()})
+    """Return a legend entry for every run, called as `counted` does."""
+    return run_handles(list(groups), counted(groups, labels, columns=columns, at=at))
 
 
 def _counts(counts: np.ndarray) -> str:

@@ -1,34 +1,36 @@
-"""What a residual penalty rescues: the scale of the states, the direction of the credit, the accuracy."""
+"""What a residual penalty rescues: the scale of states and gradients, the direction of the credit, the accuracy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import lines, style
-from fa_audit.results.statistics import by_run, penalty_text, rank_runs, without_penalty
+from fa_audit.results.statistics import by_run, rank_runs, without_penalty
 from fa_audit.results.tidy import Tidy
 
-ROW_HEIGHT, SURROUNDINGS = 1.75, 1.0  # inches: one row of panels; titles and axis labels
-PANELS_PER_ROW = 5
-SPREAD = 0.4  # of the distance between two penalties, over which the methods stand side by side
-GROUP = 0.84  # of that distance, which the bars of one penalty fill
+ROW_HEIGHT, SURROUNDINGS = 1.25, 1.2  # inches: one row of panels; titles and axis labels
+OVER_TIME = {"hidden_norm": ("(a)", "median $\\|h_L\\|$"), "grad_norm": ("(b)", "median $\\|g_L\\|$")}
 METRICS = {
-    "deep_cosine": ("(b) Deep cosine", "mean over blocks $l \\geq 1$"),
-    "deep_rho": ("(c) Perturbation correlation $\\rho$", "mean over blocks $l \\geq 1$"),
+    "deep_cosine": ("(c) Deep cosine", "mean over blocks $l \\geq 1$"),
+    "deep_rho": ("(d) Deep $\\rho$", "mean over blocks $l \\geq 1$"),
+    "accuracy": ("(e) Accuracy", "test accuracy"),
 }
-FROZEN = {"color": style.GREY, "linewidth": 1.6, "label": "own frozen baseline"}
 PENALTY = "residual penalty $\\lambda$"
+DEVIATIONS, HALF_WIDTH = 2, 0.3  # of a fresh-B bar: standard deviations of the draws; of the distance of two penalties
+FRESH = {"alpha": 0.35, "linewidth": 0, "label": "fresh B"}
+FROZEN = {"linewidth": 0.9, "linestyle": (0, (1, 1)), "label": "own frozen baseline"}
 
 
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
-    """Draw last states over training at every penalty; deep credit against the penalty; accuracy and frozen baselines.
+    """Draw last states and their gradients over training at every penalty; deep credit and accuracy against it.
 
     A method's runs at several penalties have one colour and marker. The penalties, 0 among them, stand at equal
     distances. Labels are those of methods, i.e. of runs without their penalty.
@@ -36,69 +38,81 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     runs = tidy.runs.assign(run=tidy.runs["run"].map(without_penalty))
     order, penalties = rank_runs(runs), sorted(set(runs["penalty"]))
     groups = by_run(runs.assign(place=runs["penalty"].map(penalties.index)), order, "place", "seed")
-    methods = lines.counted_handles(groups, labels, columns=[*METRICS, "accuracy"], at="place")
-    handles = [*methods, *lines.mark_handles(), Line2D([], [], **FROZEN)]
-    rows = -(-len(penalties) // PANELS_PER_ROW)
+    handles = _handles(groups, labels)
     with style.context():
-        height = SURROUNDINGS + ROW_HEIGHT * (rows + 2) + lines.legend_height(handles)
-        figure = style.new_figure(title, height=height)
-        grid = figure.add_gridspec(3, 1, height_ratios=[rows, 1, 1])
-        columns = min(PANELS_PER_ROW, len(penalties))
-        over_time = grid[0].subgridspec(rows, columns).subplots(sharex=True, sharey=True, squeeze=False)
-        metrics = grid[1].subgridspec(1, len(METRICS)).subplots()
-        accuracy = grid[2].subgridspec(1, 1).subplots()
-        _over_time(over_time.flat, tidy, order, penalties)
-        _name_axes(over_time, len(penalties))
-        for ax, (column, (name, ylabel)) in zip(metrics, METRICS.items()):
-            lines.seeds_and_means(ax, groups, "place", column, spread=SPREAD)
-            ax.axhline(0, **lines.NOUGHT)
-            ax.set(title=name, ylabel=ylabel)
-        _bars(accuracy, groups)
-        for ax in (*metrics, accuracy):
-            ax.set_xticks(range(len(penalties)), [*map(penalty_text, penalties)])
-            ax.set_xlabel(PENALTY)
-            ax.set_xlim(-0.5, len(penalties) - 0.5)
+        figure = style.new_figure(title, height=SURROUNDINGS + 3.2 * ROW_HEIGHT + lines.legend_height(handles))
+        above, below = figure.add_gridspec(2, 1, height_ratios=[2, 1.2])
+        over_time = above.subgridspec(2, len(penalties)).subplots(sharex=True, sharey="row", squeeze=False)
+        _over_time(over_time, tidy, order, penalties)
+        for ax in over_time[1]:
+            style.limit_line(ax, thresholds.limits["reference"], "reference", named=ax is over_time[1, -1])
+        for ax, column in zip(below.subgridspec(1, len(METRICS)).subplots(), METRICS):
+            _against_penalty(ax, groups, column, penalties)
         lines.legend_below(figure, handles)
         return style.freeze_layout(figure)
 
 
-def _over_time(panels: Iterable[Axes], tidy: Tidy, order: Sequence[str], penalties: Sequence[float]) -> None:
-    """Draw the norm of the last state: a panel per penalty, a line per run and seed."""
+def _handles(groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str]) -> list[Line2D | Patch]:
+    """Return legend entries; those of fresh feedback and frozen baselines where one was measured."""
+    runs = pd.concat(list(groups.values()))
+    fresh = f"fresh feedback B: mean ± {DEVIATIONS} s.d. of draws"
+    return [
+        *lines.counted_handles(groups, labels, columns=list(METRICS), at="place"),
+        *lines.mark_handles(),
+        *([Patch(color=style.GREY, **FRESH | {"label": fresh})] if runs["fresh_b_mean"].notna().any() else []),
+        *([Line2D([], [], color=style.GREY, **FROZEN)] if runs["own_frozen_acc"].notna().any() else []),
+    ]
+
+
+def _over_time(panels: np.ndarray, tidy: Tidy, order: Sequence[str], penalties: Sequence[float]) -> None:
+    """Draw norms of the last state and of its gradient: a row each, a panel per penalty, a line per run and seed."""
     penalty_of = tidy.runs.set_index("run")["penalty"].to_dict()
     last = lines.last_states(tidy.trajectories)
     last = last.assign(penalty=last["run"].map(penalty_of), run=last["run"].map(without_penalty))
     looks = style.run_styles(order)
-    for ax, penalty in zip(panels, penalties):
-        style.log_scale(ax)
-        for method, _, phase, line in lines.histories(last[last["penalty"] == penalty], order):
-            epochs, values = line["epoch"].to_numpy(), line["hidden_norm"].to_numpy(float)
-            lines.curve(ax, epochs, values, looks[method], label=method, phase=phase)
-        ax.set_title(f"(a) $\\lambda$ = {penalty_text(penalty)}")
-        lines.whole_numbers(ax, 4)
+    for row, (column, (letter, ylabel)) in zip(panels, OVER_TIME.items()):
+        style.log_scale(row[0])
+        for ax, penalty in zip(row, penalties):
+            for method, _, phase, line in lines.histories(last[last["penalty"] == penalty], order):
+                epochs, values = line["epoch"].to_numpy(), line[column].to_numpy(float)
+                lines.curve(ax, epochs, values, looks[method], label=method, phase=phase)
+            lines.whole_numbers(ax, 3)
+        row[0].set_title(letter)
+        row[0].set_ylabel(ylabel)
+    for above, below, penalty in zip(*panels, penalties):
+        above.set_title(f"$\\lambda$ = {style.power(penalty)}", loc="center", fontweight="normal")
+        below.set_xlabel("epoch")
 
 
-def _name_axes(panels: np.ndarray, used: int) -> None:
-    """Name epochs below the lowest used panel of every column, norms beside every row; hide unused panels."""
-    for ax in panels.flat[max(0, used - panels.shape[1]) : used]:
-        ax.set_xlabel("epoch")
-        ax.tick_params(labelbottom=True)
-    for ax in panels[:, 0]:
-        ax.set_ylabel("median $\\|h_L\\|$")
-    for ax in panels.flat[used:]:
-        ax.set_visible(False)
+def _against_penalty(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str, penalties: Sequence[float]) -> None:
+    lines.seeds_and_means(ax, groups, "place", column)
+    if column == "deep_cosine":
+        _fresh_feedback(ax, groups)
+    if column == "accuracy":
+        _frozen(ax, groups)
+        style.percent_scale(ax)
+    else:
+        ax.axhline(0, **lines.NOUGHT)
+    name, ylabel = METRICS[column]
+    ax.set(title=name, xlabel=PENALTY, xlim=(-0.5, len(penalties) - 0.5))
+    ax.set_ylabel(ylabel, fontsize=style.SMALL)
+    ax.set_xticks(range(len(penalties)), [style.power(penalty) for penalty in penalties])
 
 
-def _bars(ax: Axes, groups: Mapping[str, pd.DataFrame]) -> None:
-    """Draw mean accuracy as a bar with a marker per seed, and the mean of the own frozen baseline across it."""
-    looks, slot = style.run_styles(groups), GROUP / len(groups)
-    for rank, (method, group) in enumerate(groups.items()):
-        look, shift = looks[method], slot * (rank - (len(groups) - 1) / 2)
-        for place, at in group.groupby("place"):
-            x, beside = place + shift, lines.dodge(at["seed"].tolist(), 0.5 * slot)
-            values = at["accuracy"].to_numpy(float)
-            ax.bar(x, lines.mean(values), 0.9 * slot, color=look.colour, alpha=0.35, linewidth=0, label=method)
-            lines.points(ax, x + np.array(list(beside.values())), values, look, label=method)
-            frozen = lines.mean(at["own_frozen_acc"].to_numpy(float))
-            ax.plot([x - slot / 2, x + slot / 2], [frozen, frozen], **FROZEN, solid_capstyle="butt")
-    ax.set(title="(d) Accuracy", ylabel="test accuracy")
-    style.percent_scale(ax)
+def _fresh_feedback(ax: Axes, groups: Mapping[str, pd.DataFrame]) -> None:
+    """Draw what feedback that the network has never seen gives: a bar of the draws' spread, averaged over seeds."""
+    looks = style.run_styles(groups)
+    for method, group in groups.items():
+        for place, at in group.dropna(subset=["fresh_b_mean", "fresh_b_std"]).groupby("place"):
+            middle, spread = at["fresh_b_mean"].mean(), DEVIATIONS * at["fresh_b_std"].mean()
+            bar = {"color": looks[method].colour, "bottom": middle - spread, "zorder": 1}
+            ax.bar(place, 2 * spread, 2 * HALF_WIDTH, **bar, **FRESH)
+
+
+def _frozen(ax: Axes, groups: Mapping[str, pd.DataFrame]) -> None:
+    """Draw the mean of every method's own frozen baseline, which has no penalty and is one for all of them."""
+    looks = style.run_styles(groups)
+    for method, group in groups.items():
+        known = group.drop_duplicates(["seed", "own_frozen_acc"])["own_frozen_acc"].to_numpy(float)
+        if not np.isnan(mean := lines.mean(known)):
+            ax.axhline(mean, color=looks[method].colour, zorder=1, **FROZEN)

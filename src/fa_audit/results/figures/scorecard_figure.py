@@ -14,17 +14,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fa_audit.results.figures import style
+from fa_audit.results.figures import style, text_grid
 from fa_audit.results.scorecard import NOT_REPRODUCED, NOT_RUN, REPRODUCED, SAME, counted, sum_of
 from fa_audit.results.scorecard_texts import short_sum
 
 DISTANCE = "distance; 1: all\nthat its rule allows"
 TINY = 6  # points
+HEADING = 20  # characters of a setting's name in one line
 LINE_HEIGHT, SURROUNDINGS = 0.135, 1.1  # inches: one line; title, axis and legend
 REACH = 3.2  # of the axis, in margins
 LEAST = 4  # lines of an empty figure
 BESIDE = 1.05  # where marks without a distance stand, as a fraction of the axis
-MARKS = {REPRODUCED: ("o", style.COLOURS[3]), SAME: ("D", style.COLOURS[1]), NOT_REPRODUCED: ("X", style.COLOURS[4])}
+MARKS = {REPRODUCED: ("o", style.FINE), SAME: ("D", style.DOUBT), NOT_REPRODUCED: ("X", style.ERROR)}
 BEYOND = {True: ">", False: "<"}
 LINE = ["setting", "quantity"]  # what the numbers of a line share
 PER_LINE = 4  # numbers below each other before a line becomes higher
@@ -62,8 +63,13 @@ def _columns(groups: list[list[pd.DataFrame]]) -> list[list[list[pd.DataFrame]]]
 
 
 def _height(column: list[list[pd.DataFrame]]) -> float:
-    """Return the height of settings below each other, a heading before each; one number or heading: 1."""
-    return sum(1 + sum(_line_height(line) for line in group) for group in column)
+    """Return the height of settings below each other, a heading before each, in lines."""
+    return sum(_heading(group) + sum(_line_height(line) for line in group) for group in column)
+
+
+def _heading(group: list[pd.DataFrame]) -> float:
+    """Return the height of a setting's name, in lines."""
+    return 1 + text_grid.wrap(group[0]["setting"].iloc[0], HEADING).count("\n")
 
 
 def _line_height(line: pd.DataFrame) -> float:
@@ -77,8 +83,12 @@ def _panel(ax: Axes, column: list[list[pd.DataFrame]], height: float, absent: Ma
     for group in column:
         headings.append(len(places))
         setting = group[0]["setting"].iloc[0]
-        places[top + 0.5] = f"{setting} ({absent[setting]} not run)" if absent[setting] else setting
-        top += 1
+        places[top + _heading(group) / 2] = text_grid.wrap(setting, HEADING)
+        if absent[setting]:
+            style.margin_note(
+                ax, f"{absent[setting]} not run", (BESIDE, top + _heading(group) / 2), gap=5, fontsize=TINY
+            )
+        top += _heading(group)
         for line in group:
             places[top + _line_height(line) / 2] = line["quantity"].iloc[0].replace("_", " ")
             _line(ax, top, line)

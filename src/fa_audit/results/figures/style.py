@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +24,38 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_atomically
 from fa_audit.core.thresholds import FIRES_WHEN
-from fa_audit.methods import METHODS
 
-TWO_COLUMNS = 6.9  # inches: the width of a text block
+WIDTH = 5.5  # inches: the width of a text block of one column; drawn as large as it is printed
 TITLE_LINE = 0.15  # inches
 SMALL = 7  # points, for everything but titles and axis labels
-# Okabe and Ito (2008) without yellow, which a thin line on white paper loses.
-COLOURS = ("#000000", "#E69F00", "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
-MARKERS = ("o", "s", "D", "P", "X", "p", "*", "h", "<", ">", "d")  # ^ and v mean "off the scale"
-LINES = ("-", (0, (4, 1.5)), (0, (1, 1)))
+# Method -> colour and marker in every figure; ^ and v mean "off the scale", grey circles baselines. The colours of
+# Okabe and Ito (2008) first, without yellow, which a thin line on white paper loses; then four that are as far from
+# these and from each other as these are, also without red or green cones. Markers repeat what colours say.
+LOOKS = {
+    "bp": ("#000000", "o"),
+    "fa": ("#E69F00", "s"),
+    "dfa": ("#0072B2", "D"),
+    "ep": ("#009E73", "P"),
+    "state_bridge": ("#CC79A7", "X"),
+    "credit_bridge": ("#D55E00", "*"),
+    "usf": ("#56B4E9", "p"),
+    "brsf": ("#882255", "h"),
+    "frsf": ("#A6D96A", "<"),
+    "drtp": ("#6B4C1E", ">"),
+    "kolen_pollack": ("#332288", "d"),
+}
+OWN = tuple(
+    product(("#661100", "#44AA99", "#AA4499", "#DDAA33"), ("8", "H", r"$\clubsuit$", r"$\spadesuit$"))
+)  # methods
+FILLS = ("left", "bottom", "right", "top")  # halves of the marker that variants of a method have
+LINES = ((0, (4, 1.5)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)))  # and their lines
+ERROR, FINE, DOUBT = LOOKS["credit_bridge"][0], LOOKS["ep"][0], LOOKS["fa"][0]  # outcomes
 GREY, SHADE = "0.3", "0.92"
 BORDERLINE: dict[str, Any] = {"color": "black", "linestyle": "none", "marker": "o", "markerfacecolor": "none",
                               "markersize": 8, "markeredgewidth": 0.7}  # fmt: skip
 INFINITE, ZERO = "infinite", "zero"
 OFF_SCALE = {INFINITE: ("^", 0.96), ZERO: ("v", 0.04)}  # marker, height as a fraction of the axis
+SIDEWAYS = {"^": 9, "v": 8}  # arrows to the right and to the left: < and > are markers of methods
 RC = {
     "font.family": "DejaVu Sans",
     "font.size": 8,
@@ -80,29 +101,52 @@ class RunStyle:
 
     colour: str
     marker: str
-    line: Any
+    line: Any = "-"
+    fill: str = "full"
+
+    @property
+    def mark(self) -> dict[str, Any]:
+        """Return the arguments of `Axes.plot` for a marker."""
+        face = {"markerfacecolor": self.colour, "markerfacecoloralt": "white", "markeredgecolor": self.colour}
+        return {"color": self.colour, "marker": self.marker, "fillstyle": self.fill, **face}
 
     @property
     def options(self) -> dict[str, Any]:
         """Return the arguments of `Axes.plot` for a line with markers."""
-        return {"color": self.colour, "marker": self.marker, "linestyle": self.line}
+        return self.mark | {"linestyle": self.line}
 
 
 def run_styles(runs: Iterable[str]) -> dict[str, RunStyle]:
-    """Return a style per run; 77 runs differ in colour or marker.
+    """Return a style per run: colour and marker are its method's, in every figure.
 
-    A registered method without options looks the same in every figure; the styles of other runs follow, in the order
-    of their names.
+    Variants of a method (penalties, frozen blocks, random targets, snapshots) have half of its marker and broken lines.
+    A method of one's own has a look that follows from its name; another free one where two in a figure would share it.
     """
-    return {
-        run: RunStyle(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)], LINES[i // len(COLOURS) % len(LINES)])
-        for i, run in enumerate([*METHODS, *sorted(set(runs) - set(METHODS))])
-    }
+    groups: dict[str, list[str]] = {}
+    for run in sorted(set(runs)):
+        groups.setdefault(run.partition("+")[0], []).append(run)
+    own = _own_looks([method for method in groups if method not in LOOKS])
+    styles = {}
+    for method, members in groups.items():
+        colour, marker = (LOOKS | own)[method]
+        styles |= {method: RunStyle(colour, marker)} if method in members else {}
+        for i, run in enumerate(run for run in members if run != method):
+            styles[run] = RunStyle(colour, marker, LINES[i % len(LINES)], FILLS[i % len(FILLS)])
+    return styles
 
 
-def new_figure(title: str, *, height: float, width: float = TWO_COLUMNS) -> Figure:
+def _own_looks(methods: Iterable[str]) -> dict[str, tuple[str, str]]:
+    taken: dict[int, str] = {}
+    for method in methods:
+        first = zlib.crc32(method.encode())
+        free = [(first + step) % len(OWN) for step in range(len(OWN))]
+        taken[next((place for place in free if place not in taken), len(OWN) + len(taken))] = method
+    return {method: OWN[place % len(OWN)] for place, method in taken.items()}
+
+
+def new_figure(title: str, *, height: float, width: float = WIDTH) -> Figure:
     """Return an empty figure, sizes in inches, whose layout keeps texts apart; higher where the title is long."""
-    lines = textwrap.wrap(title, int(14 * width))
+    lines = textwrap.wrap(title, int(15 * width))
     figure = Figure(figsize=(width, height + TITLE_LINE * len(lines[1:])), layout="constrained")
     figure.suptitle("\n".join(lines))
     return figure
@@ -138,19 +182,28 @@ def percent_scale(ax: Axes, axis: str = "y") -> None:
     {"x": ax.xaxis, "y": ax.yaxis}[axis].set_major_formatter(lambda fraction, _: f"{100 * fraction:.6g}%")
 
 
-def limit_line(ax: Axes, limit: float, check: str) -> None:
-    """Draw a check's limit, name it in the right margin and shade where the check fires; call it after the data.
+def limit_line(ax: Axes, limit: float, check: str, *, axis: str = "y", named: bool = True) -> None:
+    """Draw a check's limit, name it in the margin and shade where the check fires; call it after the data.
 
     Args:
         check: as in `fires`, which decides the side.
+        axis: on which the values stand; the name is to the right of a limit on y and above one on x.
+        named: False beside a panel that has the name already.
     """
-    side = FIRES_WHEN[check]
-    ax.axhline(limit, color=GREY, linestyle=(0, (5, 2)), linewidth=0.8, label="limit")
-    ax.autoscale_view(scalex=False)  # room on both sides of the limit
-    low, high = ax.get_ylim()
-    ax.axhspan(limit, high if side == "above" else low, color=SHADE, linewidth=0, zorder=0)
-    ax.set_ylim(low, high)
-    margin_note(ax, f"fires\n{side}\n{number(limit)}", (1, limit), gap=3, fontsize=SMALL)
+    side, upright = FIRES_WHEN[check], axis == "x"
+    line, span, limits = (ax.axvline, ax.axvspan, "xlim") if upright else (ax.axhline, ax.axhspan, "ylim")
+    line(limit, color=GREY, linestyle=(0, (5, 2)), linewidth=0.8, label="limit")
+    ax.autoscale_view(scalex=upright, scaley=not upright)  # room on both sides of the limit
+    low, high = getattr(ax, f"get_{limits}")()
+    span(limit, high if side == "above" else low, color=SHADE, linewidth=0, zorder=0)
+    ax.set(**{limits: (low, high)})
+    if not named:
+        return
+    if upright:
+        above = {"xytext": (0, 2), "textcoords": "offset points", "ha": "center", "color": GREY, "fontsize": SMALL}
+        ax.annotate(f"fires {side} {number(limit)}", xy=(0.5, 1), xycoords="axes fraction", **above)
+    else:
+        margin_note(ax, f"fires\n{side}\n{number(limit)}", (1, limit), gap=3, fontsize=SMALL)
 
 
 def margin_note(ax: Axes, text: str, place: tuple[float, float], *, gap: float, **options: Any) -> None:
@@ -169,21 +222,65 @@ def number(value: float, *, digits: int = 3) -> str:
     return rf"${power}$" if shown == "1" else rf"${shown}{{\times}}{power}$"
 
 
-def on_scale(ax: Axes, values: np.ndarray) -> np.ndarray:
-    """Return the values, NaN where the axis cannot show them."""
-    showable = np.isfinite(values) & ((values > 0) | (ax.get_yscale() != "log"))
+def power(value: float) -> str:
+    """Format a value of a logarithmic sweep, 0 among them: as a power of ten.
+
+    >>> power(0.01), power(0)
+    ('$10^{-2}$', '0')
+    """
+    if value <= 0:
+        return "0"
+    mantissa, _, exponent = f"{value:e}".partition("e")
+    factor = "" if float(mantissa) == 1 else rf"{float(mantissa):g}{{\times}}"
+    return f"${factor}10^{{{int(exponent)}}}$"
+
+
+def names(runs: Iterable[str], labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels, and of runs without one how they derive from that of their method, if it has one.
+
+    >>> names(["dfa+penalty1e-2", "fa"], {"dfa": "DFA"})
+    {'dfa': 'DFA', 'dfa+penalty1e-2': 'DFA, $\\\\lambda=10^{-2}$'}
+    """
+    derived = {}
+    for run in runs:
+        method, *variants = run.split("+")
+        if run not in labels and method in labels and variants:
+            derived[run] = ", ".join([labels[method], *map(_variant, variants)])
+    return {**labels, **derived}
+
+
+def _variant(part: str) -> str:
+    if part.startswith("penalty"):
+        return rf"$\lambda={power(float(part.removeprefix('penalty'))).strip('$')}$"
+    return re.sub(r"(?<=[a-z])(?=\d)", " ", part).replace("_", " ")
+
+
+def on_scale(ax: Axes, values: np.ndarray, axis: str = "y") -> np.ndarray:
+    """Return the values, NaN where the axis, ``"x"`` or ``"y"``, cannot show them."""
+    showable = np.isfinite(values) & ((values > 0) | (getattr(ax, f"get_{axis}scale")() != "log"))
     return np.where(showable, values, np.nan)
 
 
-def mark_off_scale(ax: Axes, x: np.ndarray, values: np.ndarray, *, colour: str) -> None:
-    """Draw an arrow at the top for every infinite value, at the bottom of a log axis for zeros; NaN is absent."""
-    zero = (values <= 0) & (ax.get_yscale() == "log")
+def mark_off_scale(ax: Axes, along: np.ndarray, values: np.ndarray, *, colour: str, axis: str = "y") -> None:
+    """Draw an arrow at the end of an axis for every infinite value, at the start of a log axis for zeros.
+
+    NaN is absent.
+
+    Args:
+        along: where they stand on the other axis.
+        axis: on which the values stand.
+    """
+    zero = (values <= 0) & (getattr(ax, f"get_{axis}scale")() == "log")
     for label, where in ((INFINITE, values == np.inf), (ZERO, zero)):
         if where.any():
             marker, edge = OFF_SCALE[label]
-            y = np.full(where.sum(), edge)
-            ax.margins(y=0.2)  # keeps the other points clear of the edge
-            ax.plot(x[where], y, marker, color=colour, transform=ax.get_xaxis_transform(), label=label)
+            places = along[where], np.full(where.sum(), edge)
+            ax.margins(**{axis: 0.2})  # keeps the other points clear of the edge
+            upright = axis == "y"
+            transform = ax.get_xaxis_transform() if upright else ax.get_yaxis_transform()
+            x, y = places if upright else reversed(places)
+            look = {"linestyle": "none", "marker": marker if upright else SIDEWAYS[marker], "color": colour}
+            ax.plot(x, y, transform=transform, label=label, **look)
 
 
 def off_scale_handles(figure: Figure) -> list[Line2D]:

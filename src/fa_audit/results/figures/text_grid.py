@@ -11,6 +11,7 @@ from matplotlib.patches import Patch, Rectangle
 from fa_audit.results.figures import style
 
 LABEL_WIDTH, LINE = 24, 0.125  # characters of a row's label in one line; inches from line to line
+FORMULA = r"\$[^$]*\$"  # stays in one piece
 WHITE, HATCH = "#FFFFFF", "0.62"
 
 
@@ -18,15 +19,20 @@ def wrap(label: str, width: int) -> str:
     """Break a label into lines of at most `width` characters where that is possible: at spaces, before +, after _."""
     lines = [""]
     for part in _parts(label, width):
-        if lines[-1] and len(lines[-1] + part.rstrip()) > width:
+        if lines[-1] and _length(lines[-1] + part.rstrip()) > width:
             lines.append("")
         lines[-1] += part if lines[-1] else part.lstrip()
     return "\n".join(line.rstrip() for line in lines)
 
 
 def _parts(label: str, width: int) -> Iterator[str]:
-    for word in re.findall(r"\s*\+*\s*[^\s+]+", label) or [label]:
-        yield from [word] if len(word) <= width else re.findall("[^_]*_+|[^_]+", word)
+    for word in re.findall(rf"\s*\+*\s*(?:{FORMULA}|[^\s+])+", label) or [label]:
+        yield from [word] if _length(word) <= width else re.findall(rf"(?:{FORMULA}|[^_])*_+|(?:{FORMULA}|[^_])+", word)
+
+
+def _length(text: str) -> int:
+    """Return about how many characters are seen."""
+    return len(re.sub(r"\\[a-z]+", "x", re.sub(r"[{}$^]", "", text)))
 
 
 def heights(labels: Sequence[str], *, lines: int) -> float:

@@ -1,7 +1,6 @@
-"""How much each verdict depends on a threshold: the fractions of runs that a check, and the verdict, would fault.
+"""How much each verdict depends on a threshold: the fractions of runs that a check would fault, and would alone.
 
-The verdict is the four-check one with the other three thresholds at their limits: where it stays while the check
-changes its mind, other checks walk the run back anyway.
+Alone: no other check, with its threshold at its limit, walks the run back anyway.
 
 The calibration of a check compares two groups of networks, over all settings and seeds that are shown:
 
@@ -36,20 +35,20 @@ from fa_audit.results.tidy import Tidy
 ROW, PANEL, SURROUNDINGS = 0.22, 0.85, 0.75  # inches: one run; what a panel needs beside; title and legend
 FULL = 0.8  # height of a row's curve where all of its runs fire, in rows
 BEYOND = 0.08  # of the axis: how far the sweep goes on behind the last value
-FILL, EDGE = "#A6D3EE", "#4C93C0"
-BAND = {"facecolor": "#FBE9A9", "hatch": "....", "edgecolor": text_grid.HATCH, "linewidth": 0}
+ANYWAY, ALONE = "0.82", "0.4"  # greys: colours are those of methods
+GAP = {"color": style.FINE, "linewidth": 3, "solid_capstyle": "butt", "label": "gap"}
 LETTERS = {LIMITS[check]: letter for letter, check in CHECKS.items()}
 LOGARITHMIC = ("growth", "reference")
 PANELS = {
-    "growth": ("Growth", "threshold on the largest growth in one block"),
+    "growth": ("Growth", "threshold on the growth in one block"),
     "reference": ("Reference", "threshold on median $\\|g_L\\|$"),
-    "stability": ("Stability", "threshold on the mean cosine of batch gradients"),
-    "depth_margin": ("Depth utility", "threshold on the margin over own frozen, points"),
+    "stability": ("Stability", "threshold on the cosine of batches"),
+    "depth_margin": ("Depth utility", "threshold on the margin, points"),
 }
 
 
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
-    """Draw for each check and run the fractions of its seeds in all settings that fire and are walked back."""
+    """Draw for each check and run the fractions of its seeds in all settings that fire, and alone."""
     runs = tidy.runs
     order, values, why = rank_runs(runs), deciding_values(runs), reasons(runs).fillna(False)
     counts = runs["run"].value_counts()
@@ -86,35 +85,33 @@ def sweep(check: str, values: pd.Series, limit: float) -> np.ndarray:
 
 
 def swept(check: str, values: pd.Series, elsewhere: pd.Series, thresholds: np.ndarray) -> dict[str, np.ndarray]:
-    """Return two fractions of one run's networks at every threshold of a check.
+    """Return two fractions of one run's networks, of those for which a check was evaluated, at every threshold of it.
 
-    ``fires``: of those for which the check was evaluated, on how many it fires; left out without any. ``walked back``:
-    of all, how many the four-check verdict walks back.
+    ``fires``: on how many it fires; ``alone``: and nothing else walks them back. Neither if it was evaluated for none.
 
     Args:
         values: of each network the number that the check decides on; NaN where it was not evaluated.
         elsewhere: whether anything but this check walks the network back, at the protocol's thresholds.
         thresholds: shape (T,).
     """
-    own = fires(check, values.to_numpy(), thresholds[:, None])
     known = values.notna().to_numpy()
-    found = {"fires": own[:, known].mean(axis=1)} if known.any() else {}
-    return found | {"walked back": (own | elsewhere.to_numpy(bool)).mean(axis=1)}
+    if not known.any():
+        return {}
+    own = fires(check, values.to_numpy(), thresholds[:, None])[:, known]
+    return {"fires": own.mean(axis=1), "alone": (own & ~elsewhere.to_numpy(bool)[known]).mean(axis=1)}
 
 
 def _curves(ax: Axes, row: int, run: str, found: Mapping[str, np.ndarray], *, check: str, at: np.ndarray) -> None:
-    """Draw one run's row: an area as high as the fraction that fires, a line at the fraction walked back."""
+    """Draw one run's row: an area as high as the fraction that fires, the darker part as the one that does alone."""
     # A value is not beyond a threshold that equals it: a step belongs to the side where the check fires no more.
     step = "post" if FIRES_WHEN[check] == "above" else "pre"
     bottom = row + FULL / 2
-    heights = {name: bottom - FULL * fraction for name, fraction in found.items()}
-    if "fires" in heights:
-        ax.fill_between(at, bottom, heights["fires"], step=step, color=FILL, linewidth=0)
-        ax.plot(at, heights["fires"], drawstyle=f"steps-{step}", color=EDGE, linewidth=0.8, label=run)
-    else:
+    for (name, fraction), colour in zip(found.items(), (ANYWAY, ALONE)):
+        label = run if name == "fires" else f"{run}: {name}"
+        ax.fill_between(at, bottom, bottom - FULL * fraction, step=step, color=colour, linewidth=0)
+        ax.plot(at, bottom - FULL * fraction, drawstyle=f"steps-{step}", color=colour, linewidth=0.5, label=label)
+    if not found:
         ax.text(0.5, row, "n/a", transform=ax.get_yaxis_transform(), ha="center", va="center", fontsize=style.SMALL)
-    line = {"drawstyle": f"steps-{step}", "color": "black", "linewidth": 1.1, "label": f"{run}: walked back"}
-    ax.plot(at, heights["walked back"], **line)
 
 
 def _frame(ax: Axes, check: str, limit: float, calibration: Calibration) -> None:
@@ -125,27 +122,23 @@ def _frame(ax: Axes, check: str, limit: float, calibration: Calibration) -> None
         ax.xaxis.set_major_formatter(lambda fraction, _: style.number(100 * fraction))
     title, xlabel = PANELS[check]
     unit = " points" if check == "depth_margin" else ""
-    ax.set_title(f"({LETTERS[check]}) {title}: fires {FIRES_WHEN[check]} {_number(check, limit)}{unit}")
+    ax.set_title(f"({LETTERS[check]}) {title}: {FIRES_WHEN[check]} {_number(check, limit)}{unit}", pad=8)
     ax.set_xlabel(f"{xlabel}\n{_finding(check, calibration)}", fontsize=style.SMALL)
     ax.axvline(limit, color=style.GREY, linestyle=(0, (5, 2)), linewidth=0.9, label="limit")
     low, high = ax.get_xlim()
     if gap := calibration.gap(check):
-        ax.axvspan(*np.clip(gap, low, high), alpha=0.6, zorder=1.5, **BAND)
+        ax.plot(np.clip(gap, low, high), [1, 1], transform=ax.get_xaxis_transform(), clip_on=False, **GAP)
     ax.set_xlim(low, high)
     ax.tick_params(axis="y", length=0)
 
 
 def _finding(check: str, calibration: Calibration) -> str:
-    """Return the edges of the calibration gap in words, or what is missing."""
-    signs = ("\N{LESS-THAN OR EQUAL TO}", "\N{GREATER-THAN OR EQUAL TO}")
+    """Return in words which thresholds separate trusted from failing networks."""
     edges = {"trusted": calibration.trusted, "failing": calibration.failing}
-    ordered = zip(edges.items(), signs if FIRES_WHEN[check] == "above" else reversed(signs))
-    parts = [
-        f"no {group}" if edge is None else f"{group} {sign} {_number(check, edge)}" for (group, edge), sign in ordered
-    ]
-    if None in edges.values():
-        return ", ".join(parts)
-    return f"{', '.join(parts)}: {'gap' if calibration.gap(check) else 'no gap'}"
+    if absent := [group for group, edge in edges.items() if edge is None]:
+        return f"no {', no '.join(absent)} networks"
+    gap = calibration.gap(check)
+    return "separate: {} to {}".format(*(_number(check, edge) for edge in gap)) if gap else "none separates"
 
 
 def _number(check: str, value: float) -> str:
@@ -155,9 +148,9 @@ def _number(check: str, value: float) -> str:
 
 def _legend() -> list[Line2D | Patch]:
     return [
-        Patch(facecolor=FILL, edgecolor=EDGE, linewidth=0.8, label="fraction that would fire; full height: all"),
-        Line2D([], [], color="black", linewidth=1.1, label="fraction that would be walked back"),
+        Patch(color=ALONE, linewidth=0, label="fires alone (full height: all)"),
+        Patch(color=ANYWAY, linewidth=0, label="fires beside another check"),
         Line2D([], [], color=style.GREY, linestyle=(0, (5, 2)), linewidth=0.9, label="the protocol's threshold"),
-        Patch(**BAND, label="calibration gap"),
-        Line2D([], [], **style.BORDERLINE, label="borderline: the 95 % interval of a network contains it"),
+        Line2D([], [], **GAP | {"label": "separate failing from trusted (BP, EP)"}),
+        Line2D([], [], **style.BORDERLINE, label="borderline network there"),
     ]

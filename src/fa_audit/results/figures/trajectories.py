@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from string import ascii_lowercase
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,7 +24,7 @@ RING = {"linestyle": "none", "marker": "o", "markersize": 7, "markerfacecolor": 
 FIRST = "first firing of D1 or D2"
 PANELS = {
     "hidden_norm": ("(a) Last state", "median $\\|h_L\\|$"),
-    "grad_norm": ("(b) Reference gradient", "median $\\|g_L\\|$"),
+    "grad_norm": ("(b) Reference", "median $\\|g_L\\|$"),
     "test_accuracy": ("(c) Accuracy", "test accuracy"),
 }
 FIRST_FLAGS = {"hidden_norm": "first_scale_flag", "grad_norm": "first_reference_flag"}  # panel -> column of the runs
@@ -104,6 +105,7 @@ def _name_panels(panels: np.ndarray, settings: Sequence[str]) -> None:
         ax.set_ylabel(ylabel)
     for ax in panels[-1]:
         ax.set_xlabel("epoch")
-    headed, headings = (panels[0], titles) if len(settings) == 1 else (panels[:, 0], settings)
+    lettered = [f"({letter}) {setting}" for letter, setting in zip(ascii_lowercase, settings)]
+    headed, headings = (panels[0], titles) if len(settings) == 1 else (panels[:, 0], lettered)
     for ax, heading in zip(headed, headings):
         ax.set_title(textwrap.fill(heading, HEADING))

@@ -14,16 +14,16 @@ from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import style, text_grid
 from fa_audit.results.tidy import Tidy
 
-ROW, SURROUNDINGS = 0.11, 0.75  # inches: a place beside its lines of text; title and headings
+ROW, SURROUNDINGS = 0.11, 1.1  # inches: a place beside its lines of text; title and headings
 LABEL_WIDTH = 16  # characters of a run's label in one line
 SIDE, MARGIN = 0.37, 0.44  # of the distance between two measures: room for a rank and its value; at both edges
 
 
 MEASURES = {  # what a run's credit is worth -> as it is printed, with the unit
-    "deep_cosine": "cosine\n(high is better)",
-    "deep_rho": "rho\n(high is better)",
-    "deep_nudging": "nudging, nats\n(low is better)",
-    "loss_decrease": "loss decrease, nats\n(high is better)",
+    "deep_cosine": "cosine\nhigh is better",
+    "deep_rho": "$\\rho$\nhigh is better",
+    "deep_nudging": "nudging\nin nats\nlow is better",
+    "loss_decrease": "loss decrease\nin nats\nhigh is better",
 }
 LOW_IS_BETTER = ("deep_nudging",)
 
@@ -42,6 +42,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         figure = style.new_figure(title, height=row * len(names) + SURROUNDINGS)
         ax = figure.subplots()
         _frame(ax, ranking, names)
+        figure.supxlabel("rank (mean over seeds); 1 is best, = shared", fontsize=style.SMALL, color=style.GREY)
         for run in names:
             ranked = ranking[ranking["run"] == run].set_index("measure").loc[list(MEASURES)]
             _line(ax, ranked, styles[run], label=run)
@@ -113,9 +114,9 @@ def _line(ax: Axes, ranked: pd.DataFrame, look: style.RunStyle, *, label: str) -
 
 
 def _text(entry: Any) -> str:
-    """Rank and value, and how many of the seeds have one where some have none."""
+    """Return rank, and below it the value in parentheses, and how many of the seeds have one where some have none."""
     if math.isnan(entry.rank):
         return "n/a"
-    mark = "=" if entry.tied else "."
+    mark = "=" if entry.tied else ""
     missing = f"\n{entry.measured}/{entry.of} seeds" if entry.measured < entry.of else ""
-    return f"{entry.rank:.0f}{mark} {style.number(entry.mean, digits=2)}{missing}"
+    return f"{entry.rank:.0f}{mark}\n({style.number(entry.mean, digits=2)}){missing}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -16,8 +16,9 @@ from fa_audit.results.over_seeds import verdict_over_seeds
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 
-COLUMN_WIDTH, ROW_LABELS = 0.82, 1.45  # inches
-SURROUNDINGS, HEADING_LINE = 1.35, 0.13  # inches: title and legend; one line of the settings' names
+PER_LINE = 6  # squares, before a setting takes a second line
+SURROUNDINGS = 1.4  # inches: title and legend
+ROW_LABEL, CHARACTERS = 16, 72  # characters of a line of a setting's name, and of all squares in a line
 SYMBOLS = {letter: letter for letter in CHECKS} | {NON_FINITE: "\N{INFINITY}"}
 
 
@@ -44,28 +45,36 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     and in how many of the seeds it is that. A third line names the checks that are borderline over the seeds and whose
     other outcome would change the four-check verdict.
     """
-    order = rank_runs(tidy.runs)
     groups = dict(list(tidy.runs.groupby(["setting", "run"])))
-    rows = [labels.get(run, run) for run in order]
-    width = max(style.TWO_COLUMNS, ROW_LABELS + COLUMN_WIDTH * len(tidy.settings))
-    characters = int(16 * (width - ROW_LABELS) / len(tidy.settings))
-    columns = [text_grid.wrap(labels.get(setting, setting), characters) for setting in tidy.settings]
-    heading = HEADING_LINE * max(column.count("\n") + 1 for column in columns)
+    rows = [(setting, runs) for setting in tidy.settings for runs in _lines(tidy, setting)]
+    width = max(len(runs) for _, runs in rows)
+    texts = {
+        key: f"{text_grid.wrap(labels.get(key[1], key[1]), CHARACTERS // width)}\n{_text(group)}"
+        for key, group in groups.items()
+    }
+    settings = [setting for setting, _ in rows]
+    first = {setting: settings.index(setting) for setting in settings}  # the line that has its name
+    names = [text_grid.wrap(labels.get(name, name), ROW_LABEL) * (first[name] == i) for i, name in enumerate(settings)]
+    tallest = 1 + max(text.count("\n") for text in [*texts.values(), *names])
     with style.context():
-        lines = 2 + any(map(_borderline, groups.values()))
-        height = text_grid.heights(rows, lines=lines) + SURROUNDINGS + heading
-        figure = style.new_figure(title, height=height, width=width)
+        figure = style.new_figure(title, height=len(rows) * (tallest * text_grid.LINE + 0.12) + SURROUNDINGS)
         ax = figure.subplots()
-        text_grid.frame(ax, rows, columns)
-        for row, run in enumerate(order):
-            for column, setting in enumerate(tidy.settings):
-                if (setting, run) in groups:
-                    state, text = _state(groups[setting, run]), _text(groups[setting, run])
-                    text_grid.square(ax, row, column, text, colour=state.colour, hatch=state.hatch)
-                else:
-                    text_grid.square(ax, row, column, "not run", colour=text_grid.WHITE, ink=style.GREY)
+        text_grid.frame(ax, names, [""] * width)
+        for row, (setting, runs) in enumerate(rows):
+            for column, run in enumerate(runs):
+                state = _state(groups[setting, run])
+                text_grid.square(ax, row, column, texts[setting, run], colour=state.colour, hatch=state.hatch)
         figure.legend(handles=_legend(), loc="outside lower center", ncols=2, title=_key(), title_fontsize=style.SMALL)
         return style.freeze_layout(figure)
+
+
+def _lines(tidy: Tidy, setting: str) -> Iterator[list[str]]:
+    """Yield the runs of a setting, those of most settings first, as many as stand in a line."""
+    settings = tidy.runs.groupby("run")["setting"].nunique()
+    present = set(tidy.of(setting).runs["run"])
+    ordered = [run for run in sorted(rank_runs(tidy.runs), key=lambda run: -settings[run]) if run in present]
+    for first in range(0, len(ordered), PER_LINE):
+        yield ordered[first : first + PER_LINE]
 
 
 def _state(group: pd.DataFrame) -> State:
@@ -105,9 +114,9 @@ def _reasons(group: pd.DataFrame) -> str:
 
 def _key() -> str:
     return (
-        "first line: four-check verdict (a growth, b reference, c stability, d depth utility, \N{INFINITY} non-finite;"
-        "\nin parentheses what fires in some seeds only); second line: three-check verdict, in how many seeds;"
-        "\nborderline: checks whose 95 % interval over the seeds contains their limit"
+        "second line: four-check verdict (a growth, b reference, c stability, d depth utility,"
+        "\n\N{INFINITY} non-finite; in parentheses what fires in some seeds only); third line: three-check verdict,"
+        "\nin how many seeds; borderline: checks whose 95 % interval over the seeds contains their limit"
     )
 
 

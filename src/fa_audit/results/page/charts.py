@@ -192,7 +192,7 @@ def looks(runs: Iterable[str]) -> tuple[dict[str, Look], dict[str, tuple[str, st
     """Return the look of every run, as in the figures, and the value of every colour in light and dark."""
     styles = run_styles(dict.fromkeys(runs))
     colours = {to_hex(style.colour): f"--c-{to_hex(style.colour)[1:]}" for style in styles.values()}
-    shapes = {run: [svg_path(style.marker, getattr(style, "fill", "full")), svg_path(style.marker, "full")]
+    shapes = {run: [svg_path(style.marker, style.fill), svg_path(style.marker, "full")]
               for run, style in styles.items()}  # fmt: skip
     found = {run: Look(colours[to_hex(style.colour)], *shapes[run]) for run, style in styles.items()}
     return found, {name: (colour, on_dark(colour)) for colour, name in colours.items()}
