@@ -93,7 +93,7 @@ PLANS = {
         appended("src/fa_audit/audit/verdicts.py"), {"audit_network": 18}, {"audit_model", *AFTER_AUDITS}
     ),
     "the style": Plan(
-        appended("src/fa_audit/results/figures/style.py"), {"draw_figure": 11}, {"draw_scorecard", "manifest"}
+        appended("src/fa_audit/results/figures/style.py"), {"draw_figure": 13}, {"draw_scorecard", "manifest"}
     ),
     "a label": Plan(configured("labels", "bp", value="Backprop"), {}, {"draw_figure", "build_table", "manifest"}),
     "a seed": Plan(

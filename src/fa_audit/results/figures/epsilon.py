@@ -68,7 +68,7 @@ def clamped_cosine(true: float, norms: np.ndarray) -> np.ndarray:
         true: the cosine that they have.
         norms: shape (n,).
 
-    >>> clamped_cosine(0.5, np.array([1e-3, 1e-9])).round(3).tolist()
+    >>> [round(float(value), 3) for value in clamped_cosine(0.5, np.array([1e-3, 1e-9]))]
     [0.5, 0.05]
     """
     credit, across = np.eye(2, WIDTH, dtype=np.float32)
