@@ -146,4 +146,6 @@ def test_what_is_right_stays_right():
     before = copy.deepcopy(config)
     assert read_grid(config | {"data_root": "~/data"}, KINDS).setting("demo") and config == before
     assert not read_grid(model()).settings
+    variants = setting(runs=["dfa+penalty1e-2", "dfa+random_targets"]) | {"labels": {"dfa": "DFA"}}
+    assert read_grid(variants, KINDS).setting("demo")  # a label by the method, which never runs alone
     assert find_module("名" * 90, ["."]) is None  # too long for a file name

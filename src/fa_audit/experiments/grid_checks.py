@@ -111,7 +111,8 @@ def _name_problems(config: Configuration, kinds: ArtefactKinds | None) -> Iterat
     for name, model in config.models.items():
         yield from _model_problems(f"models.{name}", model)
     if not wrong:  # else labels may mean what could not be read
-        labelled = {*settings, *chain.from_iterable(_run_names(entry) for _, entry in settings.values())}
+        runs = set(chain.from_iterable(_run_names(entry) for _, entry in settings.values()))
+        labelled = settings.keys() | runs | {parse_run(run).method for run in runs}  # sweeps are labelled by the method
         for name in sorted(config.labels.keys() - labelled):
             yield str(unknown("run or setting", name, labelled, where="labels"))
     if kinds is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -129,7 +130,7 @@ class NumberNull(Null):
     value: float = Field(description="a number")
 
 
-class Entry(Strict):
+class Entry(Strict, ABC):
     """One published number; its kind says by which rule it is compared, and has the keys that the rule needs."""
 
     quantity: str = Field(description="the name of a quantity")
@@ -189,20 +190,20 @@ class Entry(Strict):
         return plain(getattr(self, "value", None))
 
     @property
+    @abstractmethod
     def chance(self) -> str:
         """Return what its null scores, and which one that is."""
-        raise NotImplementedError
 
+    @abstractmethod
     def informative(self) -> bool:
         """Return whether its null fails its rule."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rule(self) -> str:
         """Return the condition on our numbers."""
-        raise NotImplementedError
 
 
-class OfOneRun(Entry):
+class OfOneRun(Entry, ABC):
     """What one run has, with a null."""
 
     run: RunText
@@ -213,15 +214,15 @@ class OfOneRun(Entry):
         score = plain(self.null.value)
         return f"{score if isinstance(score, str) else f'{score:g}'}, {self.null.origin}"
 
+    @abstractmethod
     def allows(self, found: Any) -> bool:
         """Return whether a number (for a bound and a verdict, of one seed) or an answer is the published one."""
-        raise NotImplementedError
 
     def informative(self) -> bool:
         return not self.allows(self.null.value)
 
 
-class Compared(OfOneRun):
+class Compared(OfOneRun, ABC):
     """A number, which may be the difference or the ratio of two runs."""
 
     minus: RunText | None = Field(None, description="a run name: its quantity is subtracted, seed by seed")
