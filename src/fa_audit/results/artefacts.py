@@ -12,6 +12,7 @@ from typing import Any
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import FIGURE_ENDINGS, MEASURED, ORIGIN, TABLE_ENDINGS, TIDY
+from fa_audit.experiments.spec import parse_run
 from fa_audit.results.figures import FIGURES_OF_WORK
 from fa_audit.results.tables import TABLES_OF_WORK
 
@@ -30,7 +31,8 @@ def artefact_entry(config: Mapping[str, Any], grid: Grid, section: str, name: st
     entry = {"kind": name} | config[section][name] | {"thresholds": config.get("thresholds", {})}
     settings = grid.named(entry["settings"])
     members = [grid.settings[setting] for setting in settings]
-    named = {*settings, *(run for member in members for run in (*member.runs, *member.baselines))}
+    runs = {run for member in members for run in (*member.runs, *member.baselines)}
+    named = {*settings, *runs, *(parse_run(run).method for run in runs)}
     labels = {name: text for name, text in config.get("labels", {}).items() if name in named}
     return entry | {"settings": settings, "labels": labels}
 

@@ -243,7 +243,7 @@ def _row(entry: Entry, measured: Measured, excluded: Mapping[RunKey, str]) -> di
 
 
 def _by_seed(values: Mapping[int, Any]) -> str:
-    told = {seed: plain(value) for seed, value in values.items()}
+    told = {seed: plain("none" if pd.isna(value) else value) for seed, value in values.items()}
     return ", ".join(f"{seed}: {value if isinstance(value, str) else f'{value:.4g}'}" for seed, value in told.items())
 
 
@@ -264,7 +264,8 @@ def judge(entry: Entry, measured: Measured) -> Judgement:
     if not all(numbers.values()):
         return Judgement(NOT_RUN, rule, remark="no seed of every run")
     if entry.kind != "verdict" and (absent := _not_finite(numbers)):
-        return Judgement(NOT_REPRODUCED, rule, remark=f"no finite number: {absent}")
+        nowhere = all(math.isnan(number) for seeds in numbers.values() for number in seeds.values())
+        return Judgement(NOT_REPRODUCED, rule, "none" if nowhere else None, remark=f"no finite number: {absent}")
     return RULES[entry.kind](entry, rule, {run: list(values.values()) for run, values in numbers.items()})
 
 
