@@ -305,8 +305,8 @@ def answers(group: SeedGroup, author: Author) -> Iterator[Entry]:
     spec = audit.get("spec")
     yield _answer("Experimental setting: are all details of training and test given?", spec or "hyperparameters" in
                   author.answers, _hyperparameters(spec) if spec else author.says("hyperparameters"))  # fmt: skip
-    yield _answer("Were hyperparameters chosen without the test set?", _selected(spec, author), author.says(
-        "selection", _selection(spec) if spec and spec.get("validation") else None))  # fmt: skip
+    yield _answer("Were hyperparameters chosen without the test set?", "selection" in author.answers,
+                  f"{_held_out(spec)}{author.says('selection')}")  # fmt: skip
     evaluated = [check for a in group.audits for check in a["checks"].values() if check["fires"] is not None]
     count = sum(check.get("interval") is not None for check in evaluated)
     intervals = (
@@ -357,14 +357,10 @@ def _hyperparameters(spec: Mapping[str, Any]) -> str:
     return f"data set {spec['dataset']}; {listed}; learning rate along a cosine to 0; accuracy after the last epoch"
 
 
-def _selection(spec: Mapping[str, Any]) -> str:
-    return (
-        f"{100 * spec['validation']:g} % of the training set were held out to choose by; the test set chooses nothing"
-    )
-
-
-def _selected(spec: Mapping[str, Any] | None, author: Author) -> bool:
-    return "selection" in author.answers or bool(spec and spec.get("validation"))
+def _held_out(spec: Mapping[str, Any] | None) -> str:
+    """Return what was held out; whether it, and not the test set, chose anything stands in no audit."""
+    share = spec.get("validation") if spec else None
+    return f"{100 * share:g} % of the training set were held out to choose by; " if share else ""
 
 
 def _precision(audit: Audit) -> str:
