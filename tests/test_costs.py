@@ -1,6 +1,8 @@
 """Estimates of hours: by what was measured of a network, a method and its frozen blocks, else by backpropagation's."""
 
+import importlib
 import json
+import math
 import os
 import re
 import subprocess
@@ -13,6 +15,7 @@ from projects import ROOT, TINY, copy_sources, write_config
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import DECIDING, declared, own_benchmarks, read_costs
 from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec
 
 SPEC = RunSpec(
@@ -110,3 +113,25 @@ def test_every_network_of_the_configurations_has_a_stored_benchmark(path):
     hours = {json.dumps(row(spec)): costs.training_hours(spec, "cpu") for spec in specs}
     missing = [spec for spec, found in hours.items() if not (found and found.measured)]
     assert not missing, f"python benchmarks/costs.py --configfile {path} measures {missing}"
+
+
+def test_hours_on_a_gpu_are_estimated_from_floating_point_operations_and_launches(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    estimate = importlib.import_module("gpu_estimate")
+    options = {"architecture": {"name": "resmlp", "width": 512, "depth": 2}, "runs": ["bp"], "seeds": [1]}
+    grid = read_grid(
+        {"settings": {"wide": TINY | options | {"epochs": 9, "snapshots": [4]} | {"baselines": ["bp+frozen"]}}}
+    )
+    seconds = []
+    for launch in (0.0, 1.0):
+        monkeypatch.setattr(estimate, "LAUNCH", launch)
+        estimate.step_seconds.cache_clear()
+        keys = (RunKey("wide", run, 1) for run in ("bp+epoch4", "bp"))
+        seconds.append([estimate.training_seconds(grid, key) for key in keys])
+    spec = grid.spec(RunKey("wide", "bp", 1))
+    steps, batch = math.ceil(1437 / spec.batch_size), spec.batch_size
+    forward = 2 * batch * (64 * 512 + 2 * 2 * 512**2 + 512 * 10)  # backward: twice, but for the gradient of the images
+    step = (3 * forward - 2 * batch * 64 * 512) / estimate.RATE
+    assert seconds[0] == pytest.approx([4 * steps * step, 5 * steps * step])
+    operations = (seconds[1][0] - seconds[0][0]) / (4 * steps)
+    assert 50 < operations < 200 and operations == pytest.approx(round(operations))

@@ -101,8 +101,8 @@ def test_what_it_and_other_documents_say_of_cifar_is_measured():
     accuracy, frozen, best = (
         f"{100 * value:.0f} %" for value in (*dfa[["accuracy", "own_frozen_acc"]], bp.own_frozen_acc)
     )
-    assert f"{accuracy} accuracy" in FLAT and "blocks is five points better" in FLAT
-    assert 0.05 < dfa["own_frozen_acc"] - dfa["accuracy"] < 0.06
+    assert f"{accuracy} accuracy" in FLAT and "blocks is nearly six points better" in FLAT
+    assert 0.055 < dfa["own_frozen_acc"] - dfa["accuracy"] < 0.06
     assert "more than a thousandfold in one block" in FLAT and runs[runs["run"] == "dfa"]["max_growth"].min() > 1000
     assert "the reference gradient has vanished" in FLAT and runs[runs["run"] == "dfa"]["reference_fires"].all()
     comparison, questions = ((ROOT / f"docs/{name}.md").read_text() for name in ("comparison", "faq"))

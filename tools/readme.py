@@ -69,7 +69,8 @@ def facts(text: str) -> dict[str, str]:
     plan = told("plan", "--configfile", str(ROOT / "config.yaml")).splitlines()
     hours = {row[0]: row[-2:] for line in plan if len(row := line.replace("in all", "all").split()) > 6}
     cpu, gpu = hours["all"]
-    known = f"{gpu} GPU hours" if "?" not in gpu else "GPU hours were not measured"
+    counted = re.search(r"`config.yaml` ([\d.]+) hours", (ROOT / "docs/gpu.md").read_text(encoding="utf-8"))
+    known = f"{gpu} GPU hours" if "?" not in gpu else f"of one GPU an estimated {float(counted[1]):.0f}, not measured"
     return {
         "sum": f"{share} ({day[1] if day else date.today()}, {machines}).",
         "hours": f"By measured costs all of it takes {float(cpu):,.0f} hours of one CPU core, its main audit"

@@ -33,7 +33,10 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
         "--from", dest="folder", type=Path, metavar="DIR", help="folder of tidy tables SETTING/runs.csv; default audits"
     )
     page.add_argument(
-        "--configfile", type=Path, metavar="CONFIG", help="gives --from labels and the order of settings; default none"
+        "--configfile",
+        type=Path,
+        metavar="CONFIG",
+        help="gives --from labels and the order of settings; default config.yaml, where there is one",
     )
 
 

@@ -414,9 +414,9 @@ def _spread(values: pd.Series, unit: str) -> str:
     known = values.dropna().astype(float)
     if known.empty:
         return "–"  # noqa: RUF001
-    found = summarise(100 * known)
-    deviation = f" ± {found.deviation:.1f}" if found.deviation is not None else ""
-    return f"{found.mean:z.1f}{deviation}{unit}"
+    found = summarise(known)
+    deviation = f" ± {100 * found.deviation:.1f}" if found.deviation is not None else ""
+    return f"{100 * found.mean:z.1f}{deviation}{unit}"
 
 
 def _range(values: pd.Series) -> str:

@@ -13,6 +13,7 @@ from fa_audit.results.page.document import Claim, page
 from fa_audit.results.tidy import read_tidy
 
 ENTRY = {"kind": "page"}
+DEFAULT = Path("config.yaml")
 
 
 def page_of_audits(paths: Sequence[Path]) -> str:
@@ -29,14 +30,15 @@ def page_of_tables(folder: Path, configfile: Path | None) -> str:
     """Return the page of every setting in a folder of tidy tables, with the paper's claims where it was run.
 
     Args:
-        configfile: whose settings come first, in its order, and whose labels name settings and runs; may be absent.
+        configfile: whose settings come first, in its order, and whose labels name settings and runs; without one it is
+            ``config.yaml``, where that exists.
 
     Raises:
         AuditError: a table is missing, damaged or of something else, or was altered.
     """
     from fa_audit.experiments.config_file import load_config
 
-    config = load_config(configfile)[0] if configfile else {}
+    config = load_config(configfile or DEFAULT)[0] if configfile or DEFAULT.exists() else {}
     there = settings_in(measured_folder(folder))
     settings = sorted(there, key=[*(config.get("settings", {})), *there].index)
     files = tables_of(folder, settings, TIDY)
