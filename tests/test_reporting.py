@@ -332,11 +332,11 @@ def test_a_setting_without_effect_is_not_listed(audits, render):
 
 def test_credits_of_a_warm_up_are_told_from_those_after_it(audits, render):
     for audit in audits:
-        put(audit, {"spec.method": "credit_bridge", "spec.epochs": 10, "spec.snapshot": 3})
+        put(audit, {"spec.method": "credit_bridge", "spec.epochs": 35, "spec.snapshot": 8})
     text = render(audits)
     assert "warm-up, so that" not in said(text, "Formula of the credit") and boxes(text)[3][0]
-    for audit in audits:  # epochs 1 and 2 of 10 begin before a fifth of the training
-        put(audit, {"spec.snapshot": 2})
+    for audit in audits:  # the first seven of 35 epochs begin before a fifth of the training
+        put(audit, {"spec.snapshot": 7})
     text = render(audits)
     assert "audited credits are DFA's" in said(text, "Formula of the credit") and not boxes(text)[3][0]
 

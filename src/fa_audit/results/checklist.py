@@ -154,9 +154,8 @@ def _ended_in_warm_up(audit: Audit) -> bool:
     spec = audit["spec"]
     ends = (audit.get("stopped_after"), spec.get("snapshot"), spec["epochs"])
     last = next(epoch for epoch in ends if epoch is not None)
-    return (
-        spec["method"] == "credit_bridge" and last - 1 < stated("credit_bridge").constants["warm_up"] * spec["epochs"]
-    )
+    progress = (last - 1) / max(1, spec["epochs"])  # where that epoch began
+    return spec["method"] == "credit_bridge" and progress < stated("credit_bridge").constants["warm_up"]
 
 
 def _aggregation(audit: Audit) -> Finding:
