@@ -152,6 +152,14 @@ def test_every_depth_has_its_seeds_and_the_line_of_their_means():
         drawn("depth_sweep", depths)
 
 
+def test_a_ladders_legend_counts_the_seeds_of_one_network_not_of_all():
+    names = [f"{name}+frozen1" for name in ("bp", "fa", "dfa", "ep", "state_bridge", "credit_bridge", "drtp")]
+    runs = {name: {"frozen_blocks": 1} for name in names} | {name.split("+")[0]: {} for name in names}
+    places = (several(runs, setting=f"depth{depth}", depth=depth) for depth in (2, 4))
+    entries = legend_of(drawn("depth_ladder", tidy_of(*places)))
+    assert len(entries) == 7 and all(entry.endswith("(n = 3)") for entry in entries)
+
+
 def test_rungs_go_from_the_frozen_baseline_to_the_whole_plain_network():
     """Accuracy is 0.5, minus a tenth per frozen block, plus a hundredth per seed; rungs that were not run are gaps."""
     rows = [

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from drawing import drawn, legend_of
+from drawing import drawn, legend_of, texts
 from made_up_runs import network, tidy_of
 
 from fa_audit.core.thresholds import DiagnosticThresholds
@@ -61,6 +61,25 @@ def test_a_setting_of_many_runs_takes_a_second_line():
         {(0, 0): "own7", (2, 0): "own7"} | {(0, i + 1): f"own{i}" for i in range(5)} | {(1, 0): "own5", (1, 1): "own6"}
     )
     assert {at: text.splitlines()[0] for at, text in found.items()} == expected
+
+
+def test_everything_about_a_run_stays_in_its_square():
+    methods = ("bp", "fa", "dfa", "ep", "state_bridge", "credit_bridge")
+    checks = ("scale", "reference", "stability", "depth")
+    distances = ((1, -0.5), (2, 0.6), (3, 0.2))  # on both sides of every limit
+    rows = [
+        network(name, seed=seed, finite=name != "fa" or distance > 0, fires="abcd" if distance < 0 else "",
+                **{f"{check}_distance": distance for check in checks})
+        for name in methods for seed, distance in distances
+    ]  # fmt: skip
+    figure = drawn("verdict_matrix", tidy_of(rows))
+    (ax,) = figure.axes
+    boxes = {id(text): box.transformed(ax.transData.inverted()) for text, box in texts(figure)}
+    assert len(ax.texts) == 6
+    for text in ax.texts:
+        box, (column, _) = boxes[id(text)], text.get_position()
+        assert ("(∞)" if text.get_text().startswith("fa\n") else "borderline\na, b, c, d") in text.get_text()
+        assert column - 0.5 < box.x0 and box.x1 < column + 0.5, f"{text.get_text()!r} leaves its square"
 
 
 def test_squares_count_the_seeds_of_all_settings_that_a_strategy_withdraws_where_it_has_its_number():

@@ -307,6 +307,57 @@ def test_every_method_states_its_credit_and_its_feedback(audits, render, tmp_pat
     assert "not stated by the method" in said(text, "Feedback")
 
 
+@pytest.mark.parametrize(
+    ("changes", "when"),
+    [
+        ({}, "after the last epoch"),
+        ({"spec.snapshot": 3}, "after epoch 3 of 10, a snapshot"),
+        ({"stopped_after": 4}, "after epoch 4 of 10, where the monitor stopped the training"),
+    ],
+)
+def test_it_is_said_after_which_epoch_the_accuracy_was_measured(audits, render, changes, when):
+    for audit in audits:
+        put(audit, {"spec.epochs": 10} | changes)
+    text = render(audits)
+    assert f"learning rate along a cosine to 0; accuracy {when}." in text
+    assert f"Headline numbers of every seed: accuracy on the whole test set {when}." in text
+
+
+def test_a_setting_without_effect_is_not_listed(audits, render):
+    assert "normalise = True, rms\\_floor = 1e-06" in render(audits)
+    for audit in audits:
+        audit["spec"]["method"] = "bp"
+    assert "normalise =" not in render(audits) and "rms\\_floor =" not in render(audits)
+
+
+def test_credits_of_a_warm_up_are_told_from_those_after_it(audits, render):
+    for audit in audits:
+        put(audit, {"spec.method": "credit_bridge", "spec.epochs": 35, "spec.snapshot": 8})
+    text = render(audits)
+    assert "warm-up, so that" not in said(text, "Formula of the credit") and boxes(text)[3][0]
+    for audit in audits:  # the first seven of 35 epochs begin before a fifth of the training
+        put(audit, {"spec.snapshot": 7})
+    text = render(audits)
+    assert "audited credits are DFA's" in said(text, "Formula of the credit") and not boxes(text)[3][0]
+
+
+def test_an_answer_is_printed_beside_what_the_audit_tells(audits, render, tmp_path):
+    (tmp_path / "answers.yaml").write_text("hyperparameters: by hand\nseeds: of order\naggregation: as there\n")
+    text = render(audits, "--answers", str(tmp_path / "answers.yaml"))
+    assert re.search(r"data set digits; .*after the last epoch; by hand\.\n", text)
+    assert re.search(r"3, 7; each fixes .*; of order\.\n", text)
+    assert re.search(r"^per sample .*; as there$", said(text, "Aggregation of the cosine"))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "split"), [("digits", "digits: fa-audit's own split;"), ("cifar10", "cifar10: its usual split;")]
+)
+def test_only_a_usual_split_is_called_so(audits, render, dataset, split):
+    for audit in audits:
+        audit["spec"]["dataset"] = dataset
+    assert f"{split} tested on all 360 samples of its test set." in render(audits)
+
+
 @pytest.fixture(scope="module")
 def external():
     """The audit of a described network, without credits and with those of a function."""
@@ -336,6 +387,17 @@ def test_of_an_external_model_the_author_is_asked(external, render, tmp_path):
     assert r"**Are the random seeds given?** \[Yes\] 1 and 2." in answered
     (tmp_path / "answers.yaml").write_text("formulas: a_l\n")
     assert "unknown answer 'formulas'" in render([external[1]], "--answers", str(tmp_path / "answers.yaml"))
+
+
+def test_of_an_external_model_nothing_is_claimed_that_only_a_training_here_tells(external, real, render):
+    audit = copy.deepcopy(external[0]) | {"provenance": real[0]["provenance"]}
+    text = render([audit])
+    assert said(text, "Evaluation").startswith("the first 16 samples that were given to the audit; stability")
+    assert "accuracy as it was given to the audit." in text and "last epoch" not in text
+    assert "the model's own dtype, float32 products (ieee, TF32 off), deterministic algorithms on;" in text
+    assert "; gradients recomputed in float64" in text
+    put(audit, {f"layers.1.float32_{name}": ABSENT | {"n": 16} for name in ("error", "cosine")})
+    assert "; gradients not at every state recomputed in float64" in render([audit])
 
 
 def test_the_report_compiles_in_a_column_of_a_paper(real, external, render, tmp_path):

@@ -34,9 +34,11 @@ FIELDS = {  # what an author may be asked: name -> question
     "licences": "licences of data, models and code",
 }
 HYPERPARAMETERS = (
-    "optimiser", "lr", "weight_decay", "batch_size", "epochs", "penalty", "frozen_blocks", "random_targets", "clip",
-    "normalise", "rms_floor", "frozen_embedding", "validation",
+    "optimiser", "lr", "weight_decay", "batch_size", "epochs", "penalty", "frozen_blocks", "shallow", "random_targets",
+    "clip", "normalise", "rms_floor", "frozen_embedding", "validation",
 )  # fmt: skip
+UNNORMALISED = ("bp", "ep")  # methods whose credits are learned from as they are, whatever `normalise` says
+USUAL_SPLITS = ("cifar10", "cifar100")  # data sets that come in a training and a test set
 LICENCES = {
     "cifar10": "CIFAR-10 (Krizhevsky 2009): its authors state no licence",
     "cifar100": "CIFAR-100 (Krizhevsky 2009): its authors state no licence",
@@ -72,6 +74,10 @@ class Author:
         """Return the author's answer to a question, else what is known without them, else the field to fill in."""
         open_field = f"[to be stated by the author ({field}): {FIELDS[field]}]"
         return self.answers.get(field, open_field if otherwise is None else otherwise)
+
+    def adds(self, field: str, known: str) -> str:
+        """Return what an audit tells, which no answer replaces, and the author's answer after it."""
+        return "; ".join([known, *([self.answers[field]] if field in self.answers else [])])
 
 
 def kind_of(audit: Audit) -> str:
@@ -119,7 +125,8 @@ def credit_entries(group: SeedGroup, author: Author) -> Iterator[Entry]:
         yield Entry("Formula of the credit", prefix + author.says("formula"))
         yield Entry("Feedback", prefix + author.says("feedback"))
     found = over_seeds(group, _aggregation, {True: "", False: prefix}) if audit["credit"] else ""
-    yield Entry("Aggregation of the cosine", found or prefix + author.says("aggregation"))
+    text = author.adds("aggregation", found) if found else prefix + author.says("aggregation")
+    yield Entry("Aggregation of the cosine", text)
 
 
 def _stated(group: SeedGroup, author: Author) -> Iterator[Entry]:
@@ -128,17 +135,27 @@ def _stated(group: SeedGroup, author: Author) -> Iterator[Entry]:
     method = stated(spec["method"])
     known = method.equation or method.latex
     source = f"({method.source}). " if method.source else ""
-    normalised = spec["normalise"] and spec["method"] not in ("bp", "ep")
+    normalised = spec["normalise"] and spec["method"] not in UNNORMALISED
     learns = f" Blocks learn from r(a_l) = a_l / (rms(a_l) + {spec['rms_floor']:g})." * normalised
-    says = f"{source}{SYMBOLS}.{learns}"
+    warm = " The training ended in the warm-up, so that the audited credits are DFA's, (p - y) B_l^T."
+    says = f"{source}{SYMBOLS}.{learns}{warm * _ended_in_warm_up(group.audits[0])}"
     missing = f"{NOT_STATED} (assign equation and latex in its class, or give it as an answer)"
     text = author.says("formula", says if known else missing)
     yield Entry("Formula of the credit", text, method.equation or method.latex, method.latex)
-    when = "drawn after the weights from the stream of torch.manual_seed(seed)"
+    when = "initialised after the weights from the stream of torch.manual_seed(seed)"
     seeds = f"{when}, seeds {', '.join(map(str, group.labels))}; saved with the checkpoint"
     parts = [method.feedback or f"feedback {NOT_STATED}", method.drawn or f"distribution, scale and life {NOT_STATED}"]
     kept = [] if method.drawn.startswith("none") else [seeds]
     yield Entry("Feedback", author.says("feedback", "; ".join([*parts, *kept])))
+
+
+def _ended_in_warm_up(audit: Audit) -> bool:
+    """Return whether the last epoch that was trained was one in which the credit bridge takes DFA's credits."""
+    spec = audit["spec"]
+    ends = (audit.get("stopped_after"), spec.get("snapshot"), spec["epochs"])
+    last = next(epoch for epoch in ends if epoch is not None)
+    progress = (last - 1) / max(1, spec["epochs"])  # where that epoch began
+    return spec["method"] == "credit_bridge" and progress < stated("credit_bridge").constants["warm_up"]
 
 
 def _aggregation(audit: Audit) -> Finding:
@@ -223,6 +240,10 @@ def _training_feedback(audit: Audit) -> Finding:
         return NO_COSINE
     if kind == "given":
         return Finding(False, "the credits are given by a function, whose feedback cannot be drawn again to compare")
+    if "spec" in audit and _ended_in_warm_up(audit):
+        return Finding(
+            False, "the training ended in the warm-up, whose feedback, DFA's, was not drawn again to compare"
+        )
     if "spec" in audit and audit["spec"]["method"] in METHODS and not stated(audit["spec"]["method"]).draws:
         return Finding(True, "the method has no fixed random feedback that could be confused with another draw")
     found = []
@@ -304,7 +325,8 @@ def answers(group: SeedGroup, author: Author) -> Iterator[Entry]:
     audit, n, unit = group.audits[0], len(group.labels), group.unit
     spec = audit.get("spec")
     yield _answer("Experimental setting: are all details of training and test given?", spec or "hyperparameters" in
-                  author.answers, _hyperparameters(spec) if spec else author.says("hyperparameters"))  # fmt: skip
+                  author.answers, author.adds("hyperparameters", by_seed(group, _hyperparameters)) if spec
+                  else author.says("hyperparameters"))  # fmt: skip
     yield _answer("Were hyperparameters chosen without the test set?", "selection" in author.answers,
                   f"{_held_out(spec)}{author.says('selection')}")  # fmt: skip
     evaluated = [check for a in group.audits for check in a["checks"].values() if check["fires"] is not None]
@@ -321,7 +343,7 @@ def answers(group: SeedGroup, author: Author) -> Iterator[Entry]:
         f"{', '.join(map(str, group.labels))}; each fixes weights, feedback, order, augmentation and noise of its run"
     )
     yield _answer("Are the random seeds given?", bool(spec) or "seeds" in author.answers,
-                  listed if spec else author.says("seeds"))  # fmt: skip
+                  author.adds("seeds", listed) if spec else author.says("seeds"))  # fmt: skip
     yield _answer("Is the precision of the computation given?", "provenance" in audit, by_seed(group, _precision))
     yield _answer("Compute resources: are devices and times given?", "compute" in author.answers,
                   f"{_compute(group)}. In all: {author.says('compute')}")  # fmt: skip
@@ -345,16 +367,25 @@ def _answer(question: str, known: Any, text: str) -> Entry:
     return Entry(question, f"{answer} {text.rstrip('.')}.")
 
 
-def _hyperparameters(spec: Mapping[str, Any]) -> str:
-    constants = stated(spec["method"]).constants
+def _hyperparameters(audit: Audit) -> str:
+    spec = DEPARTURES | audit["spec"]
+    unused = ("normalise", "rms_floor") if spec["method"] in UNNORMALISED else ()
     values = {
         **{f"{spec['architecture']}.{name}": value for name, value in sorted(spec["architecture_options"].items())},
-        **{f"{spec['method']}.{name}": value for name, value in constants.items()},
-        **{name: (DEPARTURES | spec)[name] for name in HYPERPARAMETERS},
+        **{f"{spec['method']}.{name}": value for name, value in stated(spec["method"]).constants.items()},
+        **{name: spec[name] for name in HYPERPARAMETERS if name not in unused},
     }
     listed = ", ".join(f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
                        for name, value in values.items())  # fmt: skip
-    return f"data set {spec['dataset']}; {listed}; learning rate along a cosine to 0; accuracy after the last epoch"
+    return f"data set {spec['dataset']}; {listed}; learning rate along a cosine to 0; accuracy {measured_after(audit)}"
+
+
+def measured_after(audit: Audit) -> str:
+    """Return after which epoch a trained run's accuracy was measured: not every run reaches the last one."""
+    epochs, stopped, snapshot = audit["spec"]["epochs"], audit.get("stopped_after"), audit["spec"].get("snapshot")
+    if stopped is not None:
+        return f"after epoch {stopped} of {epochs}, where the monitor stopped the training"
+    return "after the last epoch" if snapshot is None else f"after epoch {snapshot} of {epochs}, a snapshot"
 
 
 def _held_out(spec: Mapping[str, Any] | None) -> str:
@@ -368,10 +399,13 @@ def _precision(audit: Audit) -> str:
     if not found:
         return "not recorded with this audit"
     tf32 = [name for name, on in (found.get("tf32") or {}).items() if on]
+    dtype = "float32" if "spec" in audit else "the model's own dtype, float32 products"
+    again = all(number(state["float32_error"]["value"]) is not None for state in audit["layers"])
     return (
-        f"float32 ({found.get('fp32_precision', 'precision not recorded')}, TF32 {', '.join(tf32) or 'off'}),"
-        f" deterministic algorithms {'on' if found.get('deterministic_algorithms') else 'off'}; gradients and cosines"
-        f" recomputed in float64; torch {found.get('packages', {}).get('torch', 'not recorded')}"
+        f"{dtype} ({found.get('fp32_precision', 'precision not recorded')}, TF32 {', '.join(tf32) or 'off'}),"
+        f" deterministic algorithms {'on' if found.get('deterministic_algorithms') else 'off'}; gradients"
+        f" {'' if again else 'not at every state '}recomputed in float64; torch"
+        f" {found.get('packages', {}).get('torch', 'not recorded')}"
     )
 
 
@@ -391,5 +425,6 @@ def _code(audit: Audit) -> str:
 
 
 def _split(audit: Audit) -> str:
+    whose = "its usual" if audit["spec"]["dataset"] in USUAL_SPLITS else "fa-audit's own"
     samples = audit["baselines"].get("test_samples")
-    return f"the usual training set; tested on all {samples} test images" if samples else "training and whole test set"
+    return f"{whose} split; tested on {f'all {samples} samples of' if samples else 'the whole of'} its test set"

@@ -13,7 +13,7 @@ import pandas as pd
 from fa_audit.audit.audit_file import SeedGroup, number, outcome_columns
 from fa_audit.core.thresholds import CHECK_LABELS, sign_of
 from fa_audit.experiments.spec import DEPARTURES
-from fa_audit.results.checklist import Author, Entry, credit_entries, pitfalls
+from fa_audit.results.checklist import Author, Entry, credit_entries, measured_after, pitfalls
 from fa_audit.results.checklist import answers as questions
 from fa_audit.results.disclosures import by_seed, disclosures
 from fa_audit.results.over_seeds import CHECKS, verdict_over_seeds
@@ -161,7 +161,8 @@ def _identification(group: SeedGroup) -> Iterator[tuple[str, str]]:
     yield "Audited on", by_seed(group, lambda audit: audit.get("provenance", {}).get("device", UNKNOWN))
     yield "Training time", by_seed(group, lambda audit: f"{audit['seconds']} s" if "seconds" in audit else UNKNOWN)
     stability = f"over {audit['batches']} batches of {audit['stability'].get('samples') or audit['samples']}"
-    yield "Evaluation", f"the first {audit['samples']} samples of the unshuffled test set; stability {stability}"
+    which = "samples of the unshuffled test set" if "spec" in audit else "samples that were given to the audit"
+    yield "Evaluation", f"the first {audit['samples']} {which}; stability {stability}"
     yield "Files", "; ".join(f"{group.unit} {label}: {path}" for label, path in zip(group.labels, group.paths))
 
 
@@ -243,8 +244,14 @@ def _seed_table(group: SeedGroup) -> Table:
         )
         for label, audit in zip(group.labels, group.audits)
     ]
-    caption = f"Headline numbers of every {group.unit}: accuracy on the whole test set after the last epoch."
+    caption = f"Headline numbers of every {group.unit}: {by_seed(group, _measured)}."
     return _table(caption, (group.unit, *FRACTIONS, *NORMS), rows)
+
+
+def _measured(audit: Mapping[str, Any]) -> str:
+    if "spec" not in audit:
+        return "accuracy as it was given to the audit"
+    return f"accuracy on the whole test set {measured_after(audit)}"
 
 
 def _percent(fraction: float | None) -> Number:

@@ -33,12 +33,12 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         AuditError: a setting has no run of a ladder.
     """
     steps = {setting: rungs(tidy.of(setting).runs) for setting in tidy.settings}
-    every = pd.concat(list(steps.values()))
+    every = pd.concat([table.assign(setting=setting) for setting, table in steps.items()])
     looks = style.run_styles(every["run"])
     groups = by_run(every, rank_runs(every), "k")
     columns = min(PER_ROW, len(steps))
     rows = -(-len(steps) // columns)
-    handles = lines.counted_handles(groups, labels, columns=["accuracy"], at="k")
+    handles = lines.counted_handles(groups, labels, columns=["accuracy"], at=["setting", "k"])
     direct = len(groups) <= MOST_DIRECT and max(len(str(handle.get_label())) for handle in handles) <= LONGEST_DIRECT
     with style.context():
         figure = style.new_figure(

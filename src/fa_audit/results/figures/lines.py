@@ -142,7 +142,7 @@ def run_handles(runs: Sequence[str], labels: Mapping[str, str]) -> list[Line2D]:
 
 
 def counted(
-    groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], *, columns: Sequence[str], at: str
+    groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], *, columns: Sequence[str], at: str | list[str]
 ) -> dict[str, str]:
     """Return names of runs with the number of seeds behind each mean of `columns` at each value of `at`."""
     counts = {run: _counts(group.groupby(at)[list(columns)].count().to_numpy()) for run, group in groups.items()}
@@ -150,7 +150,7 @@ def counted(
 
 
 def counted_handles(
-    groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], *, columns: Sequence[str], at: str
+    groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], *, columns: Sequence[str], at: str | list[str]
 ) -> list[Line2D]:
     """Return a legend entry for every run, called as `counted` does."""
     return run_handles(list(groups), counted(groups, labels, columns=columns, at=at))

@@ -48,8 +48,9 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     groups = dict(list(tidy.runs.groupby(["setting", "run"])))
     rows = [(setting, runs) for setting in tidy.settings for runs in _lines(tidy, setting)]
     width = max(len(runs) for _, runs in rows)
+    room = CHARACTERS // width
     texts = {
-        key: f"{text_grid.wrap(labels.get(key[1], key[1]), CHARACTERS // width)}\n{_text(group)}"
+        key: f"{text_grid.wrap(labels.get(key[1], key[1]), room)}\n{_text(group, room)}"
         for key, group in groups.items()
     }
     settings = [setting for setting, _ in rows]
@@ -87,13 +88,19 @@ def _state(group: pd.DataFrame) -> State:
     return INCOMPLETE if failed.isna().any() or withdrawn.isna().any() else PASS
 
 
-def _text(group: pd.DataFrame) -> str:
-    """Return what the four-check verdicts name; the worst three-check outcome over the seeds, and how many have it."""
+def _text(group: pd.DataFrame, room: int) -> str:
+    """Return what the four-check verdicts name; the worst three-check outcome over the seeds, and how many have it.
+
+    Args:
+        room: characters that stand beside each other in the square; of letters, which are narrow, more do.
+    """
     failed = fails(group)
     counts = {"FAIL": failed.sum(), "incomplete": failed.isna().sum(), "pass": (~failed).sum()}
     worst = next(outcome for outcome, count in counts.items() if count)
-    doubtful = f"\nborderline {', '.join(found)}" if (found := _borderline(group)) else ""
-    return f"{_reasons(group)}\n{worst} {counts[worst]}/{len(group)}{doubtful}"
+    found = f"borderline {', '.join(letters)}" if (letters := _borderline(group)) else ""
+    doubtful = found if len(found) <= room else found.replace(" ", "\n", 1)
+    lines = [text_grid.wrap(_reasons(group), room * 3 // 2), f"{worst} {counts[worst]}/{len(group)}", doubtful]
+    return "\n".join(filter(None, lines))
 
 
 def _borderline(group: pd.DataFrame) -> tuple[str, ...]:
