@@ -14,6 +14,8 @@ from fa_audit import Description, diagnose
 from fa_audit.cli import main
 from fa_audit.methods import METHODS
 from fa_audit.methods.formulas import FORMULAS
+from fa_audit.results.checklist import FIXED
+from fa_audit.training.optimiser import BETAS, EPS, MOMENTUM
 
 SEEDS = (3, 7)
 STRANGE = r"50%_&#1 ^~{a}\b $ <x>|y ü"
@@ -293,7 +295,10 @@ def test_every_method_states_its_credit_and_its_feedback(audits, render, tmp_pat
     assert "entries N(0, 1/C), standard deviation 1/sqrt(C); drawn once, fixed; " in said(text, "Feedback")
     assert "seeds 3, 7" in said(text, "Feedback")
     assert "mean over the blocks l >= 1" in said(text, "Aggregation of the cosine")
-    assert re.search(r"\*\* \\\[Yes\\\] data set digits; .*optimiser = sgd, lr = 0.001, .*penalty = 0", text)
+    assert re.search(
+        r"\*\* \\\[Yes\\\] data set digits; .*optimiser = sgd \(momentum 0.9\), lr = 0.001, .*penalty = 0", text
+    )
+    assert {"adamw": f"betas {BETAS}, eps {EPS:g}", "sgd": f"momentum {MOMENTUM:g}"} == FIXED
     (tmp_path / "own_method.py").write_text(OWN_METHODS)
     monkeypatch.syspath_prepend(tmp_path)
     for audit in audits:

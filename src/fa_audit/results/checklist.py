@@ -33,6 +33,7 @@ FIELDS = {  # what an author may be asked: name -> question
     "data": "where the data can be had, and their split",
     "licences": "licences of data, models and code",
 }
+FIXED = {"adamw": "betas (0.9, 0.999), eps 1e-08", "sgd": "momentum 0.9"}  # those of training/optimiser.py
 HYPERPARAMETERS = (
     "optimiser", "lr", "weight_decay", "batch_size", "epochs", "penalty", "frozen_blocks", "shallow", "random_targets",
     "clip", "normalise", "rms_floor", "frozen_embedding", "validation",
@@ -374,6 +375,7 @@ def _hyperparameters(audit: Audit) -> str:
         **{f"{spec['architecture']}.{name}": value for name, value in sorted(spec["architecture_options"].items())},
         **{f"{spec['method']}.{name}": value for name, value in stated(spec["method"]).constants.items()},
         **{name: spec[name] for name in HYPERPARAMETERS if name not in unused},
+        "optimiser": f"{spec['optimiser']} ({FIXED[spec['optimiser']]})",
     }
     listed = ", ".join(f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
                        for name, value in values.items())  # fmt: skip
