@@ -1,4 +1,4 @@
-"""Make what docs/reproduction.md and docs/findings.md show from reference/measured: scorecard, figures, tables.
+"""Make what docs/reproduction.md, docs/findings.md and docs/leaderboard.md show from the tidy tables in reference/.
 
 python tools/reproduction.py [--check]
 """
@@ -29,7 +29,11 @@ from fa_audit.results.scorecard import NOT_REPRODUCED, NOT_RUN, SAME, counted
 from fa_audit.results.tidy import read_table
 
 MEASURED = ROOT / "reference/measured"
-DOCUMENTS = {"reproduction": "configs/measured.yaml", "findings": "configs/findings.yaml"}  # document -> configuration
+DOCUMENTS = {  # document -> configuration, tidy tables
+    "reproduction": ("configs/measured.yaml", MEASURED),
+    "findings": ("configs/findings.yaml", MEASURED),
+    "leaderboard": ("configs/tuned.yaml", ROOT / "reference/tuned"),
+}
 MARK = re.compile(r"<!-- table: (\S+) -->")
 
 
@@ -39,14 +43,15 @@ def make(name: str, folder: Path, *, figures: bool) -> dict[str, str]:
     Returns:
         What stands in place of a table whose settings were not run, by the table's name.
     """
-    config, line_of = load_config(ROOT / DOCUMENTS[name])
+    source, tidy = DOCUMENTS[name]
+    config, line_of = load_config(ROOT / source)
     config |= {} if figures else {"figures": {}}
     grid = read_grid(config, KINDS, line_of)
     missing = {}
-    for artefact, problem in artefacts_from(config, grid, MEASURED, folder):
+    for artefact, problem in artefacts_from(config, grid, tidy, folder):
         section, _, table = artefact.partition("/")
         asked = config[section][table]["settings"]
-        if absent := [setting for setting in grid.named(asked) if not (MEASURED / setting).exists()]:
+        if absent := [setting for setting in grid.named(asked) if not (tidy / setting).exists()]:
             missing[table] = f"*Not run yet: {', '.join(absent)}.*"
         elif problem:
             raise SystemExit(f"{artefact}: {problem}")
@@ -65,7 +70,7 @@ def texts(name: str, folder: Path, missing: dict[str, str]) -> Iterator[tuple[Pa
     parts = missing | {table: _rows(text) for table, text in tables.items()}
     if name == "findings":
         parts["samples"] = by_samples()
-    else:
+    if name == "reproduction":
         parts |= from_scorecard(folder)
         tables["scorecard"] = (folder / "scorecard.md").read_text(encoding="utf-8")
         yield ROOT / "docs/reproduction/scorecard.csv", (folder / "scorecard.csv").read_text(encoding="utf-8")
@@ -130,7 +135,7 @@ def _rows(text: str) -> str:
 
 
 def main() -> None:
-    """Rewrite both documents; with --check exit with 1 if a text is stale instead."""
+    """Rewrite the documents; with --check exit with 1 if a text is stale instead."""
     check = "--check" in sys.argv[1:]
     for name in DOCUMENTS:
         with tempfile.TemporaryDirectory() as temporary:
