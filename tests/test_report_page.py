@@ -18,6 +18,7 @@ from printed_audits import printed_audits
 from projects import ROOT
 
 from fa_audit.cli import main
+from fa_audit.experiments.config_file import load_config
 from fa_audit.methods import METHODS
 from fa_audit.results.figures.style import run_styles
 from fa_audit.results.origin import origin_of
@@ -108,11 +109,12 @@ def test_labels_order_and_numbers_of_the_first_screen_are_those_of_the_tables(me
     means["margin"] = means["accuracy"] - means["own_frozen_acc"]
     ranked = means.sort_values("margin", ascending=False)
     rows = [words(row) for row in found.all("tr", class_="run-row")]
+    labels = load_config(ROOT / "configs/measured.yaml")[0]["labels"]
     for row, (run, own) in zip(rows, ranked.iterrows(), strict=False):
         seeds = runs[runs["run"] == run]
         fired = {check: seeds[f"{check}_fires"].all() for check in ("scale", "reference", "stability", "depth")}
         verdict = "needs walk-back" if any(fired.values()) else "trustworthy"
-        assert row.startswith(f"{run.upper()} {verdict}") and seeds["three_check"].iloc[0] in row
+        assert row.startswith(f"{labels[run]} {verdict}") and seeds["three_check"].iloc[0] in row
         chips = re.findall(r"([abcd]) (fires|fine)", row)
         assert chips == [(letter, "fires" if fires else "fine") for letter, fires in zip("abcd", fired.values())]
         numbers = [float(number) for number in re.findall(r"(\S+) (?:%|points)", row)]
