@@ -1,4 +1,4 @@
-"""Estimate what a configuration's trainings take on a GPU that nobody has measured, by counting what a step does.
+"""Estimate the GPU hours of a configuration's trainings from the operations and FLOPs of one step.
 
     python benchmarks/gpu_estimate.py                        # config.yaml
     python benchmarks/gpu_estimate.py --configfile my.yaml
@@ -15,16 +15,15 @@ from functools import cache
 from pathlib import Path
 
 from costs import ROOT, SIZES, noise
+from throughput import steps_of
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from fa_audit.core.randomness import generator
-from fa_audit.data.dataset import pad, training_batches
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import Grid, read_grid
 from fa_audit.experiments.paths import RunKey
+from fa_audit.experiments.plan import epochs_before
 from fa_audit.experiments.spec import RunSpec
-from fa_audit.training.learner import build, learn
 
 LAUNCH, RATE = 5e-6, 30e12  # seconds an operation; floating-point operations a second, in IEEE float32
 
@@ -44,8 +43,8 @@ def main(words: list[str] | None = None) -> None:
 
 def training_seconds(grid: Grid, key: RunKey) -> float:
     """Return the estimated seconds of the steps of a run's training, less those of the run that it goes on from."""
-    spec, previous = grid.spec(key), grid.previous_runs.get(key)
-    epochs = spec.last_epoch - (grid.spec(previous).last_epoch if previous else 0)
+    spec = grid.spec(key)
+    epochs = spec.last_epoch - epochs_before(grid, key)
     steps = -(-SIZES[spec.dataset][2] // spec.batch_size)
     return epochs * steps * step_seconds(replace(spec, seed=0, lr=1e-3, epochs=1, snapshot=None))
 
@@ -66,17 +65,10 @@ class Seconds(TorchDispatchMode):
 def step_seconds(spec: RunSpec) -> float:
     """Return the estimated seconds of a training step, counted in one on the CPU."""
     shape, classes, *_ = SIZES[spec.dataset]
-    data = noise(shape, classes, 2 * spec.batch_size, 1)
-    learner = build(spec, shape, classes)
-    optimiser, images = learner.optimiser(), pad(data.train_images, data.padding)
-    batches = training_batches(data, images, spec.batch_size, generator(0, "benchmark"))
-    learner.train_mode()
-    next(batches)  # draws the epoch's order
+    steps = steps_of(spec, noise(shape, classes, 2 * spec.batch_size, 1))
+    next(steps)  # draws the epoch's order
     with Seconds() as seconds:
-        x, labels = next(batches)
-        optimiser.zero_grad()
-        learn(learner, x, labels, generator(0, "noise"))
-        optimiser.step()
+        next(steps)
     return seconds.total
 
 

@@ -82,7 +82,7 @@ def work_of(finished: Finished, members: Sequence[Setting], costs: Costs) -> lis
     to_audit = [key for key in audited if not finished.audit(key)]
     hours = (
         [
-            *(costs.training_hours(grid.spec(key), device, _epochs_before(grid, key)) for key in to_train),
+            *(costs.training_hours(grid.spec(key), device, epochs_before(grid, key)) for key in to_train),
             *(costs.audit_hours(grid.spec(key), device) for key in to_audit),
         ]
         for device in DEVICES
@@ -90,7 +90,7 @@ def work_of(finished: Finished, members: Sequence[Setting], costs: Costs) -> lis
     return [len(own), len(keys) - len(own), len(own) - len(to_train), *hours]
 
 
-def _epochs_before(grid: Grid, key: RunKey) -> int:
+def epochs_before(grid: Grid, key: RunKey) -> int:
     """Return the epochs that a run's training does not do itself, since it goes on from another's."""
     previous = grid.previous_runs.get(key)
     return grid.spec(previous).last_epoch if previous else 0
