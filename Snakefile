@@ -114,6 +114,3 @@ rule models:
     input:
         models=model_files(),
     localrule: True
-
-
-use_paths_as_they_are()

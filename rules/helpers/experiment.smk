@@ -20,7 +20,6 @@ from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.lineage import Lineage, data_stage, run_code, stage
 from fa_audit.experiments.paths import TIDY, RunKey, data_file, run_files, tidy_file
 from fa_audit.results.kinds import KINDS
-from snakemake import iocontainers
 
 
 def readable(function):
@@ -56,27 +55,6 @@ THRESHOLDS = config.get("thresholds", {})
 # Snakemake records a failed job as done, and its outputs are gone (docs/faults.md). A job's parameter `upstream` is a
 # digest of what its inputs are made by: after a failure it has changed, so the job asks for the input that is missing.
 LINEAGE = Lineage(GRID, THRESHOLDS)
-
-
-# ---- memory: Snakemake's own objects are nearly all of what a plan of 10,000 runs holds (docs/large_grids.md)
-
-
-@cache
-def one_guard(cls, *names):
-    return object.__new__(cls)
-
-
-# Each list of a job (input, output, params, ...) has two guards, equal for all. A version without them is left alone.
-if hasattr(iocontainers, "AttributeGuard"):
-    iocontainers.AttributeGuard.__new__ = one_guard
-
-
-def use_paths_as_they_are():
-    """Spare each input a copy for prefixes and storage providers, where there are none."""
-    modifier = workflow.modifier.path_modifier
-    if not modifier.modifies_prefixes and not workflow.storage_settings.default_storage_provider:
-        for known in workflow.rules:
-            known.input_modifier = None
 
 
 # ---- the run behind a set of wildcards
