@@ -280,39 +280,45 @@ def test_runs_are_filtered_by_method_network_data_and_verdict(measured, visit):
     assert opened.locator(kept).count() == 3 and opened.locator("tr.setting:not([hidden])").count() == 1
 
 
+def place_of(run, page):
+    """Return the place of a run, `setting-run`, in a page."""
+    return [one["id"] for one in Page(page.read_text()).data["runs"]].index(run)
+
+
 def test_a_run_is_one_key_from_its_evidence_and_back(measured, visit):
     opened = visit(measured)
+    dfa = place_of("main_audit-dfa", measured)
     opened.locator(".run-row a", has_text="DFA").first.focus()
     opened.keyboard.press("Enter")
     opened.wait_for_selector("article:not([hidden]) >> text=FAIL(D1+D2+D3)")
     opened.wait_for_function("document.querySelectorAll('article:not([hidden]) .plot svg').length === 9")
-    assert (
-        opened.evaluate("document.activeElement.id") == "run-2" and opened.locator("article:not([hidden])").count() == 1
-    )
+    assert opened.evaluate("document.activeElement.id") == f"run-{dfa}"
+    assert opened.locator("article:not([hidden])").count() == 1
     opened.focus("#next")
     opened.keyboard.press("Enter")
-    opened.wait_for_selector("#run-3:not([hidden])")
+    opened.wait_for_selector(f"#run-{dfa + 1}:not([hidden])")
     opened.go_back()
-    opened.wait_for_selector("#run-2:not([hidden])")
+    opened.wait_for_selector(f"#run-{dfa}:not([hidden])")
     opened.reload()
-    opened.wait_for_selector("#run-2:not([hidden]) .plot svg")  # its address can be passed on
+    opened.wait_for_selector(f"#run-{dfa}:not([hidden]) .plot svg")  # its address can be passed on
 
 
 def test_two_runs_stand_side_by_side(measured, visit):
     opened = visit(measured)
-    opened.click("#run-0 .against")
-    opened.select_option("#other", "2")
+    bp, dfa = (place_of(f"main_audit-{method}", measured) for method in ("bp", "dfa"))
+    opened.click(f"#run-{bp} .against")
+    opened.select_option("#other", str(dfa))
     opened.wait_for_selector("#comparison .plot svg")
     texts = "rows => rows.map(row => [...row.children].map(cell => cell.textContent))"
     head, *rows = opened.locator("#comparison tr").evaluate_all(texts)
     assert head[1:] == ["BP · Main audit", "DFA · Main audit"]
     facts = {name: own for name, *own in rows}
     data = Page(measured.read_text()).data["runs"]
-    assert facts == {name: [data[0]["facts"][name], data[2]["facts"][name]] for name in data[0]["facts"]}
+    assert facts == {name: [data[bp]["facts"][name], data[dfa]["facts"][name]] for name in data[bp]["facts"]}
     assert facts["three-check verdict"] == ["PASS", "FAIL(D1+D2+D3)"]
     lines = opened.locator("#comparison .mark-line path")
     strokes = lines.evaluate_all("lines => [...new Set(lines.map(line => line.getAttribute('stroke')))]")
-    assert set(strokes) == {data[0]["colour"], data[2]["colour"]} and len(strokes) == 2
+    assert set(strokes) == {data[bp]["colour"], data[dfa]["colour"]} and len(strokes) == 2
 
 
 def test_numbers_and_plots_are_downloaded_whole(measured, visit):
