@@ -2,15 +2,20 @@
 
 import itertools
 import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from networks import spec_of
 
 from fa_audit.audit.verdicts import Check, Checks, four_check_verdict, three_check_verdict
 from fa_audit.core.errors import AuditError
-from fa_audit.experiments.paths import TIDY, RunKey
+from fa_audit.experiments.paths import MEASURED, TIDY, RunKey
+from fa_audit.results.figures.files import write_figure
 from fa_audit.results.outcomes import fails, reasons, walked_back
+from fa_audit.results.tables.files import write_table
+from fa_audit.results.tables.formats import Table
 from fa_audit.results.tidy import read_audits, read_table, read_tidy, trajectories_table, write_tables
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS
 
@@ -63,6 +68,34 @@ def test_an_audit_of_another_run_than_its_path_says_is_refused(tmp_path, monkeyp
     path.write_text(json.dumps(own))
     with pytest.raises(AuditError, match=r"missing spec, .*; expected an audit of a trained run"):
         read_audits([path])
+
+
+def figure_of_shown(tidy, *, title, labels, thresholds):
+    note_shown(tidy)
+    return Figure()
+
+
+def table_of_shown(tidy, *, title, labels):
+    note_shown(tidy)
+    return Table(title, ("n",), (), pd.DataFrame())
+
+
+def note_shown(tidy):
+    runs = {name: sorted(set(getattr(tidy, name)["run"])) for name in MEASURED}
+    Path("shown.json").write_text(json.dumps({"settings": tidy.settings} | runs))
+
+
+@pytest.mark.parametrize(("write", "kind", "ending"), [(write_figure, "figure", "pdf"), (write_table, "table", "md")])
+def test_a_figure_or_table_shows_the_runs_it_names(write, kind, ending, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    paths = {Path(f"{setting}/{name}.csv"): setting for setting in ("both", "first") for name in MEASURED}
+    tables = {path: KEYS[: 2 if setting == "first" else 4].assign(setting=setting) for path, setting in paths.items()}
+    write_tables({path: table.assign(digest=table["run"]) for path, table in tables.items()})
+    entry = {"kind": f"test_tidy:{kind}_of_shown", "title": "Shown", "labels": {}, "thresholds": {}}
+    write(entry | {"runs": ["dfa"]}, list(paths), [f"shown.{ending}"], "shown.origin.json")
+    assert json.loads(Path("shown.json").read_text()) == {"settings": ["both"]} | {name: ["dfa"] for name in MEASURED}
+    with pytest.raises(AuditError, match=r"^both/runs\.csv, first/runs\.csv: found none of the runs ep\.$"):
+        write(entry | {"runs": ["ep"]}, list(paths), [f"shown.{ending}"], "shown.origin.json")
 
 
 def test_outcomes_are_those_of_the_verdicts_whatever_fires_or_was_not_evaluated():

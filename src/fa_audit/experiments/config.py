@@ -336,6 +336,9 @@ class Artefact(Strict):
         " shown",
     )
     title: str = Field(description="a text")
+    runs: Different[RunName] = Field(
+        [], min_length=1, description="a non-empty list of different run names: the only ones shown (default: all)"
+    )
 
 
 ASetting = Annotated[

@@ -117,9 +117,10 @@ def _name_problems(config: Configuration, kinds: ArtefactKinds | None) -> Iterat
             yield str(unknown("run or setting", name, labelled, where="labels"))
     if kinds is not None:
         answering = _answering({name: block for name, (block, _) in settings.items()})
+        runs_of = {name: _audited(entry) for name, (_, entry) in settings.items()} if not wrong else {}
         for section in ("figures", "tables"):
             for name, artefact in getattr(config, section).items():
-                yield from _artefact_problems(section, name, artefact, kinds, answering)
+                yield from _artefact_problems(section, name, artefact, kinds, answering, runs_of)
 
 
 def _answering(blocks: Mapping[str, str]) -> dict[str, list[str]]:
@@ -132,9 +133,14 @@ def _answering(blocks: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _artefact_problems(
-    section: str, name: str, artefact: Artefact, kinds: ArtefactKinds, answering: Mapping[str, list[str]]
+    section: str,
+    name: str,
+    artefact: Artefact,
+    kinds: ArtefactKinds,
+    answering: Mapping[str, list[str]],
+    runs_of: Mapping[str, set[str]],
 ) -> Iterator[str]:
-    """Yield what is wrong with a figure or a table: its kind, or the settings that it reads."""
+    """Yield what is wrong with a figure or a table: its kind, the settings that it reads, or the runs of them."""
     where, kind = f"{section}.{name}", artefact.kind or name
     if wrong := list(_missing(section.removesuffix("s"), getattr(kinds, section), kind, where)):
         yield from wrong
@@ -144,11 +150,20 @@ def _artefact_problems(
     found = dict.fromkeys(chain.from_iterable(answering.get(setting, ()) for setting in artefact.settings))
     if kind in kinds.single_setting and len(found) > 1:
         yield f"{where}.settings: found {listed(found)}; a figure or table of kind {kind} shows one setting."
+    known = set().union(*(runs_of.get(setting, ()) for setting in found))
+    for run in sorted(set(artefact.runs) - known) if known else ():
+        yield str(unknown("run", run, known, where=f"{where}.runs"))
 
 
 def _run_names(entry: SettingEntry) -> Iterator[str]:
     """Yield every run name of a setting."""
     yield from chain.from_iterable(entry.run_names(entry.architecture.depth).values())
+
+
+def _audited(entry: SettingEntry) -> set[str]:
+    """Return the names of a setting's runs without its baselines: those that figures and tables show."""
+    names = entry.run_names(entry.architecture.depth)
+    return set(chain.from_iterable(names[part] for part in ("runs", "sweep", "ladder")))
 
 
 def _model_problems(where: str, entry: ModelEntry) -> Iterator[str]:

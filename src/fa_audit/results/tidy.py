@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,17 +53,27 @@ class Tidy:
         return pd.Series(means.reindex(keys).to_numpy(float), index=self.runs.index)
 
 
-def read_tidy(paths: Sequence[str | Path]) -> Tidy:
+def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
     """Read tables such as ``results/tidy/{setting}/runs.csv``; settings keep the order of their files.
 
+    Args:
+        runs: the runs to keep; all of them if none is named.
+
     Raises:
-        AuditError: a file is missing or no table, or has rows of another setting than its folder.
+        AuditError: a file is missing or no table, has rows of another setting than its folder, or all have none of
+            `runs`.
     """
     files: dict[str, list[Path]] = defaultdict(list)
     for path in map(Path, paths):
         files[path.stem].append(path)
-    tables = {name: pd.concat(map(_checked, group)).reset_index(drop=True) for name, group in files.items()}
-    return Tidy(tuple(dict.fromkeys(path.parent.name for path in files["runs"])), **tables)
+    tables = {name: pd.concat(map(_checked, group)) for name, group in files.items()}
+    settings = tuple(dict.fromkeys(path.parent.name for path in files["runs"]))
+    if runs:
+        tables = {name: table[table["run"].isin(runs)] for name, table in tables.items()}
+        settings = tuple(setting for setting in settings if setting in set(tables["runs"]["setting"]))
+        if not settings:
+            raise AuditError(f"{listed(map(str, files['runs']))}: found none of the runs {listed(runs)}.")
+    return Tidy(settings, **{name: table.reset_index(drop=True) for name, table in tables.items()})
 
 
 def _checked(path: Path) -> pd.DataFrame:

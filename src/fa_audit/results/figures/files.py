@@ -30,7 +30,7 @@ def write_figure(
     Raises:
         AuditError: a file is no table, or a text no formula that can be read.
     """
-    tidy = read_tidy(tidy_files)
+    tidy = read_tidy(tidy_files, entry.get("runs", ()))
     origin = origin_of(entry, tidy.runs["digest"], tidy_files)
     check_texts([entry["title"], *entry["labels"].values()])
     words = {"title": entry["title"], "labels": names(tidy.runs["run"].unique(), entry["labels"])}

@@ -23,7 +23,7 @@ def write_table(
     Raises:
         AuditError: a file is no table.
     """
-    tidy = read_tidy(tidy_files)
+    tidy = read_tidy(tidy_files, entry.get("runs", ()))
     origin = origin_of(entry, tidy.runs["digest"], tidy_files)
     table = call("table", TABLES, entry["kind"], Table, tidy, title=entry["title"], labels=entry["labels"])
     write_formats(table, tables, str(origin), entry["title"])
