@@ -178,7 +178,7 @@ def observe_seconds(learner: Learner, data: Dataset, device: str) -> float:
     """Return the time of a trajectory's row: the first test batch in full, the accuracy alone of the others."""
     test = evaluation_batches(data)
     batch = test[:1]
-    first = seconds(lambda: observe(learner, batch, epoch=1, train_loss=0.0), device)
+    first = seconds(lambda: observe(learner, batch, epoch=1), device)
     with untouched(learner.network):
         return first + (len(test) - 1) * median(
             seconds(lambda: accuracy_of(learner.network, batch), device) for _ in range(3)

@@ -281,7 +281,7 @@ def measured(bench: Bench, spec: RunSpec, is_audited: bool) -> tuple[dict[str, f
     next(steps), next(steps)
     step = seconds(lambda: [next(steps) for _ in range(count)], bench.device) / count
     counted, learner, test = kernels(steps, bench.on_gpu), next(steps), evaluation_batches(data)
-    row = min(seconds(lambda: observe(learner, test, epoch=1, train_loss=0.0), bench.device) for _ in range(2))
+    row = min(seconds(lambda: observe(learner, test, epoch=1), bench.device) for _ in range(2))
     found = {"seconds_per_epoch": round(step * -(-len(data.train_labels) // spec.batch_size) + row, 4)}
     if is_audited:
         found["seconds_per_audit"] = round(audit_seconds(learner, data, bench.device, 1), 3)

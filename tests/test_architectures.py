@@ -190,6 +190,21 @@ def test_one_step_of_relaxation_moves_the_last_state_against_its_gradient(name):
     assert not any(a.any() for a in (credits.embedding, *credits.blocks[:-1]))
 
 
+@pytest.mark.parametrize(("residual", "usual"), [(True, 0.01), (False, 0.5)])
+def test_w2_std_scales_the_second_weights_and_leaves_other_draws_as_they_were(residual, usual):
+    plain, small = (
+        build(spec_of("resmlp", "dfa", width=64, residual=residual, w2_std=std), (3, 8, 8), 4) for std in (None, 0.05)
+    )
+    ours, theirs = small.network.state_dict(), plain.network.state_dict()
+    for name, weight in ours.items():
+        factor = 0.05 / usual if name.endswith("outer.weight") else 1.0
+        torch.testing.assert_close(weight, factor * theirs[name], rtol=1e-6, atol=0)
+    torch.testing.assert_close(small.state.B1, plain.state.B1, rtol=0, atol=0)
+    assert ours["blocks.0.outer.weight"].std().item() == pytest.approx(0.05, rel=0.05)
+    assert dict(small.spec.architecture_options)["w2_std"] == 0.05
+    assert "w2_std" not in dict(plain.spec.architecture_options)
+
+
 @pytest.mark.parametrize("method", ["bp", "dfa"])
 def test_the_student_is_the_residual_mlp_without_terminal_norm(dataset, method):
     student, spec = spec_of("student_mlp", method), spec_of("resmlp", method)

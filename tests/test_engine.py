@@ -40,7 +40,7 @@ def test_bp_is_autograd_of_loss_plus_energy_of_the_trained_blocks(batch, residua
     assert not credits.normalise
     parameters = [p for p in network.parameters() if p.requires_grad]
     expected = torch.autograd.grad(loss + penalty * sum(map(energy, f)), parameters)
-    plain = learn(learner, x, labels, torch.Generator())
+    plain = learn(learner, x, labels, torch.Generator()).cross_entropy
     assert plain.item() == pytest.approx(loss.item(), rel=1e-12)
     for parameter, gradient in zip(parameters, expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, rtol=1e-10, atol=1e-12)
@@ -83,6 +83,25 @@ def test_training_is_the_optimiser_with_a_cosine_schedule(make_spec, dataset, na
     assert [row["train_loss"] for row in trained.history if row["layer"] == 0] == pytest.approx(losses, rel=1e-5)
 
 
+@pytest.mark.parametrize("method", ["bp", "dfa", "credit_bridge"])
+def test_each_group_is_clipped_by_itself(batch, method):
+    """Embedding, every block, head and the method's own nets: g * min(1, c / ||g||), whatever the others' norms are."""
+    learner = rough_learner("resmlp", method, SHAPE, depth=3)
+    learn(learner, *batch, torch.Generator())
+    network = learner.network
+    groups = [list(part.parameters()) for part in (network.embed, *network.blocks, network.head, learner.state)]
+    groups = [[p.grad.clone() for p in part if p.grad is not None] for part in groups if part]
+    norms = [torch.cat([g.flatten() for g in part]).norm().item() for part in groups]
+    limit = sorted(norms)[len(norms) // 2]  # some are longer, some are not
+    spec = replace(learner.spec, clip_groups=limit)
+    optimiser = replace(learner, spec=spec).optimiser()
+    optimiser.step()
+    expected = [g * min(1.0, limit / norm) for part, norm in zip(groups, norms, strict=True) for g in part]
+    assert min(norms) < limit < max(norms) and len(groups) == (6 if method == "credit_bridge" else 5)
+    found = [p.grad for p in optimiser.parameters if p.grad is not None]
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)
+
+
 def test_held_out_samples_are_the_last_are_never_trained_on_and_give_the_validation_accuracy(make_spec, dataset):
     spec, images, labels = make_spec("dfa", validation=0.2), dataset.train_images, dataset.train_labels
     changed = replace(dataset, train_images=images.clone(), train_labels=labels.clone())
@@ -118,6 +137,23 @@ def test_random_targets_leave_nothing_to_learn(make_spec, dataset, method="bp"):
     assert true.history[-1]["train_loss"] < 0.5 * chance and true.accuracy > 0.9
     assert random.history[-1]["train_loss"] > 0.9 * chance
     assert not torch.equal(true.learner.network.embed[1].weight, random.learner.network.embed[1].weight)
+
+
+def test_history_holds_the_training_accuracy_and_the_gradient_of_1024_samples(make_spec, dataset):
+    images, labels = (
+        part.repeat(60, *[1] * (part.dim() - 1))[:1100] for part in (dataset.test_images, dataset.test_labels)
+    )
+    images[1024:] = 255 - images[1024:]  # these do not count
+    large = replace(dataset, test_images=images, test_labels=labels)
+    trained = train(make_spec("dfa", epochs=1, lr=0.0), large)
+    network, spec = trained.learner.network, trained.learner.spec
+    batches = training_batches(dataset, pad(dataset.train_images, 1), 16, generator(spec.seed, "epoch", 0))
+    hits = [network(x).argmax(dim=1) == labels for x, labels in batches]
+    _, truth = states_and_gradients(network, large.normalise(images[:1024]), labels[:1024])
+    norms = [g.norm(dim=1).median().item() for g in truth]
+    assert {row["train_accuracy"] for row in trained.history} == {torch.cat(hits).double().mean().item()}
+    assert [row["grad_norm_1024"] for row in trained.history] == pytest.approx(norms, rel=1e-5)
+    assert norms != pytest.approx([row["grad_norm"] for row in trained.history], rel=0.5)
 
 
 def test_history_holds_norms_growth_and_the_cosine_at_the_block_input(make_spec, dataset):

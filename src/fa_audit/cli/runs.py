@@ -54,6 +54,7 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     completed(architecture, ARCHITECTURES)
     add("--width", type=int, help="length of a state's vector; default the architecture's")
     add("--depth", type=int, help="number of blocks; default the architecture's")
+    add("--w2-std", type=float, help="of resmlp: standard deviation of W2; default 0.01, and 0.5 without skips")
     for name, kind, meaning in (
         ("epochs", int, "passes over the training set; 0 leaves the network untrained"),
         ("batch_size", int, "images per step"),
@@ -62,6 +63,11 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
         ("seed", int, "of initialisation, feedback, order, augmentation and noise"),
         ("optimiser", str, "adamw, or sgd with momentum 0.9"),
         ("clip", float, "largest norm of all gradients together; 0 does not clip"),
+        (
+            "clip_groups",
+            float,
+            "largest norm of the gradients of each block, embedding, head by itself; 0 does not clip",
+        ),
         ("rms_floor", float, "what is added to a credit's root mean square"),
         ("validation", float, "fraction of the training set that is held out, its last samples"),
     ):
@@ -147,7 +153,7 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
     added = [f"penalty{options.penalty}"] * (options.penalty is not None) + ["frozen"] * options.frozen
     run = parse_run("+".join([options.run, *added]))
     entry_of("method", METHODS, run.method)
-    chosen = {name: value for name in ("width", "depth") if (value := getattr(options, name)) is not None}
+    chosen = {name: value for name in ("width", "depth", "w2_std") if (value := getattr(options, name)) is not None}
     if problem := next(option_problems("architecture", options.architecture, chosen), ""):
         raise AuditError(problem)
     network = architecture_options(options.architecture) | chosen

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 DRIVER = Path("/proc/driver/nvidia/version")
+CPU = Path("/proc/cpuinfo")
 
 
 def provenance(device: torch.device | str) -> dict[str, Any]:
@@ -28,6 +29,7 @@ def provenance(device: torch.device | str) -> dict[str, Any]:
         "packages": packages(),
         "platform": platform.platform(),
         "device": device_name(device),
+        "cpu": cpu_model(),
         "cuda": cuda_versions(device),
     } | describe_numerics()
 
@@ -38,6 +40,15 @@ def device_name(device: torch.device | str) -> str:
 
     kind = torch.device(device).type
     return f"{kind} ({torch.cuda.get_device_name(device) if kind == 'cuda' else platform.machine()})"
+
+
+def cpu_model() -> str | None:
+    """Return the name of the processor, which decides the bits of a run on a CPU; None where unknown."""
+    with contextlib.suppress(OSError):
+        for line in CPU.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or None
 
 
 def cuda_versions(device: torch.device | str) -> dict[str, Any] | None:

@@ -6,11 +6,13 @@ inputs that are no pictures) until a batch is made.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -56,6 +58,17 @@ class Dataset:
         """Return ``(C, H, W)``."""
         return tuple(self.train_images.shape[1:])
 
+    @property
+    def sha256(self) -> str:
+        """Return the digest of all arrays and of how to present them."""
+        parts = checksums(self.described, {name: getattr(self, name).cpu() for name in ARRAYS})
+        return hashlib.sha256("".join(parts.values()).encode()).hexdigest()
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """Return everything but the arrays."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name not in ARRAYS}
+
     def to(self, device: torch.device | str) -> Dataset:
         """Return the same data set with its arrays on `device`."""
         return replace(self, **{name: getattr(self, name).to(device) for name in ARRAYS})
@@ -96,9 +109,8 @@ def held_out(dataset: Dataset, fraction: float) -> tuple[Dataset, Dataset | None
 def save_dataset(dataset: Dataset, path: str | Path) -> None:
     """Write the arrays, how to present them, and a SHA-256 of each array and of the description."""
     arrays = {name: getattr(dataset, name).contiguous() for name in ARRAYS}
-    described = {field.name: getattr(dataset, field.name) for field in fields(dataset) if field.name not in ARRAYS}
-    described["sha256"] = checksums(described, arrays)
-    metadata = {KEY: json.dumps(described, sort_keys=True)}
+    described = dataset.described
+    metadata = {KEY: json.dumps(described | {"sha256": checksums(described, arrays)}, sort_keys=True)}
     write_bytes(path, save(arrays, metadata))
 
 

@@ -20,7 +20,15 @@ from fa_audit.core.validation import Different, Strict, validated
 from fa_audit.experiments.spec import LARGEST, LARGEST_OPTION, Run, RunSpec, parse_run, short_number
 from fa_audit.networks import architecture_options
 
-OWN_OPTIONS = ("optimiser", "clip", "normalise", "rms_floor", "frozen_embedding", "validation")  # departures
+OWN_OPTIONS = (
+    "optimiser",
+    "clip",
+    "clip_groups",
+    "normalise",
+    "rms_floor",
+    "frozen_embedding",
+    "validation",
+)  # departures
 BUDGET = ("epochs", "batch_size", "lr", "weight_decay", *OWN_OPTIONS)
 PAPER = {field.name: field.default for field in fields(RunSpec)}
 VALUE = "a number, true, false or the name of an optimiser"
@@ -101,8 +109,10 @@ class Sweep(Strict):
 class Monitor(Strict):
     """Checks that end a training early."""
 
-    stop_on: Different[Annotated[Literal["D1", "D2"], Field(description="D1 or D2")]] = Field(
-        min_length=1, description="a non-empty list of different checks, of D1 (scale) and D2 (reference)"
+    stop_on: Different[Annotated[Literal["D1", "D2", "D2@1024"], Field(description="D1, D2 or D2@1024")]] = Field(
+        min_length=1,
+        description="a non-empty list of different checks, of D1 (scale), D2 (reference) and D2@1024 (reference, as of"
+        " 1,024 samples)",
     )
 
 
@@ -129,6 +139,12 @@ class SettingEntry(Strict):
     optimiser: Literal["adamw", "sgd"] = Field(PAPER["optimiser"], description="adamw, or sgd with momentum 0.9")
     clip: float = Field(
         PAPER["clip"], ge=0, description="a number >= 0: the largest norm of all gradients together; 0 does not clip"
+    )
+    clip_groups: float = Field(
+        PAPER["clip_groups"],
+        ge=0,
+        description="a number >= 0: the largest norm of the gradients of the embedding, of each block, of the head and"
+        " of a method's own nets, each by itself, as in the paper's earlier script; 0 does not clip",
     )
     normalise: bool = Field(
         PAPER["normalise"],

@@ -17,7 +17,7 @@ from fa_audit.experiments.grid_checks import ArtefactKinds, configuration_proble
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec, parse_run
 
-MONITOR_LIMITS = {"D1": "growth", "D2": "reference"}  # check -> its threshold
+MONITOR_LIMITS = {"D1": "growth", "D2": "reference", "D2@1024": "reference"}  # check -> its threshold
 NO_LINES = LineOf()
 
 

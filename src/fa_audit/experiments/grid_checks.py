@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from fa_audit.core.errors import AuditError, listed, unknown
@@ -16,12 +16,13 @@ from fa_audit.core.source import class_literals, find_module
 from fa_audit.core.validation import problems_of
 from fa_audit.data import DATASETS
 from fa_audit.experiments.config import BUDGET, LARGEST_OPTION, Artefact, Configuration, ModelEntry, SettingEntry
-from fa_audit.experiments.spec import parse_run
+from fa_audit.experiments.spec import CLIPPED_TWICE, parse_run
 from fa_audit.methods import METHODS
 from fa_audit.networks import architecture_options
 
 EXPECTED = {int: "an integer such as {}", float: "a number with a point such as {}", str: "a text such as {}",
             bool: "True or False"}  # fmt: skip
+DEVIATION = "a number > 0 with a point, such as 0.05"  # what an option whose default is None is
 LARGEST_GRID = 50_000  # runs: a plan takes about 50 kB of memory for each, so 2.5 GB
 
 
@@ -193,6 +194,8 @@ def _missing(kind: str, registry: Mapping[str, str], name: str, where: str) -> I
 def _setting_problems(where: str, entry: SettingEntry) -> Iterator[str]:
     yield from _missing("dataset", DATASETS, entry.dataset, f"{where}.dataset")
     network = entry.architecture
+    if entry.clip and entry.clip_groups:
+        yield f"{where}: {CLIPPED_TWICE.format(entry.clip, entry.clip_groups)}"
     if wrong := list(option_problems(f"{where}.architecture", network.name, network.defaults | network.options)):
         yield from wrong
     else:
@@ -209,6 +212,9 @@ def option_problems(where: str, kind: str, options: Mapping[str, Any]) -> Iterat
     for option, value in options.items():
         if option not in known:
             yield str(unknown(f"option of {kind}", option, known, where=where))
+        elif known[option] is None:
+            if value is not None and not (type(value) is float and 0 < value < inf):
+                yield f"{where}.{option}: found {value!r}; expected {DEVIATION}."
         elif type(value) is not type(known[option]):
             expected = EXPECTED[type(known[option])].format(known[option])
             yield f"{where}.{option}: found {value!r}; expected {expected}."

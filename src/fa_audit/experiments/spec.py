@@ -159,6 +159,7 @@ SHARED = ("dataset", "architecture", "architecture_options", "epochs", "batch_si
 DEPARTURES = {
     "optimiser": "adamw",
     "clip": 0.0,
+    "clip_groups": 0.0,
     "normalise": True,
     "rms_floor": 1e-6,
     "frozen_embedding": False,
@@ -167,6 +168,7 @@ DEPARTURES = {
 }
 
 
+CLIPPED_TWICE = "found clip {} and clip_groups {}; expected one of them: together, or each group by itself."
 PRINTABLE = r"^(?:[^\p{C}\p{Z}]| )*$"
 Text = Annotated[str, Field(pattern=PRINTABLE, description="printable text")]
 Option = Annotated[
@@ -197,6 +199,7 @@ class SpecFile(Strict):
     seed: Seed
     optimiser: Annotated[Literal["adamw", "sgd"], Field(description="adamw or sgd")] = DEPARTURES["optimiser"]
     clip: NonNegative = DEPARTURES["clip"]
+    clip_groups: NonNegative = DEPARTURES["clip_groups"]
     normalise: Flag = DEPARTURES["normalise"]
     rms_floor: NonNegative = DEPARTURES["rms_floor"]
     frozen_embedding: Flag = DEPARTURES["frozen_embedding"]
@@ -217,7 +220,7 @@ class RunSpec:
     Attributes:
         dataset: name of the data set.
         architecture: name of the architecture.
-        architecture_options: its options, as sorted ``(name, value)`` pairs.
+        architecture_options: its options, as sorted ``(name, value)`` pairs; one that is None is left to it.
         method: name of the training method.
         penalty: ``lambda`` of ``lambda * mean_B ||f_l||^2``.
         frozen_blocks: the first ``k`` blocks stay at initialisation.
@@ -230,6 +233,8 @@ class RunSpec:
         seed: fixes initialisation, feedback matrices, shuffling, augmentation and noise.
         optimiser: ``"adamw"``, or ``"sgd"`` (momentum 0.9).
         clip: largest norm of all gradients together, those of the method's state included; 0 does not clip.
+        clip_groups: largest norm of the gradients of the embedding, of each block, of the head and of the method's
+            state, each by itself; 0 does not clip.
         normalise: whether credits are divided by their root mean square, for methods that ask for it.
         rms_floor: what is added to that root mean square.
         frozen_embedding: the embedding stays at initialisation.
@@ -258,6 +263,7 @@ class RunSpec:
     seed: int = 42
     optimiser: str = "adamw"
     clip: float = 0.0
+    clip_groups: float = 0.0
     normalise: bool = True
     rms_floor: float = 1e-6
     frozen_embedding: bool = False
@@ -266,16 +272,21 @@ class RunSpec:
     monitor: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
+        options = tuple(pair for pair in self.architecture_options if pair[1] is not None)
+        object.__setattr__(self, "architecture_options", options)
         validated(SpecFile, self.to_dict(), "run specification")
         for name in (
             "penalty",
             "lr",
             "weight_decay",
             "clip",
+            "clip_groups",
             "rms_floor",
             "validation",
         ):  # equal specifications must have equal digests: 0, 0.0, -0.0
             object.__setattr__(self, name, float(getattr(self, name)) + 0.0)
+        if self.clip and self.clip_groups:
+            raise AuditError(f"run specification: {CLIPPED_TWICE.format(self.clip, self.clip_groups)}")
         if self.snapshot is not None and self.snapshot > self.epochs:
             raise AuditError(
                 f"run specification: snapshot: found epoch {self.snapshot}; expected one of the schedule,"

@@ -20,7 +20,10 @@ ARCHITECTURES: dict[str, str] = {
     "student_mlp": "fa_audit.networks.student_mlp:StudentMLP",
 }
 GIVEN = {"image_shape", "classes"}  # by the data set
-EXPECTED = "image_shape, classes, depth=N, and options of its own with a number, a text, True or False as default"
+EXPECTED = (
+    "image_shape, classes, depth=N, and options of its own with a number, a text, True or False as default, or None for"
+    " a positive number that it chooses itself unless one is given"
+)
 
 
 @cache
@@ -35,7 +38,7 @@ def architecture_options(name: str) -> dict[str, Any]:
     """
     found = arguments_of(entry_of("architecture", ARCHITECTURES, name))
     options = {option: default for option, default in found.items() if option not in GIVEN}
-    usable = all(isinstance(default, int | float | str) for default in options.values())
+    usable = all(isinstance(default, int | float | str | None) for default in options.values())
     if not (found.keys() >= GIVEN and usable and type(options.get("depth")) is int):
         pairs = (option if default is Parameter.empty else f"{option}={default!r}" for option, default in found.items())
         arguments = listed(pairs) or "none"

@@ -35,7 +35,8 @@ class ResMLP(Network):
 
     Args:
         terminal_norm: LayerNorm before the linear head.
-        residual: add each block's output to its input; without it ``h_{l+1} = f_l(h_l)`` and W2 has std 0.5.
+        residual: add each block's output to its input; without it ``h_{l+1} = f_l(h_l)``.
+        w2_std: standard deviation of W2; None is 0.01, and 0.5 without skips.
     """
 
     def __init__(
@@ -47,11 +48,13 @@ class ResMLP(Network):
         depth: int = 4,
         terminal_norm: bool = True,
         residual: bool = True,
+        w2_std: float | None = None,
     ) -> None:
         super().__init__()
         self.width, self.classes = width, classes
         self.skip = "outside" if residual else "none"
         self.embed = nn.Sequential(nn.Flatten(), nn.Linear(prod(image_shape), width))
-        self.blocks = nn.ModuleList(Block(width, 0.01 if residual else 0.5) for _ in range(depth))
+        out_std = w2_std or (0.01 if residual else 0.5)
+        self.blocks = nn.ModuleList(Block(width, out_std) for _ in range(depth))
         norm = [("norm", nn.LayerNorm(width))] if terminal_norm else []
         self.head = nn.Sequential(OrderedDict([*norm, ("linear", nn.Linear(width, classes))]))

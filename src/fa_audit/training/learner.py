@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -61,7 +62,17 @@ class Learner:
         decays = {self.network: self.spec.weight_decay}
         decays[self.state] = self.spec.weight_decay if self.method.decays_state else 0.0
         learning = [([p for p in module.parameters() if p.requires_grad], decay) for module, decay in decays.items()]
-        return Optimiser(learning, self.spec.lr, self.spec.optimiser, self.spec.clip)
+        return Optimiser(learning, self.spec.lr, self.spec.optimiser, self._clips())
+
+    def _clips(self) -> list[tuple[list[Tensor], float]]:
+        """Return the parameters whose gradients are clipped together, and to which norm; none without clipping."""
+        network, spec = self.network, self.spec
+        if not spec.clip_groups:
+            return [([*network.parameters(), *self.state.parameters()], spec.clip)] if spec.clip else []
+        body = [list(part.parameters()) for part in (network.embed, *network.blocks)]
+        apart = {id(parameter) for part in body for parameter in part}
+        head = [parameter for parameter in network.parameters() if id(parameter) not in apart]
+        return [(part, spec.clip_groups) for part in (*body, head, list(self.state.parameters())) if part]
 
 
 def load_method(name: str) -> Method:
@@ -202,8 +213,15 @@ def _value_problem(credits: Credits) -> str:
     return f"NaN or infinite for {listed(broken)}" if broken else ""
 
 
-def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generator) -> Tensor:
-    """Accumulate every parameter's gradient for one minibatch; return the cross-entropy, a scalar.
+class Step(NamedTuple):
+    """What a network made of one minibatch before its update, on its device: scalars."""
+
+    cross_entropy: Tensor
+    hits: Tensor  # samples classified correctly
+
+
+def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generator) -> Step:
+    """Accumulate every parameter's gradient for one minibatch.
 
     One forward and one backward pass serve the whole network. A local method's loss is a sum of terms that each
     reach one part of the network only: the head's cross-entropy, ``mean_B <f_l, r(a_l)>`` for every block
@@ -224,7 +242,7 @@ def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generat
     outputs, signals = zip(*terms, strict=True)
     torch.autograd.backward(outputs, signals)
     method.update_state(learner.network, state, randomness)
-    return cross_entropy.detach()
+    return Step(cross_entropy.detach(), (run.logits.detach().argmax(dim=-1) == labels).sum())
 
 
 Term = tuple[Tensor, Tensor | None]  # where the backward pass starts, and with which gradient (None: 1)

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from fa_audit.training.optimiser import Optimiser
 from fa_audit.training.resume import Resume
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, Row
 
+WIDE = 1024  # samples of the second gradient norm, as of the published snapshots
 log = logging.getLogger(__name__)
 
 
@@ -82,8 +83,8 @@ def train(
         if should_stop(spec.monitor, progress["history"]):
             break
         start = time.perf_counter()
-        train_loss = _run_epoch(learner, optimiser, dataset, padded, epoch)
-        rows = observe(learner, test, epoch=epoch + 1, train_loss=train_loss)
+        seen = _run_epoch(learner, optimiser, dataset, padded, epoch)
+        rows = observe(learner, test, epoch=epoch + 1, seen=seen)
         progress["epoch"] = epoch + 1
         progress["history"] += rows
         progress["seconds"] += time.perf_counter() - start
@@ -94,7 +95,7 @@ def train(
     if resume:
         resume.save(learner, optimiser, progress)
     last = progress["epoch"]
-    history = progress["history"] or observe(learner, test, epoch=0, train_loss=None)
+    history = progress["history"] or observe(learner, test, epoch=0)
     stopped_after = last if last < spec.last_epoch else None
     if stopped_after:
         log.info("stopped by the monitor after epoch %d: %s fired", last, " and ".join(dict(spec.monitor)))
@@ -102,8 +103,18 @@ def train(
     return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"], stopped_after, chosen_by)
 
 
-def _run_epoch(learner: Learner, optimiser: Optimiser, dataset: Dataset, padded: Tensor, epoch: int) -> float:
-    """Train for one epoch at the cosine schedule's learning rate; return the mean cross-entropy."""
+class Seen(NamedTuple):
+    """An epoch's minibatches as the network saw them while it learned: before each update, augmented."""
+
+    loss: float | None
+    accuracy: float | None
+
+
+UNSEEN = Seen(None, None)  # of an untrained network
+
+
+def _run_epoch(learner: Learner, optimiser: Optimiser, dataset: Dataset, padded: Tensor, epoch: int) -> Seen:
+    """Train for one epoch at the cosine schedule's learning rate."""
     spec = learner.spec
     optimiser.set_lr(spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs)))
     learner.train_mode()
@@ -113,14 +124,17 @@ def _run_epoch(learner: Learner, optimiser: Optimiser, dataset: Dataset, padded:
     batches = training_batches(dataset, padded, spec.batch_size, randomness)
     if spec.random_targets:
         batches = _with_random_targets(batches, dataset, generator(spec.seed, "targets", epoch), spec.batch_size)
-    total = torch.zeros((), device=padded.device)
+    total, hits = torch.zeros((), device=padded.device), torch.zeros((), device=padded.device)
     for step, (x, labels) in enumerate(batches):
         if epoch == step == 0:
             check_credits(learner, x, labels)
         optimiser.zero_grad()
-        total += learn(learner, x, labels, noise) * len(labels)
+        step_loss, step_hits = learn(learner, x, labels, noise)
+        total += step_loss * len(labels)
+        hits += step_hits
         optimiser.step()
-    return total.item() / len(dataset.train_labels)
+    count = len(dataset.train_labels)
+    return Seen(total.item() / count, hits.item() / count)
 
 
 def _with_random_targets(
@@ -133,21 +147,24 @@ def _with_random_targets(
         yield x, targets
 
 
-def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, train_loss: float | None) -> list[Row]:
+def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, seen: Seen = UNSEEN) -> list[Row]:
     """Return the trajectory rows of one epoch, one per state ``h_0..h_L``.
 
     Norms are medians over the first test batch; a row's growth and credit cosine belong to the block that
     reads the state. The cosine compares ``a_l`` with ``g_l`` at the block's input, the paper's convention.
+    ``grad_norm_1024`` is of the mean loss of the first 1,024 test samples, or of all where there are fewer.
     """
+    wide = [torch.cat(parts)[:WIDE] for parts in zip(*test[:WIDE])]
     with untouched(learner.network):
         truth = reference(learner.network, *test[0])
         cosines = [cosine(a, g).value for a, g in zip(block_credits(learner, *test[0]), truth.gradients)]
+        of_wide = [median_norm(g) for g in reference(learner.network, *wide).gradients]
         accuracy = accuracy_of(learner.network, test)
     norms = [median_norm(h) for h in truth.states]
     gradients = [median_norm(g) for g in truth.gradients]
-    columns = zip(norms, gradients, [*growth(norms), None], [*cosines, None])
+    columns = zip(norms, gradients, [*growth(norms), None], [*cosines, None], of_wide)
     return [
-        dict(zip(TRAJECTORY_COLUMNS, (epoch, layer, *values, train_loss, accuracy), strict=True))
+        dict(zip(TRAJECTORY_COLUMNS, (epoch, layer, *values, *seen, accuracy), strict=True))
         for layer, values in enumerate(columns)
     ]
 

@@ -7,6 +7,7 @@ never fire. Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), training monitor.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -20,12 +21,16 @@ def scale_fires(states: Sequence[Row], limit: float) -> bool:
     return any(fires("growth", row["growth"], limit) for row in states if row["growth"] is not None)
 
 
-def reference_fires(states: Sequence[Row], limit: float) -> bool:
+def reference_fires(states: Sequence[Row], limit: float, column: str = "grad_norm") -> bool:
     """Check D2 on the rows of one epoch: the median norm of the gradient at the last state is below `limit`."""
-    return fires("reference", max(states, key=lambda row: row["layer"])["grad_norm"], limit)
+    return fires("reference", max(states, key=lambda row: row["layer"])[column], limit)
 
 
-MONITORS: dict[str, Callable[[Sequence[Row], float], bool]] = {"D1": scale_fires, "D2": reference_fires}
+MONITORS: dict[str, Callable[[Sequence[Row], float], bool]] = {
+    "D1": scale_fires,
+    "D2": reference_fires,
+    "D2@1024": partial(reference_fires, column="grad_norm_1024"),
+}
 
 
 def by_epoch(history: Iterable[Row]) -> list[tuple[int, list[Row]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import torch
@@ -83,18 +83,22 @@ class Optimiser:
     Attributes:
         lr: learning rate of the next step: a scalar on the parameters' device, so that no step moves a number there.
         groups: parameters and their weight decay.
-        clip: the largest norm of all gradients together; longer ones are scaled down. 0 does not clip.
+        clips: parameters whose gradients are scaled down together where they are longer than the norm beside them.
         moments: what the rule remembers of every parameter that has had a gradient, by its position.
     """
 
     def __init__(
-        self, groups: Iterable[tuple[Iterable[Tensor], float]], lr: float, rule: str = "adamw", clip: float = 0.0
+        self,
+        groups: Iterable[tuple[Iterable[Tensor], float]],
+        lr: float,
+        rule: str = "adamw",
+        clips: Sequence[tuple[Sequence[Tensor], float]] = (),
     ) -> None:
         self.groups = [(list(parameters), decay) for parameters, decay in groups]
         device = self.parameters[0].device
         # What torch's fused kernels read: a double on a CPU, float32 elsewhere.
         self.lr = torch.tensor(lr, dtype=torch.float64 if device.type == "cpu" else torch.float32, device=device)
-        self.rule, self.clip = RULES[rule](), clip
+        self.rule, self.clips = RULES[rule](), clips
         self.moments: dict[int, dict[str, Tensor]] = {}
 
     def set_lr(self, lr: float) -> None:
@@ -119,8 +123,8 @@ class Optimiser:
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient."""
-        if self.clip:
-            nn.utils.clip_grad_norm_(self.parameters, self.clip)
+        for parameters, norm in self.clips:
+            nn.utils.clip_grad_norm_(parameters, norm)
         first = 0
         for parameters, decay in self.groups:
             learning = [(first + i, p) for i, p in enumerate(parameters) if p.grad is not None]

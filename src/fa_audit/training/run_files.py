@@ -64,7 +64,8 @@ def train_run(
         else:
             with naming_own_code(spec):
                 trained = train(spec, dataset, device=device, resume=resume)
-            known = {"fingerprint": resume.fingerprint} | ({"previous": previous} if previous else {})
+            known = {"fingerprint": resume.fingerprint, "data_sha256": dataset.sha256}
+            known |= {"previous": previous} if previous else {}
             write_run(trained, **files, sidecar=sidecar, device=device, **known)
         resume.clear()
 

@@ -11,9 +11,11 @@ from fa_audit.core.errors import AuditError, listed
 from fa_audit.experiments.spec import RunSpec
 
 TRAJECTORY_COLUMNS = (
-    "epoch", "layer", "hidden_norm", "grad_norm", "growth", "cosine", "train_loss", "test_accuracy"
+    "epoch", "layer", "hidden_norm", "grad_norm", "growth", "cosine", "grad_norm_1024", "train_loss", "train_accuracy",
+    "test_accuracy",
 )  # fmt: skip
-MAY_BE_ABSENT = ("growth", "cosine")  # and the training loss of epoch 0
+MAY_BE_ABSENT = ("growth", "cosine")
+OF_TRAINING = ("train_loss", "train_accuracy")  # absent at epoch 0
 Row = dict[str, float | int | None]
 
 
@@ -46,7 +48,7 @@ def read_trajectory(path: str | Path) -> list[Row]:
 
 def _value(name: str, row: Mapping[str, str]) -> int | float | None:
     text = row[name]
-    if text == "" and (name in MAY_BE_ABSENT or (name == "train_loss" and row["epoch"] == "0")):
+    if text == "" and (name in MAY_BE_ABSENT or (name in OF_TRAINING and row["epoch"] == "0")):
         return None
     return int(text) if name in ("epoch", "layer") else float(text)
 
