@@ -1,5 +1,5 @@
 rule tidy_setting:
-    """The audits and trajectories of one setting as tidy tables."""
+    """The audits and trajectories of one setting as tidy tables, and its audits as one JSON."""
     input:
         audits=lambda wildcards: run_files("audits", "json", audited(wildcards.setting)),
         trajectories=lambda wildcards: run_files("trajectories", "csv", audited(wildcards.setting)),
@@ -9,6 +9,7 @@ rule tidy_setting:
         layers="results/tidy/{setting}/layers.csv",
         trajectories="results/tidy/{setting}/trajectories.csv",
         work="results/tidy/{setting}/work.csv",
+        audits="results/audits/{setting}.json",
     log:
         "results/logs/tidy_setting/{setting}.log",
     benchmark:

@@ -6,23 +6,21 @@ from projects import EXPERIMENT, ROOT
 
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.grid import read_grid
-from fa_audit.experiments.published import read_published
+from fa_audit.experiments.published import identity, read_published
 
 SHIPPED = yaml.safe_load((ROOT / "reference/published.yaml").read_text())
-COMMON = {"setting": "tiny", "n": 3, "source": "a paper", "null": {"value": 0, "from": "nothing learned"}}
+COMMON = {"setting": "tiny", "n": 3, "source": "a paper"}
 VALUE = COMMON | {"quantity": "accuracy", "run": "bp", "kind": "value", "value": 0.6, "deviation": 0.01}
 VALUE |= {"tolerance": 0.02, "values": {42: 0.61, 123: 0.59}, "minus": "bp+frozen"}
 MAGNITUDE = COMMON | {"quantity": "grad_norm", "run": "dfa", "layer": 2, "kind": "magnitude", "value": 1e-9}
 MAGNITUDE |= {"deviation": None, "seeds": [42], "claim": "tiny_gradients"}
 VERDICT = COMMON | {"quantity": "scale_flag", "run": "dfa", "kind": "verdict", "value": True}
-VERDICT |= {"null": {"value": False, "from": "bp"}}
-ORDER = {"quantity": "accuracy", "run": ["bp", "dfa"], "kind": "order"} | {
-    k: COMMON[k] for k in ("setting", "n", "source")
-}
+ORDER = COMMON | {"quantity": "accuracy", "run": ["bp", "dfa"], "kind": "order"}
 BOUND = COMMON | {"quantity": "epoch_cosine", "run": "dfa", "epoch": 2, "layer": 1, "kind": "bound", "above": 0.1}
 FILE = {
     "claims": {"tiny_gradients": "Gradients are tiny"},
-    "settings": {"tiny": EXPERIMENT},
+    "scripts": {"new": {}, "old": {"clip_groups": 1.0}},
+    "settings": {"tiny": EXPERIMENT | {"script": "new", "reason": "its date"}},
     "entries": [VALUE, MAGNITUDE, VERDICT, ORDER, BOUND],
 }
 
@@ -38,7 +36,9 @@ def grid_of(**changes):
 
 def test_every_published_number_belongs_to_a_run_of_the_paper_s_grid_and_to_none_of_smaller_networks():
     published = read_published(SHIPPED)
-    assert set(published.run_keys_in(shipped("config.yaml"))) == set(published.run_keys())
+    grid = shipped("config.yaml")
+    ours = {identity(grid.spec(key).to_dict(), key.seed) for key in published.run_keys_in(grid)}
+    assert {identity(published.spec(key), key.seed) for key in published.run_keys()} <= ours
     assert all(published.run_keys_in(shipped(f"configs/{name}.yaml")) == [] for name in ("ci", "demo"))
 
 
@@ -46,7 +46,10 @@ def test_audits_to_compare_with_have_the_run_the_seed_and_the_specification_of_a
     published = read_published(FILE)
     expected = [("tiny", run, seed) for run in ("bp", "dfa") for seed in (42, 123)]
     assert sorted(published.run_keys_in(grid_of())) == sorted(expected)
+    assert sorted(published.run_keys_in(grid_of(clip_groups=1.0))) == sorted(expected)  # of the other script
     assert published.run_keys_in(grid_of(runs=["dfa"])) == [("tiny", "dfa", 42), ("tiny", "dfa", 123)]
+    other_name = {"settings": {"other": EXPERIMENT | {"runs": ["dfa"], "seeds": [42]}}}
+    assert published.run_keys_in(read_grid(other_name)) == [("other", "dfa", 42)]
     assert ("tiny", "bp+frozen", 42) in published.run_keys_in(grid_of(runs=["bp", "bp+frozen"]))  # subtracted
     for change in ({"epochs": 3}, {"dataset": "cifar10"}, {"architecture": EXPERIMENT["architecture"] | {"width": 9}}):
         assert published.run_keys_in(grid_of(**change)) == []
@@ -68,17 +71,20 @@ def changed(position, **values):
         (changed(0, run="bp+penalty0.01"), "found run 'bp.penalty0.01'; expected its usual spelling, bp.penalty1e-2"),
         (changed(0, over="bp"), "entries.0: found minus and over; expected one of them"),
         (changed(0, layer=1), "entries.0: accuracy has no layer"),
-        (changed(0, null=None), "entries.0.null: found None; expected what a null would score: a mapping with value"),
+        (changed(0, samples=1024), "entries.0.samples: accuracy of 1024 samples is not measured; remove it"),
+        (changed(1, samples=77), "entries.1.samples: grad_norm of 77 samples is not measured; remove it"),
         (changed(0, quantity="scale_flag"), "entries.0: scale_flag is a verdict; found kind value"),
         (changed(1, layer=None), "entries.1: grad_norm needs a layer"),
         (changed(1, value=0), "entries.1.value: found 0; expected a number other than 0"),
-        (changed(1, claim=None), "claims.tiny_gradients: no entry that counts belongs to it; name it in one"),
+        (changed(1, claim=None), "claims.tiny_gradients: no entry belongs to it; name it in one"),
         (changed(2, value="yes"), "entries.2.value: found 'yes'; expected true or false"),
         (changed(3, run="bp"), "entries.3.run: found 'bp'; expected a list of two or more"),
         (changed(4, below=0.2), "entries.4: found both; expected above or below"),
         (changed(4, epoch=None), "entries.4: epoch_cosine needs an epoch"),
         (FILE | {"entries": [*FILE["entries"], VALUE]}, "entries.5: the same as entries.0; keep one of them"),
-        (FILE | {"settings": FILE["settings"] | {"more": EXPERIMENT}}, "settings.more: no entry belongs to it"),
+        (FILE | {"settings": FILE["settings"] | {"more": FILE["settings"]["tiny"]}}, "settings.more: no entry belongs"),
+        (FILE | {"settings": {"tiny": EXPERIMENT}}, "settings.tiny: missing script, reason; expected a published exp"),
+        (FILE | {"scripts": {"old": {}}}, "settings.tiny: unknown script 'new'; known: old"),
     ],
 )
 def test_a_wrong_file_is_answered_with_one_line(raw, words):

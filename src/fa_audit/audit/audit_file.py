@@ -133,6 +133,7 @@ class State(Tolerant):
     cosine_to_embedding: MeasuredCosine = None
     positions: Count = 1
     grad_norm_position_mean: Number = None
+    more_samples: dict[str, Number] = Field({}, description="a mapping from names to numbers")
 
 
 class Credit(Tolerant):

@@ -6,7 +6,7 @@ Shapes: B batch, d width, L blocks. Medians are over the samples of one batch, b
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -50,6 +50,7 @@ class Layer:
         positions: of how many positions the state's vector is the mean; 1 where it is no mean.
         displacement: median over samples of ``||h_l - h_0|| / ||h_0||``, in float64.
         cosine_to_embedding: median over samples of ``cos(h_l, h_0)``, in float64.
+        more_samples: the same on more samples, such as ``grad_norm_1024`` (`fa_audit.audit.more_samples`).
     """
 
     layer: int
@@ -63,6 +64,7 @@ class Layer:
     positions: int = 1
     displacement: Measured = ABSENT
     cosine_to_embedding: Measured = ABSENT
+    more_samples: dict[str, float | None] = field(default_factory=dict)
 
     @property
     def grad_norm_position_mean(self) -> float:

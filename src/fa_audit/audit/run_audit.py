@@ -10,6 +10,7 @@ from typing import Any
 from fa_audit.audit.batch_norm import batch_norm_twice
 from fa_audit.audit.credit_metrics import measure_credits
 from fa_audit.audit.diagnose import BATCH_SIZE, BATCHES, diagnose
+from fa_audit.audit.more_samples import with_more_samples
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.errors import AuditError
 from fa_audit.core.provenance import provenance
@@ -82,6 +83,7 @@ def audit(
     flags = first_flags(trajectory, limits) if trajectory else {}
     return replace(
         report,
+        evidence=with_more_samples(report.evidence, learner.network, dataset),
         credit=measured.blocks,
         deep=measured.deep,
         feature_drift=measured.drift,
@@ -201,7 +203,10 @@ def _about(spec: RunSpec, facts: Mapping[str, Any], device: str) -> dict[str, An
     """Describe an audited run by its specification, its sidecar and the process that audits it."""
     trained = facts.get("provenance", {})
     known = {key: facts.get(key) for key in ("stopped_after", "seconds")}
-    known |= {key: trained.get(key) for key in ("device", "commit")}
+    known |= {key: trained.get(key) for key in ("device", "commit", "cpu")} | {
+        "torch": trained.get("packages", {}).get("torch"),
+        **{key: facts.get(key) for key in ("data_sha256", "checkpoint_sha256")},
+    }
     known |= {"validation_acc": facts["validation_accuracy"]} if spec.validation and facts else {}
     return {"spec": spec.to_dict(), "digest": spec.digest} | known | {"provenance": provenance(device)}
 

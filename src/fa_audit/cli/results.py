@@ -148,7 +148,7 @@ def _scorecard(options: argparse.Namespace) -> int:
     if options.output and options.output.resolve() == options.folder.resolve():
         raise AuditError(f"--output: found '{options.output}', which is read; expected another folder.")
     published = read_published(load_config(options.published)[0])
-    tidy = read_results(options.folder, published)
+    tidy = read_results(options.folder)
     rows = scorecard(published, tidy, read_explanations(options.folder, published))
     remark = made_by(published, tidy)
     if options.output:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import math
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
@@ -22,13 +22,10 @@ from fa_audit.core.validation import Different, Strict, config_error, validated
 from fa_audit.experiments.grid import Grid, read_grid
 from fa_audit.experiments.grid_checks import run_problem
 from fa_audit.experiments.paths import RunKey
-from fa_audit.experiments.spec import RunSpec, parse_run
+from fa_audit.experiments.spec import parse_run
 
 FILE = "reference/published.yaml"
 SEEDS = (42, 123, 456)
-COUNTED, UNINFORMATIVE, REPEATS = "counted", "uninformative", "repeats"  # the status of an entry
-FACTOR, SAME_ORDER = 3, 10  # of a magnitude: reproduced, and of the same order
-CHANCE = 0.05  # an order that says something comes about by chance at most so often: one of four runs does
 PAPER_LIMITS = {
     name: value for name, value in DiagnosticThresholds().limits.items() if name != "saturation"
 }  # which is ours
@@ -64,7 +61,9 @@ OF_A_RUN = {
     **{name: name for name in ("deep_rho_bp", "deep_rho_random", "deep_nudging", "fresh_b_mean", "fresh_b_std")},
     **{name: name for name in ("identity_distance", "identity_cosine")},
 }
-GRADIENTS, BATCH = ("grad_norm", "grad_norm_last"), 128  # norms that fall as 1 / samples, and the audits' samples
+BATCH = 128  # the audits' samples
+SAMPLES = (256, 1024)  # of other published numbers
+IDENTITY = {"distance": "displacement", "cosine": "cosine_to_embedding"}  # of the last state from the first
 QUANTITIES: dict[str, Quantity] = {
     **{name: Quantity("runs", column) for name, column in OF_A_RUN.items()},
     **{
@@ -98,12 +97,22 @@ QUANTITIES: dict[str, Quantity] = {
 }
 
 
+# Where quantities are that are measured on other numbers of samples, too: the table and its column for 128 of them.
+OF_SAMPLES = {
+    **{name: ("layers", name) for name in ("hidden_norm", "grad_norm", "residual_ratio")},
+    **{f"{name}_last": ("layers", name) for name in ("hidden_norm", "grad_norm")},
+    **{f"identity_{name}": ("layers", of) for name, of in IDENTITY.items()},
+    "epoch_grad_norm": ("trajectories", "grad_norm"),
+    "first_reference_flag": ("runs", "first_reference_flag"),
+}
+
 # --- the entries, each with its rule ---------------------------------------------------------------------------------
 
 Text = Annotated[str, Field(min_length=1, description="a text")]
 RunText = Annotated[str, Field(min_length=1, description="a run name such as dfa+penalty1e-2")]
 Seed = Annotated[int, Field(ge=0, description="an integer >= 0")]
 ENTRY = "a mapping with at least quantity, setting, run, kind, n and source"
+Samples = Annotated[int, Field(ge=1, description=f"an integer >= 1: test samples (default {BATCH}, as in audits)")]
 Answer = Annotated[bool | Text, Field(description="true, false or a text")]
 Deviation = Annotated[
     float | None,
@@ -115,19 +124,6 @@ def _nonzero(value: float) -> float:
     if value == 0:
         raise PydanticCustomError("zero", "a number other than 0")
     return value
-
-
-class Null(Strict):
-    """what a null would score: a mapping with value and from"""
-
-    value: float | Answer = Field(description="a number, true, false or a text")
-    origin: Text = Field(alias="from", description="a text: where a null gets it, such as another method")
-
-
-class NumberNull(Null):
-    """what a null would score: a mapping with value, a number, and from"""
-
-    value: float = Field(description="a number")
 
 
 class Entry(Strict, ABC):
@@ -149,6 +145,10 @@ class Entry(Strict, ABC):
     repeats: Text | None = Field(
         None, description="a text: which other numbers say the same, so that it is not counted"
     )
+    decides: bool = Field(
+        False, description="true or false: whether the setting's script was told by it, so that it is not counted"
+    )
+    samples: Samples = BATCH
     note: str = Field("", description="a text: other ways to read the source")
 
     @property
@@ -172,13 +172,6 @@ class Entry(Strict, ABC):
         places = [f"{name} {getattr(self, name)}" for name in ("layer", "epoch") if getattr(self, name) is not None]
         return " ".join([self.setting, self.whose, self.quantity, *places])
 
-    @property
-    def status(self) -> str:
-        """Return whether it counts: ``counted``, ``uninformative`` (its null passes its rule) or ``repeats``."""
-        if not self.informative():
-            return UNINFORMATIVE
-        return REPEATS if self.repeats else COUNTED
-
     def run_keys(self) -> Iterator[RunKey]:
         """Yield the audits that it is compared with."""
         runs = dict.fromkeys((*self.runs, *(self.other or ())[1:]))
@@ -190,49 +183,25 @@ class Entry(Strict, ABC):
         return plain(getattr(self, "value", None))
 
     @property
-    @abstractmethod
-    def chance(self) -> str:
-        """Return what its null scores, and which one that is."""
-
-    @abstractmethod
-    def informative(self) -> bool:
-        """Return whether its null fails its rule."""
-
-    @abstractmethod
-    def rule(self) -> str:
-        """Return the condition on our numbers."""
+    def place(self) -> Quantity:
+        """Return where the tables have it, as of its number of samples."""
+        known = QUANTITIES[self.quantity]
+        if self.samples == BATCH:
+            return known
+        table, column = OF_SAMPLES[self.quantity]
+        places = known.places if table != "layers" else ("layer",)
+        return replace(known, table=table, column=f"{column}_{self.samples}", places=places)
 
 
-class OfOneRun(Entry, ABC):
-    """What one run has, with a null."""
-
-    run: RunText
-    null: Null
-
-    @property
-    def chance(self) -> str:
-        score = plain(self.null.value)
-        return f"{score if isinstance(score, str) else f'{score:g}'}, {self.null.origin}"
-
-    @abstractmethod
-    def allows(self, found: Any) -> bool:
-        """Return whether a number (for a bound and a verdict, of one seed) or an answer is the published one."""
-
-    def informative(self) -> bool:
-        return not self.allows(self.null.value)
-
-
-class Compared(OfOneRun, ABC):
+class Compared(Entry, ABC):
     """A number, which may be the difference or the ratio of two runs."""
 
+    run: RunText
     minus: RunText | None = Field(None, description="a run name: its quantity is subtracted, seed by seed")
     over: RunText | None = Field(None, description="a run name: its quantity divides, seed by seed")
-    null: NumberNull
 
 
-class Value(
-    Compared, json_schema_extra={"description": f"{ENTRY}, and for a value with value, deviation, tolerance, null"}
-):
+class Value(Compared, json_schema_extra={"description": f"{ENTRY}, and for a value with value, deviation, tolerance"}):
     """A number, compared within a tolerance."""
 
     kind: Literal["value"] = Field(description="value, magnitude, bound, verdict or order")
@@ -240,47 +209,16 @@ class Value(
     deviation: Deviation
     tolerance: float = Field(gt=0, description="a number > 0")
 
-    def allows(self, found: float) -> bool:
-        return at_most(abs(found - self.value), self.tolerance)
 
-    def rule(self) -> str:
-        return f"|mean - {self.value:g}| <= {self.tolerance:g}"
-
-
-class Magnitude(
-    Compared, json_schema_extra={"description": f"{ENTRY}, and for a magnitude with value, deviation, null"}
-):
-    """A number, compared by its factor."""
+class Magnitude(Compared, json_schema_extra={"description": f"{ENTRY}, and for a magnitude with value, deviation"}):
+    """A number, compared by its logarithm, within what seeds scatter."""
 
     kind: Literal["magnitude"]
     value: Annotated[float, AfterValidator(_nonzero)] = Field(description="a number other than 0")
     deviation: Deviation
-    samples: int = Field(
-        BATCH,
-        ge=1,
-        description=f"an integer >= 1: of the mean loss whose gradient it is (default {BATCH}, as in audits)",
-    )
-
-    factor: ClassVar[int] = FACTOR
-
-    def allows(self, found: float) -> bool:
-        return self.within(found, self.factor)
-
-    def within(self, found: float, factor: float) -> bool:
-        """Return whether a number has the same sign and lies within a factor."""
-        ratio = found / self.value
-        return ratio > 0 and at_most(max(ratio, 1 / ratio), factor)
-
-    def rule(self) -> str:
-        batch = f", a gradient of {self.samples} samples" if self.samples != BATCH else ""
-        return f"mean within a factor of {FACTOR} of {self.value:g}{batch}"
-
-    def brought(self, found: float) -> float:
-        """Return an audit's gradient as of the mean loss of as many samples as the published one's."""
-        return found * BATCH / self.samples
 
 
-class Bound(Compared, json_schema_extra={"description": f"{ENTRY}, and for a bound with above or below, null"}):
+class Bound(Compared, json_schema_extra={"description": f"{ENTRY}, and for a bound with above or below"}):
     """A limit that every seed keeps."""
 
     kind: Literal["bound"]
@@ -288,27 +226,20 @@ class Bound(Compared, json_schema_extra={"description": f"{ENTRY}, and for a bou
     below: float | None = Field(None, description="a number: every seed lies below it")
 
     def allows(self, found: float) -> bool:
+        """Return whether a number keeps the limit."""
         return found > self.above if self.above is not None else found < self.below
-
-    def rule(self) -> str:
-        return f"every seed {self.published}"
 
     @property
     def published(self) -> str:
         return f"> {self.above:g}" if self.above is not None else f"< {self.below:g}"
 
 
-class Verdict(OfOneRun, json_schema_extra={"description": f"{ENTRY}, and for a verdict with value, null"}):
+class Verdict(Entry, json_schema_extra={"description": f"{ENTRY}, and for a verdict with value"}):
     """A verdict, compared for equality."""
 
+    run: RunText
     kind: Literal["verdict"]
     value: Answer
-
-    def allows(self, found: Any) -> bool:
-        return plain(found) == plain(self.value)
-
-    def rule(self) -> str:
-        return f"every seed {plain(self.value)}"
 
 
 class Order(Entry, json_schema_extra={"description": ENTRY}):
@@ -317,19 +248,9 @@ class Order(Entry, json_schema_extra={"description": ENTRY}):
     kind: Literal["order"]
     run: Different[RunText] = Field(min_length=2, description="a list of two or more different run names, best first")
 
-    def rule(self) -> str:
-        return "means fall in this order"
-
     @property
     def published(self) -> str:
         return self.whose
-
-    @property
-    def chance(self) -> str:
-        return f"1/{math.factorial(len(self.runs))}, chance"
-
-    def informative(self) -> bool:
-        return 1 / math.factorial(len(self.runs)) <= CHANCE
 
 
 def at_most(number: float, limit: float) -> bool:
@@ -361,14 +282,27 @@ AnyEntry = Annotated[
 # --- the file --------------------------------------------------------------------------------------------------------
 
 
+ScriptName = Annotated[str, Field(pattern=r"^[\w-]+$", description="the name of a script")]
+
+
+class Experiment(Strict, extra="allow"):
+    """a published experiment: a mapping with script, reason, and the keys of a configuration's setting"""
+
+    script: ScriptName
+    reason: Text = Field(description="a text: why it is of that script")
+
+
 class PublishedFile(Strict):
-    """a mapping with the keys 'claims', 'settings' and 'entries'"""
+    """a mapping with the keys 'claims', 'scripts', 'settings' and 'entries'"""
 
     claims: dict[str, Text] = Field({}, description="a mapping from the name of each claim to its sentence")
-    settings: dict[str, dict[str, Any]] = Field(
+    scripts: dict[ScriptName, dict[str, Any]] = Field(
+        min_length=1, description="one or more named scripts, each with the keys of a setting that its trainings share"
+    )
+    settings: dict[str, Experiment] = Field(
         min_length=1,
-        description="one or more named experiments, written like the settings of a configuration; their runs and seeds"
-        " are those of the entries",
+        description="one or more named experiments, written like the settings of a configuration, with script and"
+        " reason; their runs and seeds are those of the entries",
     )
     entries: list[AnyEntry] = Field(min_length=1, description="a non-empty list of published numbers")
 
@@ -380,51 +314,36 @@ class Published:
     Attributes:
         entries: in the order of the file.
         claims: what the paper says, by name, in the order of the file.
-        experiments: the settings that they belong to, with the runs and seeds that the entries name.
+        scripts: what the trainings of each script share, as keys of a setting.
+        settings: the experiments' scripts, and why they are of these.
+        experiments: by script, the experiments as that script trains them, with the runs and seeds of the entries.
     """
 
     entries: tuple[Entry, ...]
     claims: Mapping[str, str]
-    experiments: Grid
+    scripts: Mapping[str, Mapping[str, Any]]
+    settings: Mapping[str, Experiment]
+    experiments: Mapping[str, Grid]
+
+    def spec(self, key: RunKey, script: str = "") -> dict[str, Any]:
+        """Return the specification of a run as its own script trains it, or as another one does, as JSON types."""
+        return self.experiments[script or self.settings[key.setting].script].spec(key).to_dict()
 
     def run_keys(self) -> list[RunKey]:
-        """Return the audits that published numbers are compared with."""
+        """Return the runs and seeds that published numbers are of."""
         return list(dict.fromkeys(key for entry in self.entries for key in entry.run_keys()))
 
     def run_keys_in(self, grid: Grid) -> list[RunKey]:
-        """Return the audits to compare with that a configuration asks for, each as the paper's specification has it.
-
-        A setting of the same name with another network, data set or budget has none.
-        """
-        asked = set(grid.run_keys("runs"))
-        return [key for key in self.run_keys() if key in asked and _spec(grid, key) == _spec(self.experiments, key)]
-
-    def difference(
-        self, key: RunKey, spec: Mapping[str, Any], thresholds: Mapping[str, float], stopped_after: int | None
-    ) -> str:
-        """Return how a run's experiment differs from the published one of its name; empty if it does not.
-
-        A monitor that ended no training changes nothing.
-        """
-        published = self.experiments.spec(key).to_dict()
-        theirs, ours = published | PAPER_LIMITS, {**spec, **thresholds}
-        if stopped_after and published["monitor"] != spec["monitor"]:
-            return f"stopped after epoch {stopped_after}"
-        names = [name for name in dict.fromkeys((*theirs, *ours)) if name not in ("monitor", "saturation")]
-        return ", ".join(
-            f"{name} {_told(ours.get(name))} instead of {_told(theirs.get(name))}"
-            for name in names
-            if ours.get(name) != theirs.get(name)
-        )
+        """Return the audits of a configuration whose specification is that of a published number, by either script."""
+        wanted = {identity(self.spec(key, script), key.seed) for key in self.run_keys() for script in self.experiments}
+        audited = ((key, grid.spec(key)) for key in grid.run_keys("runs"))
+        return [key for key, spec in audited if identity(replace(spec, monitor=()).to_dict(), key.seed) in wanted
+                or identity(spec.to_dict(), key.seed) in wanted]  # fmt: skip
 
 
-def _told(value: Any) -> str:
-    return "the default" if value is None else str(value)
-
-
-def _spec(grid: Grid, key: RunKey) -> RunSpec:
-    """Return a run's specification; a monitor changes nothing unless it ends the training, which is noticed there."""
-    return replace(grid.spec(key), monitor=())
+def identity(spec: Mapping[str, Any], seed: int | None = None) -> str:
+    """Return what makes two runs the same experiment: the specification, with the seed only if it is given."""
+    return json.dumps({**spec, "seed": seed}, sort_keys=True)
 
 
 def read_published(raw: Any) -> Published:
@@ -437,26 +356,18 @@ def read_published(raw: Any) -> Published:
         AuditError: one message that lists the problems (the first five), each with its place, what was found
             and what is valid.
     """
-    read = validated(PublishedFile, _with_null(raw), FILE)
+    read = validated(PublishedFile, raw, FILE)
     if problems := list(_problems(read)):
         raise config_error(FILE, problems)
     try:
-        return Published(tuple(read.entries), read.claims, read_grid(_configuration(read)))
+        experiments = {script: read_grid(_configuration(read, options)) for script, options in read.scripts.items()}
+        return Published(tuple(read.entries), read.claims, read.scripts, read.settings, experiments)
     except AuditError as error:
         raise AuditError(f"{FILE}: {str(error).removeprefix('config: ')}") from error
 
 
-def _with_null(raw: Any) -> Any:
-    """Give mappings their key ``null`` back, which YAML reads as None."""
-    if isinstance(raw, list):
-        return [_with_null(item) for item in raw]
-    if not isinstance(raw, Mapping):
-        return raw
-    return {"null" if key is None else key: _with_null(value) for key, value in raw.items()}
-
-
-def _configuration(read: PublishedFile) -> dict[str, Any]:
-    """Return the experiments as a configuration: every run and seed that an entry names."""
+def _configuration(read: PublishedFile, script: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the experiments as a script trains them, as a configuration: every run and seed that an entry names."""
     keys = [key for entry in read.entries for key in entry.run_keys()]
     asked = {
         name: {
@@ -464,7 +375,8 @@ def _configuration(read: PublishedFile) -> dict[str, Any]:
         }
         for name in read.settings
     }
-    return {"settings": {name: read.settings[name] | parts for name, parts in asked.items()}}
+    bodies = {name: read.settings[name].model_extra or {} for name in asked}
+    return {"settings": {name: bodies[name] | script | parts for name, parts in asked.items()}}
 
 
 def _problems(read: PublishedFile) -> Iterator[str]:
@@ -473,16 +385,19 @@ def _problems(read: PublishedFile) -> Iterator[str]:
     for position, entry in enumerate(read.entries):
         where = f"entries.{position}"
         yield from chain(_entry_problems(where, entry, read), _answer_problems(where, entry))
-        if (identity := _identity(entry)) in seen:
-            yield f"{where}: the same as entries.{seen[identity]}; keep one of them."
-        seen.setdefault(identity, position)
+        if (own := _own(entry)) in seen:
+            yield f"{where}: the same as entries.{seen[own]}; keep one of them."
+        seen.setdefault(own, position)
     for name in sorted(read.settings.keys() - {entry.setting for entry in read.entries}):
         yield f"settings.{name}: no entry belongs to it; remove it."
-    for name in sorted(read.claims.keys() - {entry.claim for entry in read.entries if entry.status == COUNTED}):
-        yield f"claims.{name}: no entry that counts belongs to it; name it in one, or remove it."
+    for name, experiment in read.settings.items():
+        if experiment.script not in read.scripts:
+            yield str(unknown("script", experiment.script, read.scripts, where=f"settings.{name}"))
+    for name in sorted(read.claims.keys() - {entry.claim for entry in read.entries}):
+        yield f"claims.{name}: no entry belongs to it; name it in one, or remove it."
 
 
-def _identity(entry: Entry) -> str:
+def _own(entry: Entry) -> str:
     """Return what two entries must not share: everything but the numbers and where they come from."""
     side = isinstance(entry, Bound) and entry.above is None
     return json.dumps([entry.key, entry.kind, side, sorted(entry.seeds), entry.repeats])
@@ -513,8 +428,8 @@ def _answer_problems(where: str, entry: Entry) -> Iterator[str]:
     for place, named in (("layer", "a layer"), ("epoch", "an epoch")):
         if (place in quantity.places) != (getattr(entry, place) is not None):
             yield f"{where}: {entry.quantity} {f'needs {named}' if place in quantity.places else f'has no {place}'}."
-    if getattr(entry, "samples", BATCH) != BATCH and quantity.column not in GRADIENTS:
-        yield f"{where}.samples: {entry.quantity} is no norm of a gradient; remove it."
+    if entry.samples != BATCH and not (entry.quantity in OF_SAMPLES and entry.samples in SAMPLES):
+        yield f"{where}.samples: {entry.quantity} of {entry.samples} samples is not measured; remove it."
     if not (quantity.answers if verdict else quantity.number):
         yield f"{where}: {entry.quantity} is {'a' if quantity.answers else 'no'} verdict; found kind {entry.kind}."
     elif verdict and entry.published not in (known := [plain(answer) for answer in quantity.answers]):

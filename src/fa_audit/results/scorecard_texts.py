@@ -2,48 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from fa_audit.core.files import write_text
-from fa_audit.experiments.published import COUNTED, REPEATS, UNINFORMATIVE, Published
-from fa_audit.results.scorecard import IN_PART, NOT_REPRODUCED, SAME, claims, counted, sum_of
+from fa_audit.experiments.paths import RunKey
+from fa_audit.experiments.published import BATCH, Published
+from fa_audit.results.judging import NOT_REPRODUCED
+from fa_audit.results.our_runs import OurRuns
+from fa_audit.results.scorecard import COUNTED, DECIDES, NUMBERS, REPEATS, Scorecard, claims, counted, deciding, sum_of
 from fa_audit.results.tables import formats
 from fa_audit.results.tables.formats import Table
 from fa_audit.results.tidy import KEY, Tidy
 
-CLAIMS = ("claim", "verdict", "its numbers")
-BRIEF = ("setting", "quantity", "run", "published", "ours", "verdict")  # of the numbers under a claim, and of misses
-HEADINGS = ("quantity", "run", "published", "ours", "95 % interval", "rule", "null", "counted", "verdict", "note")
-UNCOUNTED = {UNINFORMATIVE: "{} that a null passes", REPEATS: "{} that repeat others"}
-
-
-def short_sum(rows: pd.DataFrame) -> str:
-    """Return how many of the informative numbers were reproduced, of those that were run."""
-    found = sum_of(rows)
-    if not found.run:
-        return f"{found.absent} not run"
-    share = f"{found.reproduced} of {found.run} reproduced ({100 * found.reproduced / found.run:.0f} %)"
-    return f"{share}, {found.same} in the same order, {found.missed} not; {found.absent} not run"
+CLAIMS = ("claim", "verdict", "its numbers", "n")
+BRIEF = ("setting", "quantity", "run", "published", "ours", "verdict")  # of the numbers under a claim
+MISSED = ("setting", "quantity", "run", "published", "ours", "other scripts", "counted", "explanation")
+SCRIPTS = ("setting", "script", "reason", "deciding number", "published", "ours", "other scripts")
+HEADINGS = ("quantity", "run", "published", "ours", "95 % interval", "other scripts", "rule", "stand-ins", "counted",
+            "verdict", "note")  # fmt: skip
 
 
 def summary_line(rows: pd.DataFrame) -> str:
-    """Return the sum over the informative numbers, and how many are not counted."""
-    found = sum_of(rows)
-    others = [text.format(found.uncounted[status]) for status, text in UNCOUNTED.items() if found.uncounted.get(status)]
+    """Return how many numbers proper are reproduced, and with which seeds; then bounds, verdicts and orders."""
+    numbers, others = sum_of(counted(rows, numbers=True)), sum_of(counted(rows, numbers=False))
+    every = sum_of(rows[rows["kind"].isin(NUMBERS) & ~rows["status"].isin((REPEATS, DECIDES))])
     return (
-        f"{found.run} of {found.counted} informative numbers were run: {short_sum(rows)}."
-        f" Not counted: {' and '.join(others) or 'none'}"
+        f"{numbers.share} of the numbers that can refute and were run; {numbers.complete} of them with every published"
+        f" seed, {numbers.total - numbers.run} not run. Bounds, verdicts and orders that can refute: {others.share},"
+        f" {others.total - others.run} not run. Of all numbers, also those that a wrong run passes: {every.share}"
     )
+
+
+def short_sum(rows: pd.DataFrame) -> str:
+    """Return how many of the entries that count are reproduced, and how many were not run."""
+    found = sum_of(counted(rows))
+    return f"{found.share}, {found.total - found.run} not run" if found.run else f"{found.total} not run"
 
 
 def made_by(published: Published, tidy: Tidy) -> str:
     """Return which code trained the networks behind a scorecard, and on which machine, with the number of runs."""
-    asked = set(published.run_keys())
-    work = tidy.work[[tuple(row) in asked for row in tidy.work[list(KEY)].itertuples(index=False)]]
+    used = Scorecard(published, OurRuns(tidy)).used()
+    work = tidy.work[[RunKey(*row) in used for row in tidy.work[list(KEY)].itertuples(index=False)]]
     known = work.reindex(columns=["commit", "device"]).fillna("unknown")
     parts = [f"{count} trained by commit {commit} on {device}" for (commit, device), count in _counts(known)]
     return f"Audits of networks: {'; '.join(parts) or 'none'}."
@@ -82,41 +85,60 @@ def to_html(published: Published, rows: pd.DataFrame, remark: str) -> str:
 
 
 def _first_tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
-    """Yield what is worth reading first: all claims, the misses, and the numbers under every claim."""
+    """Yield what is worth reading first: claims, every miss, which script made what, the numbers under every claim."""
     found = claims(published, rows)
     if len(found):
         yield _claims_table(found)
-    misses = counted(rows)[counted(rows)["verdict"].isin((SAME, NOT_REPRODUCED))]
+    misses = rows[rows["verdict"] == NOT_REPRODUCED]
     if len(misses):
-        yield brief(f"Missed, and why ({len(misses)})", misses)
+        yield _table(f"Missed, and why ({len(misses)}, of which {len(counted(misses))} count)", MISSED, misses)
+    yield _scripts_table(published, rows)
     for claim, sentence, verdict in found[["claim", "sentence", "verdict"]].itertuples(index=False):
-        yield brief(f"{sentence}: {verdict}", counted(rows)[counted(rows)["claim"] == claim])
+        yield brief(f"{sentence}: {verdict}", deciding(rows[rows["claim"] == claim]))
 
 
 def brief(title: str, rows: pd.DataFrame) -> Table:
     """Return a table of numbers without their rules."""
-    cells = [(row["setting"], dict(zip(HEADINGS, _cells(row)))) for row in rows.to_dict("records")]
-    return Table(title, BRIEF, tuple((setting, *(own[name] for name in BRIEF[1:])) for setting, own in cells), rows)
+    return _table(title, BRIEF, rows)
+
+
+def _table(title: str, columns: Sequence[str], rows: pd.DataFrame) -> Table:
+    told = [row | dict(zip(HEADINGS, _cells(row))) for row in rows.to_dict("records")]
+    return Table(title, tuple(columns), tuple(tuple(row[name] for name in columns) for row in told), rows)
+
+
+def _scripts_table(published: Published, rows: pd.DataFrame) -> Table:
+    """Return which script every setting is of, why, and what each script's runs have of the number that tells them."""
+    deciding = {row["setting"]: row for row in rows[rows["status"] == DECIDES].to_dict("records")}
+    cells = []
+    for name, experiment in published.settings.items():
+        row = deciding.get(name)
+        told = dict(zip(HEADINGS, _cells(row))) if row else dict.fromkeys(HEADINGS, "")
+        number = f"{told['quantity']} of {told['run']}" if row else ""
+        shown = (told[column] for column in ("published", "ours", "other scripts"))
+        cells.append((name, experiment.script, experiment.reason, number, *shown))
+    return Table("Which script made which numbers", SCRIPTS, tuple(cells), rows)
 
 
 def _claims_table(found: pd.DataFrame) -> Table:
     cells = tuple(
-        (row["sentence"], claim_answer(row), f"{row['run']} of {row['numbers']} run, {row['reproduced']} reproduced")
+        (
+            row["sentence"],
+            row["verdict"],
+            f"{row['reproduced']} of {row['run']} kept, {row['numbers']} in all",
+            row["n"],
+        )
         for row in found.to_dict("records")
     )
     return Table("The paper's claims", CLAIMS, cells, found)
 
 
-def claim_answer(row: Mapping[str, Any]) -> str:
-    """Return whether a claim holds, and that too little was run where nothing that was run is against it."""
-    few = row["verdict"] == IN_PART and row["run"] == row["reproduced"]
-    return f"{row['verdict']}, too little was run" if few else row["verdict"]
-
-
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     places = [f"{name} {row[name]}" for name in ("layer", "epoch") if not pd.isna(row[name])]
+    places += [f"{row['samples']} samples"] if row["samples"] != BATCH else []
     interval = "" if pd.isna(row["interval_low"]) else f"{row['interval_low']:.4g} to {row['interval_high']:.4g}"
     seeds = f"; {row['values']}" if row["published_values"] and row["values"] else ""
+    passed = f"passed by {row['passed_by']}" if row["passed_by"] else "none passes"
     return (
         f"{row['quantity']} ({', '.join(places)})" if places else row["quantity"],
         row["run"],
@@ -124,8 +146,9 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         + (f"; {row['published_values']}" if row["published_values"] else ""),
         _mean_text(row["reproduced"], row["deviation"], row["n"]) + seeds,
         interval,
+        row["other_scripts"],
         row["rule"],
-        row["null"],
+        f"{row['stand_ins']}, {passed}" if row["stand_ins"] else "none measured",
         "yes" if row["status"] == COUNTED else f"no: {row['status']}",
         f"{row['verdict']}: {row['explanation']}" if row["explanation"] else row["verdict"],
         row["note"],

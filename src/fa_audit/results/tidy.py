@@ -16,15 +16,20 @@ import pandas as pd
 
 from fa_audit.audit.audit_file import outcome_columns, read_audit
 from fa_audit.core.errors import AuditError, listed
-from fa_audit.core.files import write_text
+from fa_audit.core.files import sha256_of, write_text
 from fa_audit.experiments.config import OWN_OPTIONS
 from fa_audit.experiments.paths import TIDY, RunKey
+from fa_audit.experiments.published import IDENTITY
 from fa_audit.experiments.spec import DEPARTURES, RunSpec
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, check_history, read_trajectory
 
 KEY = RunKey._fields
-IDENTITY = {"distance": "displacement", "cosine": "cosine_to_embedding"}  # of the last state from the first
-AS_TEXT = {"commit": str, "digest": str}  # hexadecimal digits, which may look like numbers
+WORK = ("seconds", "device", "commit", "cpu", "torch", "data_sha256", "checkpoint_sha256", "audit_sha256")
+AS_TEXT = dict.fromkeys((*WORK[1:], "digest"), str)  # hexadecimal digits and versions, which may look like numbers
+# What one JSON of all audits sums up, by its column in the table of runs.
+SUMMARY = {"accuracy": "accuracy", "hidden_norm_last": "hidden_norm_last", "grad_norm_last": "grad_norm_last",
+           "stability": "stability", "own_frozen_acc": "frozen_accuracy", "four_check": "verdict",
+           "three_check": "three_check_verdict"}  # fmt: skip
 OF_A_RUN = (*KEY, "spec", "digest", "baseline_runs", "stopped_after", "seconds", "device", "commit")
 
 
@@ -119,7 +124,17 @@ def _read(path: str | Path) -> dict[str, Any]:
         )
     if (found := RunKey(*(audit[key] for key in KEY))) != (expected := RunKey.of(path)):
         raise AuditError(f"{path}: of {found}; expected the run of its path, {expected}. Delete it and make it again.")
-    return audit
+    return audit | {"audit_sha256": sha256_of(path)}
+
+
+def together(audits: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return all audits of a setting as one JSON: ``reports`` by run and seed, and ``summary``, one entry for each."""
+    runs = runs_table(audits).rename(columns=SUMMARY)[[*KEY[1:], *SUMMARY.values()]].astype(object)
+    keys = [f"{audit['run']}/seed{audit['seed']}" for audit in audits]
+    return {
+        "reports": dict(zip(keys, audits, strict=True)),
+        "summary": runs.where(runs.notna(), None).to_dict("records"),
+    }
 
 
 def runs_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
@@ -194,8 +209,8 @@ def tidy_of(audits: list[dict[str, Any]], trajectories: Sequence[str | Path]) ->
 
 
 def work_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
-    """Return one row per run and seed: seconds, device and commit of its training."""
-    return pd.DataFrame([{key: audit[key] for key in (*KEY, "seconds", "device", "commit")} for audit in audits])
+    """Return one row per run and seed: what its training took, on what, and digests of its data and files."""
+    return pd.DataFrame([{key: audit.get(key) for key in (*KEY, *WORK)} for audit in audits])
 
 
 def layers_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
@@ -203,9 +218,11 @@ def layers_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
     rows = []
     for audit in audits:
         for layer, credit in zip(audit["layers"], [*audit["credit"], {}]):
-            plain = {name: value for name, value in layer.items() if not isinstance(value, dict)}
-            measured = {name: value for name, value in (layer | credit).items() if isinstance(value, dict)}
-            rows.append({key: audit[key] for key in KEY} | plain | _flat(measured))
+            own = {name: value for name, value in layer.items() if name != "more_samples"}
+            plain = {name: value for name, value in own.items() if not isinstance(value, dict)}
+            measured = {name: value for name, value in (own | credit).items() if isinstance(value, dict)}
+            more = layer.get("more_samples", {})
+            rows.append({key: audit[key] for key in KEY} | plain | _flat(measured) | more)
     return pd.DataFrame(rows)
 
 

@@ -15,7 +15,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from fa_audit.results.figures import style, text_grid
-from fa_audit.results.scorecard import NOT_REPRODUCED, NOT_RUN, REPRODUCED, SAME, counted, sum_of
+from fa_audit.results.judging import NOT_REPRODUCED, NOT_RUN, REPRODUCED
+from fa_audit.results.scorecard import counted
 from fa_audit.results.scorecard_texts import short_sum
 
 DISTANCE = "distance; 1: all\nthat its rule allows"
@@ -25,7 +26,7 @@ LINE_HEIGHT, SURROUNDINGS = 0.135, 1.1  # inches: one line; title, axis and lege
 REACH = 3.2  # of the axis, in margins
 LEAST = 4  # lines of an empty figure
 BESIDE = 1.05  # where marks without a distance stand, as a fraction of the axis
-MARKS = {REPRODUCED: ("o", style.FINE), SAME: ("D", style.DOUBT), NOT_REPRODUCED: ("X", style.ERROR)}
+MARKS = {REPRODUCED: ("o", style.FINE), NOT_REPRODUCED: ("X", style.ERROR)}
 BEYOND = {True: ">", False: "<"}
 LINE = ["setting", "quantity"]  # what the numbers of a line share
 PER_LINE = 4  # numbers below each other before a line becomes higher
@@ -45,7 +46,7 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
     ]
     columns = _columns(groups) if groups else [[]]
     height = max(LEAST, *map(_height, columns))
-    absent = {setting: sum_of(group).absent for setting, group in count.groupby("setting")}
+    absent = count[count["verdict"] == NOT_RUN]["setting"].value_counts().to_dict()
     with style.context():
         figure = style.new_figure(f"{title}: {short_sum(rows)}", height=SURROUNDINGS + LINE_HEIGHT * height)
         axes = figure.subplots(1, len(columns), squeeze=False)[0]
@@ -84,7 +85,7 @@ def _panel(ax: Axes, column: list[list[pd.DataFrame]], height: float, absent: Ma
         headings.append(len(places))
         setting = group[0]["setting"].iloc[0]
         places[top + _heading(group) / 2] = text_grid.wrap(setting, HEADING)
-        if absent[setting]:
+        if absent.get(setting):
             style.margin_note(
                 ax, f"{absent[setting]} not run", (BESIDE, top + _heading(group) / 2), gap=5, fontsize=TINY
             )

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pandas as pd
 
 from fa_audit.experiments.published import Published
+from fa_audit.results.judging import NOT_RUN
 from fa_audit.results.page.document import Claim
-from fa_audit.results.scorecard import FAILS, HOLDS, IN_PART, NOT_RUN, claims, counted, sum_of
-from fa_audit.results.scorecard_texts import brief, claim_answer, summary_line
+from fa_audit.results.scorecard import FAILS, IN_PART, claims, sum_of
+from fa_audit.results.scorecard_texts import brief, summary_line
 
-STATES = {HOLDS: "good", IN_PART: "part", FAILS: "bad", NOT_RUN: "open"}
+STATES = {IN_PART: "part", FAILS: "bad", NOT_RUN: "open"}  # all others hold, if on fewer seeds
 
 
 def claims_of(published: Published, rows: pd.DataFrame) -> tuple[list[Claim], str]:
@@ -18,8 +19,9 @@ def claims_of(published: Published, rows: pd.DataFrame) -> tuple[list[Claim], st
         return [], ""
     found = []
     for claim in claims(published, rows).to_dict("records"):
-        table = brief(claim["sentence"], counted(rows)[counted(rows)["claim"] == claim["claim"]])
-        numbers = f"{claim['run']} of {claim['numbers']} numbers run, {claim['reproduced']} reproduced"
-        about = claim["sentence"], claim_answer(claim), STATES[claim["verdict"]], numbers
+        table = brief(claim["sentence"], rows[rows["claim"] == claim["claim"]])
+        numbers = f"{claim['reproduced']} of {claim['run']} kept, {claim['numbers']} in all"
+        numbers += f"; n = {claim['n']}" if claim["n"] else ""
+        about = claim["sentence"], claim["verdict"], STATES.get(claim["verdict"], "good"), numbers
         found.append(Claim(*about, table.columns, table.rows))  # type: ignore[arg-type]
     return found, summary_line(rows)

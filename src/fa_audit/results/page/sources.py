@@ -58,5 +58,5 @@ def _claims(folder: Path) -> tuple[list[Claim], str]:
     if not Path(FILE).exists():
         return [], ""
     published = read_published(load_config(FILE)[0])
-    rows = scorecard(published, read_results(folder, published), read_explanations(folder, published))
+    rows = scorecard(published, read_results(folder), read_explanations(folder, published))
     return claims_of(published, rows)

@@ -1,0 +1,45 @@
+"""Measure states and gradients on more samples than an audit's 128, as some published numbers were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fa_audit.audit.diagnostics import Diagnostics, distance_from
+from fa_audit.core.metrics import median_norm, median_ratio
+from fa_audit.data.dataset import Dataset, evaluation_batches
+from fa_audit.experiments.published import SAMPLES
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import Reference, reference, untouched
+
+
+def with_more_samples(evidence: Diagnostics, network: Network, dataset: Dataset) -> Diagnostics:
+    """Return the evidence with what every state is on the first 256 and 1,024 test images, where there are as many.
+
+    The gradient is of the mean loss of these images.
+    """
+    layers = list(evidence.layers)
+    for count in (count for count in SAMPLES if count <= len(dataset.test_labels)):
+        with untouched(network):
+            found = _states(reference(network, *evaluation_batches(dataset, count, limit=1)[0]), network.skip)
+        for index, layer in enumerate(layers):
+            named = {f"{name}_{count}": value for name, value in found[index].items()}
+            layers[index] = replace(layer, more_samples=layer.more_samples | named)
+    return replace(evidence, layers=tuple(layers))
+
+
+def _states(truth: Reference, skip: str) -> list[dict[str, float | None]]:
+    """Return norms, the residual's relative norm and the distance from the embedding's output of every state."""
+    rows, following = [], [*truth.states[1:], truth.states[-1]]
+    for layer, (h, g, after) in enumerate(zip(truth.states, truth.gradients, following)):
+        moved, angle = distance_from(truth.states[0], h)
+        last = layer == len(following) - 1 or after.shape != h.shape
+        rows.append(
+            {
+                "hidden_norm": median_norm(h),
+                "grad_norm": median_norm(g),
+                "residual_ratio": None if last else median_ratio(after if skip == "none" else after - h, h).value,
+                "displacement": moved.value,
+                "cosine_to_embedding": angle.value,
+            }
+        )
+    return rows

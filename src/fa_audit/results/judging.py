@@ -1,0 +1,179 @@
+"""Judge a published number by ours: one rule for each kind of entry.
+
+A rule allows what its entry says, but for magnitudes: their logarithm may differ by what seeds scatter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from operator import sub, truediv
+from typing import Any
+
+from scipy import stats
+
+from fa_audit.experiments.published import Bound, Entry, Magnitude, Value, Verdict, at_most, plain
+from fa_audit.results.our_runs import Measured
+from fa_audit.results.statistics import Summary, summarise
+
+REPRODUCED, NOT_REPRODUCED, NOT_RUN = "reproduced", "not reproduced", "not run"
+LEAST = 0.1  # that a magnitude's logarithm may differ: published numbers have two digits, some one
+FEWEST = 3  # seeds that tell how they scatter
+
+
+@dataclass(frozen=True)
+class Scatter:
+    """How the logarithm of a quantity varies with the seed: sample deviation, over how many seeds, of what."""
+
+    deviation: float
+    n: int
+    of: str
+
+    def allowed(self, ours: int, theirs: int, published: float | None) -> float:
+        """Return by how much means over as many seeds may differ, at 95 % and at least `LEAST`.
+
+        Args:
+            published: deviation of the published logarithms; None if it is not known, and taken to be ours.
+        """
+        other = self.deviation if published is None else published
+        t = float(stats.t.ppf(0.975, self.n - 1))
+        return max(LEAST, t * math.sqrt(self.deviation**2 / ours + other**2 / theirs))
+
+
+def scatter_of(values: list[float], of: str = "seeds") -> Scatter | None:
+    """Return the scatter of numbers of one sign, none of them 0; None for fewer than three."""
+    logs = [math.log(abs(value)) for value in values if value and math.isfinite(value)]
+    return Scatter(summarise(logs).deviation or 0.0, len(logs), of) if len(logs) >= FEWEST else None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The comparison of one published number with our runs.
+
+    The distance of a mean from the published value, for a magnitude of its logarithm, is in units of what the rule
+    allows: beyond -1..1 it is not reproduced. Other kinds have none.
+    """
+
+    verdict: str  # reproduced, not reproduced or not run
+    rule: str = ""  # what was asked, with its numbers, and the answer
+    reproduced: float | str | None = None  # the mean over seeds, the verdict of the seeds, or the runs in our order
+    summary: Summary | None = None  # of a mean
+    distance: float | None = None
+    remark: str = ""
+
+
+def judge(entry: Entry, measured: Measured, scatter: Scatter) -> Judgement:
+    """Return the verdict on one published number.
+
+    Args:
+        measured: what the tables say, by run and seed; a run without rows has no seeds.
+        scatter: of the quantity over seeds; magnitudes are judged by it.
+    """
+    if missing := [run for run in measured if not measured[run]]:
+        remark = f"no audit of {', '.join(missing)}" if len(missing) < len(measured) else ""
+        return Judgement(NOT_RUN, remark=remark)
+    numbers = combined(entry, measured)
+    if not all(numbers.values()):
+        return Judgement(NOT_RUN, remark="no seed of every run")
+    if entry.kind != "verdict" and (absent := _not_finite(numbers)):
+        nowhere = all(math.isnan(number) for seeds in numbers.values() for number in seeds.values())
+        return Judgement(NOT_REPRODUCED, "", "none" if nowhere else None, remark=f"no finite number: {absent}")
+    return RULES[entry.kind](entry, {run: list(values.values()) for run, values in numbers.items()}, scatter)
+
+
+def combined(entry: Entry, measured: Measured) -> Measured:
+    """Return the numbers of an entry's runs, less those of another run or divided by them, seed by seed."""
+    if not entry.other:
+        common = set.intersection(*map(set, measured.values()))  # of an order: seeds that every run has
+        return {
+            run: {seed: found for seed, found in seeds.items() if seed in common} for run, seeds in measured.items()
+        }
+    (run,), (word, other) = entry.runs, entry.other
+    combine = {"minus": sub, "over": _ratio}[word]
+    both = [seed for seed in measured[run] if seed in measured[other]]
+    return {run: {seed: combine(measured[run][seed], measured[other][seed]) for seed in both}}
+
+
+def _ratio(one: float, other: float) -> float:
+    return truediv(one, other) if other else math.nan
+
+
+def _value_rule(entry: Value, numbers: Mapping[str, list[float]], scatter: Scatter) -> Judgement:
+    (own,) = map(summarise, numbers.values())
+    difference = own.mean - entry.value
+    holds = at_most(abs(difference), entry.tolerance)
+    answer = f"|mean - {entry.value:g}| <= {entry.tolerance:g}: {abs(difference):.3g}"
+    return Judgement(_outcome(holds), answer, own.mean, own, difference / entry.tolerance)
+
+
+def _magnitude_rule(entry: Magnitude, numbers: Mapping[str, list[float]], scatter: Scatter) -> Judgement:
+    """Compare the geometric mean with the published value, which must have its sign."""
+    (values,) = numbers.values()
+    ratios = [value / entry.value for value in values]
+    published = None if entry.deviation is None else abs(entry.deviation / entry.value)
+    own, allowed = summarise(values), scatter.allowed(len(values), entry.n, published)
+    rule = f"|ln(mean / {entry.value:g})| <= {allowed:.3g}, by the scatter of {scatter.of}"
+    if min(ratios) <= 0:
+        return Judgement(NOT_REPRODUCED, f"{rule}: of another sign", own.mean, own)
+    log = summarise(map(math.log, ratios))
+    low, high = (entry.value * math.exp(end) for end in log.interval or (math.nan, math.nan))
+    mean = entry.value * math.exp(log.mean)
+    summary = Summary(own.n, mean, own.deviation, log.interval and (min(low, high), max(low, high)))
+    answer = f"{rule}: {abs(log.mean):.3g}"
+    return Judgement(_outcome(at_most(abs(log.mean), allowed)), answer, mean, summary, log.mean / allowed)
+
+
+def _bound_rule(entry: Bound, numbers: Mapping[str, list[float]], scatter: Scatter) -> Judgement:
+    (values,) = numbers.values()
+    own, kept = summarise(values), sum(map(entry.allows, values))
+    rule = f"every seed {entry.published}: {kept}/{len(values)}"
+    return Judgement(_outcome(kept == len(values)), rule, own.mean, own)
+
+
+def _order_rule(entry: Entry, numbers: Mapping[str, list[float]], scatter: Scatter) -> Judgement:
+    means = {run: summarise(values).mean for run, values in numbers.items()}
+    holds = all(_above(one, other) for one, other in pairwise(means.values()))
+    ranked = sorted(means, key=means.__getitem__, reverse=True)
+    signs = [" > " if _above(means[one], means[other]) else " = " for one, other in pairwise(ranked)]
+    ours = "".join(run + sign for run, sign in zip(ranked, [*signs, ""]))
+    told = ", ".join(f"{run} {mean:.4g}" for run, mean in means.items())
+    return Judgement(_outcome(holds), f"means fall in this order: {told}", ours)
+
+
+def _verdict_rule(entry: Verdict, numbers: Mapping[str, list[Any]], scatter: Scatter) -> Judgement:
+    (found,) = numbers.values()
+    counts = Counter(found)
+    shares = ", ".join(f"{value} {count}/{len(found)}" for value, count in counts.most_common())
+    agreed = next(iter(counts)) if len(counts) == 1 else shares
+    return Judgement(_outcome(agreed == plain(entry.value)), f"every seed {plain(entry.value)}: {shares}", agreed)
+
+
+RULES: dict[str, Callable[[Any, Mapping[str, list[Any]], Scatter], Judgement]] = {
+    "value": _value_rule,
+    "magnitude": _magnitude_rule,
+    "bound": _bound_rule,
+    "verdict": _verdict_rule,
+    "order": _order_rule,
+}
+
+
+def _outcome(holds: bool) -> str:
+    return REPRODUCED if holds else NOT_REPRODUCED
+
+
+def _above(one: float, other: float) -> bool:
+    """Compare means by ``>``, where the last bits decide nothing."""
+    return not at_most(one, other)
+
+
+def _not_finite(numbers: Mapping[str, Mapping[int, float]]) -> str:
+    """Return where a number is absent or not finite."""
+    return ", ".join(
+        f"{run} seed {seed} {'has none' if math.isnan(number) else f'has {number}'}"
+        for run, seeds in numbers.items()
+        for seed, number in seeds.items()
+        if not math.isfinite(number)
+    )

@@ -1,0 +1,164 @@
+"""Find our runs by what they are: a run counts as a published one whose specification and limits are the same."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from fa_audit.core.errors import AuditError
+from fa_audit.core.thresholds import depth_margin
+from fa_audit.experiments.paths import RunKey
+from fa_audit.experiments.published import BATCH, NEVER, PAPER_LIMITS, QUANTITIES, Entry, Quantity, identity, plain
+from fa_audit.results.outcomes import withdrawals
+from fa_audit.results.tidy import KEY, Tidy
+
+Spec = Mapping[str, Any]
+Measured = Mapping[str, Mapping[int, Any]]  # run -> seed -> what its tables say
+PLACES = (("runs", ()), ("layers", ("layer",)), ("trajectories", ("epoch",)), ("trajectories", ("epoch", "layer")))
+
+
+def _first_below(tidy: Tidy, column: str) -> pd.Series:
+    """Return for every run the first epoch at which the last state's gradient is below the paper's floor, or never."""
+    last = tidy.trajectories.reindex(columns=[*KEY, "epoch", column]).groupby([*KEY, "epoch"])[column].last()
+    first = last[last < PAPER_LIMITS["reference"]].reset_index().groupby(list(KEY))["epoch"].min()
+    keys = pd.MultiIndex.from_frame(tidy.runs[list(KEY)])
+    return pd.Series(first.reindex(keys).to_numpy(float), tidy.runs.index)
+
+
+# What is made of several columns of the runs table, or of another table.
+DERIVED: dict[str, Callable[[Tidy], Any]] = {
+    "own_margin": lambda tidy: depth_margin(tidy.runs["accuracy"], tidy.runs["own_frozen_acc"]),
+    "bp_margin": lambda tidy: depth_margin(tidy.runs["accuracy"], tidy.runs["bp_frozen_acc"]),
+    "by_accuracy": lambda tidy: withdrawals(tidy)["accuracy"],
+    "by_cosine": lambda tidy: withdrawals(tidy)["cosine"],
+    "first_reference_flag_1024": lambda tidy: _first_below(tidy, "grad_norm_1024"),
+}
+
+
+@dataclass(frozen=True)
+class OurRuns:
+    """The runs of tidy tables, by specification."""
+
+    tidy: Tidy
+
+    @cached_property
+    def specs(self) -> dict[RunKey, Spec]:
+        """Return the specification of every run that was audited by the paper's limits, without its seed.
+
+        A monitor that ended no training changes nothing.
+        """
+        return {key: spec for row in self.tidy.runs.to_dict("records") for key, spec in _spec_of(row)}
+
+    @cached_property
+    def _same(self) -> dict[str, list[RunKey]]:
+        same = defaultdict(list)
+        for key, spec in self.specs.items():
+            same[identity(spec)].append(key)
+        return same
+
+    def seeds(self, spec: Spec, setting: str = "") -> dict[int, RunKey]:
+        """Return by seed the runs of a specification; where several settings have it, preferably this one's."""
+        keys = [*self._same[identity({**spec, "monitor": {}})], *self._same[identity(spec)]]
+        return {key.seed: key for key in sorted(keys, key=lambda key: key.setting == setting)}
+
+    def values(self, entry: Entry, specs: Mapping[str, Spec]) -> Measured:
+        """Return what the tables say of an entry's quantity for runs of these specifications, by run and seed.
+
+        Raises:
+            AuditError: a number is a text.
+        """
+        found = {run: self.seeds(spec, entry.setting) for run, spec in specs.items()}
+        return {run: {seed: self._value(entry, key) for seed, key in keys.items()} for run, keys in found.items()}
+
+    def fails(self, key: RunKey) -> bool:
+        """Return whether the three-check verdict on a run is FAIL."""
+        return str(self._tables["runs", ()][key, ()]["three_check"]).startswith("FAIL")
+
+    def _value(self, entry: Entry, key: RunKey) -> Any:
+        """Return a cell as a number, NaN where there is none, or as an answer; on NaN norms no flag ever fires.
+
+        A gradient that was not measured on the samples of the source is brought to them: it is of a mean loss.
+        """
+        place = entry.place
+        cell = self._cell(entry, key, place)
+        if entry.samples != BATCH and pd.isna(cell) and place.column.startswith("grad_norm"):
+            cell = self._cell(entry, key, QUANTITIES[entry.quantity])
+            cell = None if pd.isna(cell) else cell * BATCH / entry.samples
+        if entry.kind == "verdict":
+            return _answer(QUANTITIES[entry.quantity], cell, self._tables["runs", ()][key, ()].get("finite"))
+        try:
+            return math.nan if cell is None else float(cell)
+        except ValueError as error:
+            raise AuditError(
+                f"{place.table}.csv: {key}: found '{cell}' as {place.column}; expected a number; make the table again."
+            ) from error
+
+    def _cell(self, entry: Entry, key: RunKey, place: Quantity) -> Any:
+        if place.column in DERIVED:
+            return self._derived(place.column)[key]
+        last = 0 if self.specs[key]["shallow"] else self.specs[key]["architecture_options"].get("depth")
+        at = {"epoch": entry.epoch, "layer": last if entry.layer is None else entry.layer}
+        rows = self._tables[place.table, place.places]
+        return rows.get((key, tuple(at[name] for name in place.places)), {}).get(place.column)
+
+    @cached_property
+    def _tables(self) -> dict[tuple[str, tuple[str, ...]], dict[Any, dict[str, Any]]]:
+        tables = {"runs": self.tidy.runs, "layers": self.tidy.layers, "trajectories": self.tidy.trajectories}
+        return {(name, places): _rows_of(tables[name], places) for name, places in PLACES}
+
+    @cached_property
+    def _made(self) -> dict[str, dict[RunKey, Any]]:
+        return {}
+
+    def _derived(self, name: str) -> dict[RunKey, Any]:
+        try:
+            if name not in self._made:
+                keys = (RunKey(*key) for key in self.tidy.runs[list(KEY)].itertuples(index=False))
+                self._made[name] = dict(zip(keys, DERIVED[name](self.tidy), strict=True))
+            return self._made[name]
+        except (TypeError, ValueError) as error:
+            raise AuditError(
+                f"runs.csv: no {name}: an accuracy is no number, or a flag neither true nor false ({error}); make the"
+                " table again."
+            ) from error
+
+
+def _spec_of(row: Mapping[str, Any]) -> list[tuple[RunKey, Spec]]:
+    key = RunKey(*(row[name] for name in KEY))
+    try:
+        spec, limits = json.loads(row["spec"]), json.loads(row["thresholds"])
+        monitor = {} if pd.isna(row["stopped_after"]) else spec["monitor"]
+        same = all(limits[name] == limit for name, limit in PAPER_LIMITS.items())
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise AuditError(
+            f"runs.csv: {key}: its spec, thresholds or stopped_after is not as an audit has it ({error}); make the"
+            " table again."
+        ) from error
+    return [(key, {**spec, "monitor": monitor})] if same else []
+
+
+def _rows_of(table: pd.DataFrame, places: tuple[str, ...]) -> dict[Any, dict[str, Any]]:
+    """Return the rows of a table by run and place; of the states of an epoch any one where only epochs are told."""
+    rows: dict[Any, dict[str, Any]] = {}
+    whole = set(places) == {"epoch", "layer"} & set(table.columns)
+    for row in table.to_dict("records"):
+        key = RunKey(*(row[name] for name in KEY))
+        if whole and (key, tuple(row[name] for name in places)) in rows:
+            raise AuditError(f"{key}: found it twice in a table; expected one row; make the table again.")
+        rows[key, tuple(row[name] for name in places)] = row
+    return rows
+
+
+def _answer(quantity: Quantity, cell: Any, finite: Any) -> Any:
+    if pd.isna(cell):
+        return NEVER if NEVER in quantity.answers and plain(finite) != "false" else "none"
+    if isinstance(cell, str):
+        return cell.partition("(")[0].strip()  # without the reasons of a verdict
+    return f"{cell:g}" if quantity.number else plain(bool(cell))
