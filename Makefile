@@ -3,6 +3,7 @@
 PYTHON ?= python3
 CONFIG ?= config.yaml
 ARCHIVE ?= results.tar
+DATA ?= data
 SHELL := /bin/sh
 IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
@@ -13,7 +14,7 @@ LOG := .venv.log
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-faults test-mutations test-slurm test-browser slurm lint docs documents report bench reproduction archive verify clean-env bootstrap
+.PHONY: help demo check-evidence test test-all test-faults test-mutations test-slurm test-browser slurm lint docs documents report bench reproduction archive verify clean-env bootstrap
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
@@ -74,6 +75,9 @@ documents: bootstrap ## write what README.md and docs/ show of the code: outputs
 reproduction: bootstrap ## make what README.md, docs/reproduction.md and docs/findings.md show from reference/measured
 	@$(IN_VENV) .venv/bin/python tools/reproduction.py
 	@$(IN_VENV) .venv/bin/python tools/readme.py
+
+check-evidence: bootstrap ## train the cheapest published runs again, on DATA=data, and compare with reference/measured
+	@$(IN_VENV) .venv/bin/python tools/check_evidence.py --data "$(DATA)"
 
 report: bootstrap ## make everything of CONFIG=config.yaml, and results/report.html of it (docs/report.md)
 	@$(IN_VENV) FA_AUDIT_COMMAND='make report CONFIG=$(CONFIG)' \

@@ -27,5 +27,7 @@ def test_the_first_epoch_of_a_run_is_the_one_that_was_measured():
     rows = read_table(ROOT / "reference/measured/main_audit/trajectories.csv")
     measured = rows[(rows["run"] == "dfa") & (rows["seed"] == 123) & (rows["epoch"] == 1)]
     for name in TRAJECTORY_COLUMNS:
+        if name not in measured:
+            continue  # recorded since
         near = {"abs": ABSOLUTE[name]} if name in ABSOLUTE else {"rel": 0.01}
         assert found[name].astype(float).tolist() == pytest.approx(measured[name].tolist(), nan_ok=True, **near), name

@@ -62,17 +62,18 @@ def facts(text: str) -> dict[str, str]:
     """Return the reproduced share, with the day on which it was new, and the hours of the paper's grid."""
     published = ("--published", str(ROOT / "reference/published.yaml"))
     lines = told("scorecard", "--from", str(ROOT / "reference/measured"), *published).splitlines()
-    share = f"**{lines[0].split(': ', 1)[1].split('. ')[0]}**"
+    first, _, rest = lines[0].partition(". ")
+    share = f"**{first}.** {rest}"
     devices = dict.fromkeys(re.findall(r" on (\w+) \(([^)]*)\)", lines[2].replace("\\", "")))
     machines = ", ".join(f"{name} {kind.upper()}" for kind, name in devices)
-    day = re.search(re.escape(share) + r" \((\d{4}-\d\d-\d\d),", text)
+    day = re.search(re.escape(share.rstrip(".")) + r" \((\d{4}-\d\d-\d\d),", text)
     plan = told("plan", "--configfile", str(ROOT / "config.yaml")).splitlines()
     hours = {row[0]: row[-2:] for line in plan if len(row := line.replace("in all", "all").split()) > 6}
     cpu, gpu = hours["all"]
     counted = re.search(r"`config.yaml` ([\d.]+) hours", (ROOT / "docs/gpu.md").read_text(encoding="utf-8"))
     known = f"{gpu} GPU hours" if "?" not in gpu else f"of one GPU an estimated {float(counted[1]):.0f}, not measured"
     return {
-        "sum": f"{share} ({day[1] if day else date.today()}, {machines}).",
+        "sum": f"{share} ({day[1] if day else date.today()}, {machines}).".replace(". (", " ("),
         "hours": f"By measured costs all of it takes {float(cpu):,.0f} hours of one CPU core, its main audit"
         f" {float(hours['main_audit'][0]):.0f}; {known}.",
     }

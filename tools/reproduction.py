@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from methods_table import ROOT, filled, markdown
 
 from fa_audit.cli import main as fa_audit
@@ -24,8 +23,9 @@ from fa_audit.experiments.grid import read_grid
 from fa_audit.results.artefacts import artefacts_from
 from fa_audit.results.figures.scorecard_figure import draw
 from fa_audit.results.figures.style import save
+from fa_audit.results.judging import NOT_RUN
 from fa_audit.results.kinds import KINDS
-from fa_audit.results.scorecard import NOT_REPRODUCED, NOT_RUN, SAME, counted
+from fa_audit.results.scorecard import counted
 from fa_audit.results.tidy import read_table
 
 MEASURED = ROOT / "reference/measured"
@@ -33,6 +33,19 @@ DOCUMENTS = {  # document -> configuration, tidy tables
     "reproduction": ("configs/measured.yaml", MEASURED),
     "findings": ("configs/findings.yaml", MEASURED),
     "leaderboard": ("configs/tuned.yaml", ROOT / "reference/tuned"),
+}
+SECTIONS = (("claims", "The paper's claims"), ("misses", "Missed, and why"), ("scripts", "Which script made"))
+SAMPLES = (128, 1024, 2048)  # shown of those in samples.csv
+OF_RUN, STATES, RHO = ["setting", "run", "accuracy (%)"], r"log10 \|\|h\_L\|\|", "deep rho"
+MARGIN, GROWTH, TOTAL = "margin over own frozen (points)", "log10 max growth", r"log10 \|\|h\_L\|\| / \|\|h\_0\|\|"
+COLUMNS = {  # of docs/findings.md: those that the answer needs
+    "float32_rho": ["setting", "run", STATES, RHO, "deep rho, float32"],
+    "floor": [*OF_RUN, MARGIN, GROWTH],
+    "cumulative_growth": ["setting", "run", GROWTH, TOTAL, "three-check"],
+    "embedding": [*OF_RUN, MARGIN, STATES],
+    "explosion": [*OF_RUN, MARGIN, GROWTH],
+    "explosion_optimisers": [*OF_RUN, MARGIN, GROWTH],
+    "earlier_script": [*OF_RUN, GROWTH, STATES],
 }
 MARK = re.compile(r"<!-- table: (\S+) -->")
 
@@ -67,7 +80,7 @@ def make(name: str, folder: Path, *, figures: bool) -> dict[str, str]:
 def texts(name: str, folder: Path, missing: dict[str, str]) -> Iterator[tuple[Path, str]]:
     """Yield the path and the new text of a document, and of the tables that it links to."""
     tables = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("tables/*.md")}
-    parts = missing | {table: _rows(text) for table, text in tables.items()}
+    parts = missing | {table: chosen(table, _rows(text)) for table, text in tables.items()}
     if name == "findings":
         parts["samples"] = by_samples()
     if name == "reproduction":
@@ -81,27 +94,16 @@ def texts(name: str, folder: Path, missing: dict[str, str]) -> Iterator[tuple[Pa
 
 
 def from_scorecard(folder: Path) -> dict[str, str]:
-    """Return the scorecard's sum, its claims, its misses and what was not run, as Markdown."""
+    """Return the scorecard's sum, claims, misses and scripts, and what was not run, as Markdown."""
     text, rows = (folder / "scorecard.md").read_text(encoding="utf-8"), counted(read_table(folder / "scorecard.csv"))
-    missed = rows[rows["verdict"].isin([SAME, NOT_REPRODUCED])]
     absent = rows[rows["verdict"] == NOT_RUN].groupby("setting", sort=False)["run"]
-    misses = [
-        [
-            row.setting,
-            row.run,
-            _quantity(row),
-            _short(row.published),
-            _short(row.reproduced),
-            row.verdict,
-            row.explanation,
-        ]
-        for row in missed.itertuples()
-    ]
     not_run = [[name, str(len(runs)), ", ".join(dict.fromkeys(runs))] for name, runs in absent]
+    first, _, rest = text.splitlines()[0].partition(". ")
+    parts = {part.partition("\n")[0]: part for part in text.split("\n## ")}
+    named = {name: next(part for title, part in parts.items() if title.startswith(begin)) for name, begin in SECTIONS}
     return {
-        "sum": f"**{text.splitlines()[0]}**",
-        "claims": _rows(text.split("\n## ")[1]),
-        "misses": markdown(["setting", "run", "quantity", "published", "ours", "verdict", "explanation"], misses),
+        "sum": f"**{first}.** {rest}",
+        **{name: _rows(part) for name, part in named.items()},
         "not_run": markdown(["setting", "numbers", "runs"], not_run),
     }
 
@@ -113,20 +115,16 @@ def by_samples() -> str:
     rows = [
         [run, str(samples), f"{np.log10(group['grad_norm_last']).median():.2f}"]
         + [f"{group[column].sum()}/{len(group)}" for column in ("fires_at_published_floor", "fires")]
-        for (run, samples), group in table.groupby(["run", "samples"], sort=False)
+        for (run, samples), group in table[table["samples"].isin(SAMPLES)].groupby(["run", "samples"], sort=False)
     ]
     return markdown(["run", "samples", r"log10 \|\|g\_L\|\|", "D2 fires, floor 1e-7", "D2 fires, scaled floor"], rows)
 
 
-def _quantity(row: object) -> str:
-    where = [f"{name} {getattr(row, name):.0f}" for name in ("layer", "epoch") if pd.notna(getattr(row, name))]
-    return ", ".join([row.quantity, *where])
-
-
-def _short(value: object) -> str:
-    with contextlib.suppress(ValueError, TypeError):
-        return f"{float(value):.3g}"
-    return str(value)
+def chosen(name: str, text: str) -> str:
+    """Return the columns of a findings table that its answer needs."""
+    lines = [[cell.strip() for cell in line.strip("|\n").split(" | ")] for line in text.splitlines()]
+    kept = [index for index, head in enumerate(lines[0]) if head in COLUMNS.get(name, lines[0])]
+    return "".join(f"| {' | '.join(line[index] for index in kept)} |\n" for line in lines)
 
 
 def _rows(text: str) -> str:

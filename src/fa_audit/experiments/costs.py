@@ -134,7 +134,10 @@ def minutes(hours: float) -> int:
 def cost_key(values: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what decides the cost of a step, of a specification's dictionary or of a row."""
     return tuple(
-        tuple(sorted(values[name].items())) if name == "architecture_options" else values[name] for name in DECIDING
+        tuple(sorted((option, value) for option, value in values[name].items() if option != "w2_std"))
+        if name == "architecture_options"
+        else values[name]
+        for name in DECIDING
     )
 
 
