@@ -87,12 +87,13 @@ EXPERIMENT = {  # of the first published number: the setting resmlp of configs/t
 }
 TINY = EXPERIMENT | {"seeds": [1], "runs": ["dfa"], "baselines": ["bp+frozen", "dfa+frozen"]}
 COMMON = {"setting": "resmlp", "n": 1, "seeds": [1], "source": "a paper", "kind": "value"}
-COMMON |= {"value": 0.5, "deviation": None, "tolerance": 0.5, "null": {"value": -1, "from": "nothing"}}
+COMMON |= {"value": 0.5, "deviation": None, "tolerance": 0.5}
 FLAG = {"setting": "resmlp", "n": 1, "seeds": [1], "source": "a paper", "kind": "verdict", "value": True}
-FLAG |= {"null": {"value": False, "from": "bp"}, "run": "fa", "quantity": "scale_flag", "claim": "explodes"}
+FLAG |= {"run": "fa", "quantity": "scale_flag", "claim": "explodes"}
 PUBLISHED = {
     "claims": {"explodes": "FA explodes"},
-    "settings": {"resmlp": EXPERIMENT},
+    "scripts": {"released": {}},
+    "settings": {"resmlp": EXPERIMENT | {"script": "released", "reason": "the only one"}},
     "entries": [
         COMMON | {"run": "bp", "quantity": "accuracy"},
         FLAG,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 import pytest
 import torch
+from networks import states_and_gradients
 
 from fa_audit.audit.credit_metrics import credit_alignment
 from fa_audit.audit.run_audit import audit
@@ -47,6 +48,30 @@ def test_credits_residuals_and_states_are_compared_by_medians_over_samples(make_
     assert len(expected) == 4 and report.evidence.layers[0].displacement.value == 0
     for found, per_sample in expected.items():
         assert found == pytest.approx(per_sample.median().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_states_are_measured_on_256_samples_too(make_spec, dataset, residual):
+    images, labels = (torch.cat([part] * 20)[:300] for part in (dataset.test_images, dataset.test_labels))
+    images[128:256], images[256:] = 255 - images[128:256], 0  # the last do not count
+    large = replace(dataset, test_images=images, test_labels=labels)
+    learner = build(make_spec("dfa", residual=residual), dataset.image_shape, dataset.classes)
+    x, y, layers = large.normalise(images[:256]), labels[:256], audit(learner, large, 0.5).evidence.layers
+    states, gradients = states_and_gradients(learner.network, x, y)
+    residuals = [r.detach() for r in trace(learner.network, x, local=True).residuals]
+    norm = torch.linalg.vector_norm
+    expected = {
+        "hidden_norm_256": norm(states[1], dim=1),
+        "grad_norm_256": norm(gradients[1], dim=1),
+        "residual_ratio_256": norm(residuals[1], dim=1) / norm(states[1], dim=1),
+        "displacement_256": norm(states[1] - states[0], dim=1) / norm(states[0], dim=1),
+        "cosine_to_embedding_256": torch.cosine_similarity(states[1], states[0], dim=1),
+    }
+    found = layers[1].more_samples
+    assert set(found) == set(expected) and layers[3].more_samples["residual_ratio_256"] is None
+    for name, per_sample in expected.items():
+        assert found[name] == pytest.approx(per_sample.median().item(), rel=1e-4), name
+    assert found["hidden_norm_256"] != pytest.approx(layers[1].hidden_norm, rel=1e-4)
 
 
 def test_an_audit_keeps_the_two_frozen_baselines_apart(make_spec, dataset):

@@ -1,6 +1,8 @@
 """A checkpoint's metadata is read or refused in one line, and never taken for that of another run."""
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from fa_audit.results.tidy import runs_table
 from fa_audit.training import run_files as runfiles
 from fa_audit.training.resume import Resume
 from fa_audit.training.run_files import train_run
-from fa_audit.training.sidecar import check_run, read_baseline, read_sidecar
+from fa_audit.training.sidecar import COUNTS, check_run, read_baseline, read_sidecar
 
 
 @pytest.fixture
@@ -87,14 +89,29 @@ def test_a_wrong_or_missing_entry_is_one_line_with_its_place(trained, capsys):
     facts = json.loads((trained / "run.json").read_text())
     command = ["audit", str(trained / "run.safetensors"), "--data", str(trained / "data.safetensors")]
     changes = [facts | {name: facts["spec"] | value if name == "spec" and value else value} for name, value in ENTRIES]
-    missing = [{key: facts[key] for key in facts if key != name} for name in facts]
-    places = [*(f"run.json: {name}" for name, _ in ENTRIES), *(f"run.json: missing {name};" for name in facts)]
+    needed = facts.keys() - {"data_sha256", *COUNTS}  # recorded since
+    missing = [{key: facts[key] for key in facts if key != name} for name in needed]
+    places = [*(f"run.json: {name}" for name, _ in ENTRIES), *(f"run.json: missing {name};" for name in needed)]
     for wrong, place in zip([*changes, *missing], places, strict=True):
         (trained / "run.json").write_text(json.dumps(wrong))
         assert main(command) == 1
         (line,) = capsys.readouterr().err.splitlines()
         assert len(line) < 1000 and place in line, line
         assert "; expected " in line and "delete it and run the training again" in line
+
+
+def test_a_sidecar_says_what_was_trained_on_what(training, trained, dataset):
+    facts = read_sidecar(trained / "run.json")
+    assert facts["data_sha256"] == dataset.sha256 and facts["provenance"]["cpu"]
+    altered = replace(dataset, mean=(0.5,) * len(dataset.mean))
+    assert altered.sha256 != dataset.sha256 == replace(dataset, train_images=dataset.train_images.clone()).sha256
+    inputs, width = math.prod(dataset.image_shape), 8
+    embedding, block = inputs * width + width, 2 * width + 2 * (width + 1) * width
+    head = 2 * width + (width + 1) * dataset.classes
+    assert (facts["parameters"], facts["trainable_parameters"]) == (embedding + 3 * block + head,) * 2
+    training("another run", frozen_blocks=2)
+    facts = read_sidecar(trained / "run.json")
+    assert facts["parameters"] - facts["trainable_parameters"] == 2 * block
 
 
 def test_a_sidecar_and_a_baseline_are_read_as_baselines(trained):

@@ -108,6 +108,16 @@ def test_the_scorecard_is_the_same_from_the_workflow_from_audits_and_from_tidy_t
         assert main(["scorecard", "--from", f"{everything}/{folder}", "--published", published]) == 0
         assert capsys.readouterr().out == (everything / "results/scorecard.md").read_text()
     audit = json.loads((everything / "results/audits/resmlp/bp/seed1.json").read_text())
+    every = json.loads((everything / "results/audits/resmlp.json").read_text())
+    summary = next(entry for entry in every["summary"] if entry["run"] == "bp")
+    assert every["reports"]["bp/seed1"].items() >= audit.items() and len(every["reports"]) == len(every["summary"])
+    assert (summary["accuracy"], summary["verdict"]) == (audit["headline_acc"], audit["verdict"]["four_check"])
+    work = pd.read_csv(everything / "results/tidy/resmlp/work.csv").set_index("run").loc["bp"]
+    sidecar = json.loads((everything / "results/checkpoints/resmlp/bp/seed1.json").read_text())
+    digests = [work[f"{name}_sha256"] for name in ("data", "checkpoint", "audit")]
+    path = everything / "results/audits/resmlp/bp/seed1.json"
+    assert digests == [sidecar["data_sha256"], sidecar["checkpoint_sha256"], sha256_of(path)]
+    assert [work["cpu"], work["torch"]] == [sidecar["provenance"]["cpu"], sidecar["provenance"]["packages"]["torch"]]
     assert float(rows["reproduced"][0]) == pytest.approx(audit["headline_acc"], abs=1e-3)
 
 

@@ -46,6 +46,7 @@ COLUMNS = {  # of docs/findings.md: those that the answer needs
     "explosion": [*OF_RUN, MARGIN, GROWTH],
     "explosion_optimisers": [*OF_RUN, MARGIN, GROWTH],
     "earlier_script": [*OF_RUN, GROWTH, STATES],
+    "without_skips": [*OF_RUN, MARGIN, STATES],
 }
 MARK = re.compile(r"<!-- table: (\S+) -->")
 

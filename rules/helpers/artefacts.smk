@@ -124,8 +124,9 @@ PUBLISHED = load_published()
 
 @cache
 def published_keys():
-    """Return the audits of this configuration that published numbers are compared with."""
-    return PUBLISHED.run_keys_in(GRID)
+    """Return the audits of every setting that has a published run: those runs, and others that may stand in for them."""
+    settings = {key.setting for key in PUBLISHED.run_keys_in(GRID)}
+    return [key for key in GRID.run_keys("runs") if key.setting in settings]
 
 
 # ---- external models
