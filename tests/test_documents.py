@@ -12,6 +12,7 @@ from fa_audit.audit.run_audit import audit
 from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds
 from fa_audit.results.tidy import layers_table, runs_table
 from fa_audit.training.loop import train
+from fa_audit.training.trajectory import TRAJECTORY_COLUMNS
 
 PROTOCOL = (ROOT / "docs/protocol.md").read_text()
 
@@ -47,7 +48,7 @@ def test_what_the_cards_name_is_in_a_real_audit_and_its_tables(make_spec, datase
     audited = audit(trained.learner, dataset, trained.accuracy, trajectory=trained.history).to_dict()
     about = {"setting": "tiny", "run": "dfa", "seed": 3, "spec": spec.to_dict(), "baseline_runs": {}}
     about |= dict.fromkeys(("stopped_after", "digest", "seconds", "device", "commit"))
-    columns = {*runs_table([audited | about]), *layers_table([audited | about])}
+    columns = {*runs_table([audited | about]), *layers_table([audited | about]), *TRAJECTORY_COLUMNS}
     words = {name for name in places() if re.fullmatch(r"\w+", name)}
     assert words <= columns | set(audited) | {"runs", "layers", "trajectories"}
     assert {"max_growth", "grad_norm_last", "fresh_b_std", "rho_random_std", "stopped_after"} <= words

@@ -17,7 +17,7 @@ from fa_audit.results.tables.rows import STATISTICS
 
 MISSING = "–"  # noqa: RUF001 the en dash is meant
 LABELS = {"bp": "BP", "dfa": "DFA", "vit": "ViT-Mini"}
-OTHERS = {"inventory", "leaderboard", "deciding_checks", "findings", "baselines", "tuned", "thresholds", "validations"}
+OTHERS = {"inventory", "leaderboard", "tuned", "thresholds", "validations"}
 OF_RUNS = sorted(set(TABLES) - OTHERS)
 NAN = math.nan
 
@@ -181,7 +181,7 @@ def test_inventory_by_hand():
 
 def test_findings_by_hand():
     bp = run("bp", accuracy=[0.50, 0.52, 0.54], max_growth=[10.0, 100.0, 1000.0], hidden_norm_last=[400.0, 40.0, 4.0])
-    row, single = rows_of("findings", bp, run("dfa", 1, accuracy=0.3, cosines=(0.4, -0.2)))
+    row, single = rows_of("tools.findings_tables:findings", bp, run("dfa", 1, accuracy=0.3, cosines=(0.4, -0.2)))
     assert row["accuracy (%)"] == r"52.0 \[47.0, 57.0\]"  # 2 t(.975, 2) / sqrt(3) = 4.97
     assert row["margin over own frozen (points)"] == r"+12.0 \[+7.0, +17.0\]"
     assert row["log10 max growth"] == r"2.00 \[-0.48, 4.48\]"
@@ -193,7 +193,9 @@ def test_findings_by_hand():
 
 
 def test_which_check_decides_by_hand():
-    found = build("deciding_checks", run("bp", fires="c"), run("dfa", fires="bc")).values.set_index("check")
+    found = build(
+        "tools.findings_tables:deciding_checks", run("bp", fires="c"), run("dfa", fires="bc")
+    ).values.set_index("check")
     assert found[["fires", "alone"]].to_dict("index") == {
         "scale": {"fires": 0, "alone": 0}, "reference": {"fires": 3, "alone": 0},
         "stability": {"fires": 6, "alone": 3}, "depth": {"fires": 0, "alone": 0},

@@ -63,7 +63,7 @@ def facts(text: str) -> dict[str, str]:
     published = ("--published", str(ROOT / "reference/published.yaml"))
     lines = told("scorecard", "--from", str(ROOT / "reference/measured"), *published).splitlines()
     first, _, rest = lines[0].partition(". ")
-    share = f"**{first}.** {rest}"
+    share = f"**{first}.** {rest.partition('. ')[0]}"
     devices = dict.fromkeys(re.findall(r" on (\w+) \(([^)]*)\)", lines[2].replace("\\", "")))
     machines = ", ".join(f"{name} {kind.upper()}" for kind, name in devices)
     day = re.search(re.escape(share.rstrip(".")) + r" \((\d{4}-\d\d-\d\d),", text)

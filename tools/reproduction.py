@@ -136,6 +136,7 @@ def _rows(text: str) -> str:
 def main() -> None:
     """Rewrite the documents; with --check exit with 1 if a text is stale instead."""
     check = "--check" in sys.argv[1:]
+    sys.path.append(str(ROOT))  # kinds of tables of its own
     for name in DOCUMENTS:
         with tempfile.TemporaryDirectory() as temporary:
             missing = make(name, folder := Path(temporary), figures=not check)

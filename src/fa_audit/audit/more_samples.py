@@ -7,7 +7,7 @@ from dataclasses import replace
 from fa_audit.audit.diagnostics import Diagnostics, distance_from
 from fa_audit.core.metrics import median_norm, median_ratio
 from fa_audit.data.dataset import Dataset, evaluation_batches
-from fa_audit.experiments.published import SAMPLES
+from fa_audit.experiments.spec import SAMPLES
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Reference, reference, untouched
 

@@ -20,15 +20,8 @@ from fa_audit.core.validation import Different, Strict, validated
 from fa_audit.experiments.spec import LARGEST, LARGEST_OPTION, Run, RunSpec, parse_run, short_number
 from fa_audit.networks import architecture_options
 
-OWN_OPTIONS = (
-    "optimiser",
-    "clip",
-    "clip_groups",
-    "normalise",
-    "rms_floor",
-    "frozen_embedding",
-    "validation",
-)  # departures
+# Departures from the paper's training.
+OWN_OPTIONS = ("optimiser", "clip", "clip_groups", "normalise", "rms_floor", "frozen_embedding", "validation")
 BUDGET = ("epochs", "batch_size", "lr", "weight_decay", *OWN_OPTIONS)
 PAPER = {field.name: field.default for field in fields(RunSpec)}
 VALUE = "a number, true, false or the name of an optimiser"

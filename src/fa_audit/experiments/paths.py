@@ -16,6 +16,7 @@ FIGURE_ENDINGS = ("pdf", "png")
 TABLE_ENDINGS = ("csv", "md", "tex", "html")
 SCORECARD_ENDINGS = ("csv", "md", "html")
 MEASURED = ("runs", "layers", "trajectories")  # the tidy tables that figures and most tables read
+IDENTITY = {"distance": "displacement", "cosine": "cosine_to_embedding"}  # in tidy tables, of the last state and h_0
 TIDY = (*MEASURED, "work")  # and what each training took, which differs from time to time
 
 

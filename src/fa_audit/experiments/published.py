@@ -21,8 +21,8 @@ from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, config_error, validated
 from fa_audit.experiments.grid import Grid, read_grid
 from fa_audit.experiments.grid_checks import run_problem
-from fa_audit.experiments.paths import RunKey
-from fa_audit.experiments.spec import parse_run
+from fa_audit.experiments.paths import IDENTITY, RunKey
+from fa_audit.experiments.spec import SAMPLES, parse_run
 
 FILE = "reference/published.yaml"
 SEEDS = (42, 123, 456)
@@ -62,8 +62,6 @@ OF_A_RUN = {
     **{name: name for name in ("identity_distance", "identity_cosine")},
 }
 BATCH = 128  # the audits' samples
-SAMPLES = (256, 1024)  # of other published numbers
-IDENTITY = {"distance": "displacement", "cosine": "cosine_to_embedding"}  # of the last state from the first
 QUANTITIES: dict[str, Quantity] = {
     **{name: Quantity("runs", column) for name, column in OF_A_RUN.items()},
     **{

@@ -168,6 +168,8 @@ DEPARTURES = {
 }
 
 
+SAMPLES = (256, 1024)  # test images on which audits measure norms, too, since some published ones are of as many
+NUMBERS = ("penalty", "lr", "weight_decay", "clip", "clip_groups", "rms_floor", "validation")
 CLIPPED_TWICE = "found clip {} and clip_groups {}; expected one of them: together, or each group by itself."
 PRINTABLE = r"^(?:[^\p{C}\p{Z}]| )*$"
 Text = Annotated[str, Field(pattern=PRINTABLE, description="printable text")]
@@ -275,15 +277,7 @@ class RunSpec:
         options = tuple(pair for pair in self.architecture_options if pair[1] is not None)
         object.__setattr__(self, "architecture_options", options)
         validated(SpecFile, self.to_dict(), "run specification")
-        for name in (
-            "penalty",
-            "lr",
-            "weight_decay",
-            "clip",
-            "clip_groups",
-            "rms_floor",
-            "validation",
-        ):  # equal specifications must have equal digests: 0, 0.0, -0.0
+        for name in NUMBERS:  # equal specifications must have equal digests: 0, 0.0, -0.0
             object.__setattr__(self, name, float(getattr(self, name)) + 0.0)
         if self.clip and self.clip_groups:
             raise AuditError(f"run specification: {CLIPPED_TWICE.format(self.clip, self.clip_groups)}")

@@ -116,7 +116,8 @@ class Scorecard:
         """Return the row of a published number."""
         own = self.measured(entry, self.specs(entry))
         scatter = self.scatter(entry)
-        judged, passes = judge(entry, own, scatter), {name: _hit(found) for name, found in self.stand_ins(entry)}
+        judged, wrong = judge(entry, own, scatter), list(self.stand_ins(entry))
+        passed_by = dict.fromkeys(name for name, found in wrong if found.verdict == REPRODUCED)
         n = min(map(len, combined(entry, own).values())) if all(own.values()) else 0
         low, high = (judged.summary and judged.summary.interval) or (None, None)
         same = ("setting", "quantity", "layer", "epoch", "samples", "kind", "claim", "source")
@@ -137,9 +138,9 @@ class Scorecard:
             "values": _by_seed(combined(entry, own)[entry.runs[0]]) if n and len(entry.runs) == 1 else "",
             "distance": judged.distance,
             "rule": judged.rule,
-            "stand_ins": len(passes),
-            "passed_by": ", ".join(name for name, passed in passes.items() if passed),
-            "status": _status(entry, judged, passes),
+            "stand_ins": len(wrong),
+            "passed_by": ", ".join(passed_by),
+            "status": _status(entry, judged, bool(passed_by)),
             "verdict": judged.verdict,
             "other_scripts": "; ".join(self.other_scripts(entry, scatter)),
             "note": "; ".join(filter(None, [judged.remark, entry.repeats, entry.note])),
@@ -256,15 +257,11 @@ def changed(spec: Spec, change: Mapping[str, Any]) -> Spec:
     return {name: value for name, value in new.items() if value is not None}
 
 
-def _hit(found: Judgement) -> bool:
-    return found.verdict == REPRODUCED
-
-
-def _status(entry: Entry, judged: Judgement, passes: Mapping[str, bool]) -> str:
+def _status(entry: Entry, judged: Judgement, passed: bool) -> str:
     """Return whether an entry counts, and why it does not; what is missed counts whatever passes."""
     if entry.decides or entry.repeats:
         return DECIDES if entry.decides else REPEATS
-    return UNINFORMATIVE if any(passes.values()) and judged.verdict != NOT_REPRODUCED else COUNTED
+    return UNINFORMATIVE if passed and judged.verdict != NOT_REPRODUCED else COUNTED
 
 
 def _by_seed(values: Mapping[int, Any]) -> str:

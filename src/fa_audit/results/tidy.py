@@ -18,8 +18,7 @@ from fa_audit.audit.audit_file import outcome_columns, read_audit
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.files import sha256_of, write_text
 from fa_audit.experiments.config import OWN_OPTIONS
-from fa_audit.experiments.paths import TIDY, RunKey
-from fa_audit.experiments.published import IDENTITY
+from fa_audit.experiments.paths import IDENTITY, TIDY, RunKey
 from fa_audit.experiments.spec import DEPARTURES, RunSpec
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, check_history, read_trajectory
 

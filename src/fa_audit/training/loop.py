@@ -124,7 +124,7 @@ def _run_epoch(learner: Learner, optimiser: Optimiser, dataset: Dataset, padded:
     batches = training_batches(dataset, padded, spec.batch_size, randomness)
     if spec.random_targets:
         batches = _with_random_targets(batches, dataset, generator(spec.seed, "targets", epoch), spec.batch_size)
-    total, hits = torch.zeros((), device=padded.device), torch.zeros((), device=padded.device)
+    total, hits = torch.zeros(2, device=padded.device)
     for step, (x, labels) in enumerate(batches):
         if epoch == step == 0:
             check_credits(learner, x, labels)
@@ -154,7 +154,7 @@ def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, 
     reads the state. The cosine compares ``a_l`` with ``g_l`` at the block's input, the paper's convention.
     ``grad_norm_1024`` is of the mean loss of the first 1,024 test samples, or of all where there are fewer.
     """
-    wide = [torch.cat(parts)[:WIDE] for parts in zip(*test[:WIDE])]
+    wide = [torch.cat(parts)[:WIDE] for parts in zip(*test[: -(-WIDE // len(test[0][1]))])]
     with untouched(learner.network):
         truth = reference(learner.network, *test[0])
         cosines = [cosine(a, g).value for a, g in zip(block_credits(learner, *test[0]), truth.gradients)]

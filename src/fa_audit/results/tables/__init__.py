@@ -4,7 +4,7 @@ tidy: the tidy tables of one or more settings, of one where the kind is in `TABL
 title: the beginning of the caption.
 labels: how to print runs and settings; their names where they are not listed.
 
-`Table.values` of all kinds but inventory, deciding_checks, thresholds and validations are as
+`Table.values` of all kinds but inventory, thresholds and validations are as
 `fa_audit.results.tables.rows.run_table` describes them. One new file and one line here add a table; one that lives
 elsewhere is named ``package.module:function`` instead.
 This file holds names only and imports nothing.
@@ -17,9 +17,6 @@ TABLES: dict[str, str] = {
     "tuned": "fa_audit.results.tables.tuned:tuned",
     "penalty": "fa_audit.results.tables.audits:penalty",
     "null_calibration": "fa_audit.results.tables.audits:null_calibration",
-    "findings": "fa_audit.results.tables.findings:findings",
-    "baselines": "fa_audit.results.tables.findings:baselines",
-    "deciding_checks": "fa_audit.results.tables.findings:deciding_checks",
     "thresholds": "fa_audit.results.tables.protocol:thresholds",
     "validations": "fa_audit.results.tables.protocol:validations",
     "leaderboard": "fa_audit.results.tables.leaderboard:leaderboard",
