@@ -102,6 +102,20 @@ def test_each_group_is_clipped_by_itself(batch, method):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_a_gradient_that_two_parameters_share_is_clipped_once(batch, together):
+    """Kolen-Pollack's feedback moves by the gradients of the weights: the same tensors, in two groups."""
+    learner = rough_learner("resmlp", "kolen_pollack", SHAPE, depth=2)
+    learn(learner, *batch, torch.Generator())
+    learner = replace(learner, spec=replace(learner.spec, **{"clip" if together else "clip_groups": 1e-3}))
+    learner.optimiser().step()
+    network = learner.network
+    parts = [network] if together else [network.embed, *network.blocks, network.head]
+    for part in parts:
+        norm = torch.cat([p.grad.flatten() for p in part.parameters()]).norm().item()
+        assert norm == pytest.approx(1e-3, rel=1e-3)
+
+
 def test_held_out_samples_are_the_last_are_never_trained_on_and_give_the_validation_accuracy(make_spec, dataset):
     spec, images, labels = make_spec("dfa", validation=0.2), dataset.train_images, dataset.train_labels
     changed = replace(dataset, train_images=images.clone(), train_labels=labels.clone())

@@ -154,7 +154,8 @@ def tables(*runs):
         limits = json.dumps(LIMITS | {"saturation": 0.5} | given.get("thresholds", {}))
         own = dict.fromkeys(NEEDED) | {"accuracy": 0.5, "own_frozen_acc": 0.4, "bp_frozen_acc": 0.4} | given
         rows.append(own | key | {"spec": json.dumps(spec), "thresholds": limits})
-        layers += [key | {"layer": layer, "grad_norm": seed * norm} for layer, norm in enumerate((1.0, 2.0, 0.01))]
+        norms = [given.get("norm", 1.0) * norm for norm in (1.0, 2.0, 0.01)]
+        layers += [key | {"layer": layer, "grad_norm": seed * norm} for layer, norm in enumerate(norms)]
         last = own["accuracy"] if isinstance(own["accuracy"], float) else 0.5
         epochs += [key | {"epoch": e, "layer": 0, "test_accuracy": last * e / 2} for e in (1, 2)]
     work = [
@@ -165,13 +166,17 @@ def tables(*runs):
 
 OPTIONS = TINY.spec(RunKey("tiny", "bp", 1)).to_dict()["architecture_options"]
 WRONG = {  # what a stand-in is called: its run, its specification, its verdict
-    "3 epochs": ("dfa", {"epochs": 3}, "PASS"),
-    "1 epochs": ("dfa", {"snapshot": 1}, "PASS"),
-    "untrained": ("bp", {"epochs": 0, "method": "bp"}, "PASS"),
+    "epoch 3": ("dfa", {"epochs": 3}, "PASS"),
+    "epoch 1": ("dfa", {"snapshot": 1}, "PASS"),
+    "epoch 0": ("dfa", {"epochs": 0}, "PASS"),
     "d = 9": ("dfa", {"architecture_options": OPTIONS | {"width": 9}}, "PASS"),
-    "old": ("dfa", {"clip_groups": 1.0}, "PASS"),
+    "L = 5": ("dfa", {"architecture_options": OPTIONS | {"depth": 5}}, "PASS"),
+    "W2 std 0.05": ("dfa", {"architecture_options": OPTIONS | {"w2_std": 0.05}}, "PASS"),
+    "clipped": ("dfa", {"clip_groups": 1.0}, "PASS"),
+    "epoch 3, clipped": ("dfa", {"epochs": 3, "clip_groups": 1.0}, "PASS"),
     "penalty 0.01": ("dfa+penalty1e-2", {"method": "dfa", "penalty": 0.01}, "PASS"),
     "state_bridge": ("state_bridge", {}, "FAIL(D1+D2)"),
+    "clipped, state_bridge": ("state_bridge", {"clip_groups": 1.0}, "FAIL(D1+D2)"),
 }
 
 
@@ -180,28 +185,62 @@ def test_a_number_counts_if_every_wrong_run_that_was_measured_fails_it(name):
     run, spec, verdict = WRONG[name]
     published = published_of(body("value", run="dfa", seeds=[1]))
     for stability, passed in ((0.37, name), (0.39, "")):
-        wrong = (run, 1, {"setting": "wrong", "spec": spec, "stability": stability, "three_check": verdict})
-        row = scorecard(published, tables(("dfa", 1, {"stability": 0.36}), wrong)).iloc[0]
-        assert (row["stand_ins"], row["passed_by"], row["verdict"]) == (1, passed, HIT)
-        assert row["status"] == ("uninformative" if passed else "counted")
-    missed = scorecard(published, tables(("dfa", 1, {"stability": 0.5}), (run, 1, wrong[2] | {"stability": 0.36})))
-    assert missed.iloc[0]["passed_by"] == name and missed.iloc[0]["status"] == "counted"  # a miss counts in any case
+        wrong = {"setting": "wrong", "spec": spec, "stability": stability, "three_check": verdict}
+        for own, found in ((0.36, HIT), (0.5, MISS)):
+            row = scorecard(published, tables(("dfa", 1, {"stability": own}), (run, 1, wrong))).iloc[0]
+            assert (row["stand_ins"], row["passed_by"], row["verdict"]) == (1, passed, found)
+            assert row["status"] == ("uninformative" if passed else "counted")
+    alone = scorecard(published, tables(("dfa", 1, {"stability": 0.36}))).iloc[0]
+    assert (alone["stand_ins"], alone["status"]) == (0, "uninformative")
+    central = published_of(body("value", run="dfa", seeds=[1], counts="the central comparison"))
+    assert scorecard(central, tables(("dfa", 1, {}))).iloc[0]["status"] == "counted"
 
 
-def test_runs_that_are_wrong_in_two_things_or_fail_nothing_or_are_the_same_network_are_no_stand_ins():
-    published = published_of(body("value", run="dfa", seeds=[1]), body("value", run="dfa+epoch1", seeds=[1]))
+def test_a_stand_in_is_judged_as_the_right_run_is():
+    """By the right run's scatter and number of seeds: fewer seeds of its own do not widen what it may differ by."""
+    published = published_of(body("magnitude", run="dfa", value=2.0, seeds=[1, 2, 3]))
+    right = [("dfa", seed, {"max_growth": value}) for seed, value in ((1, 1.0), (2, 2.0), (3, 4.0))]
+    allowed = 4.3027 * math.log(2) * math.sqrt(2 / 3)
+    for factor, passed in ((0.99, "epoch 3"), (1.01, "")):
+        wrong = {"setting": "wrong", "spec": {"epochs": 3}, "max_growth": 2 * math.exp(factor * allowed)}
+        assert scorecard(published, tables(*right, ("dfa", 1, wrong))).iloc[0]["passed_by"] == passed
+
+
+def test_what_could_not_be_taken_for_the_right_run_or_is_the_same_network_is_no_stand_in():
+    epochs = {"quantity": "epoch_accuracy", "epoch": 2}
+    published = published_of(*(body("value", run=run, seeds=[1]) for run in ("dfa", "dfa+epoch1", "dfa+epoch0")),
+                             body("value", run="dfa", seeds=[1], **epochs))  # fmt: skip
     right = {"stability": 0.36}
     others = [
-        ("ep", 1, right | {"setting": "a", "three_check": "PASS"}),
-        ("dfa", 1, right | {"setting": "b", "spec": {"epochs": 3, "clip_groups": 1.0}}),
+        ("ep", 1, right | {"setting": "a", "three_check": "PASS"}),  # which does not fail
+        ("dfa", 1, right | {"setting": "b", "spec": {"penalty": 0.1, "epochs": 3}}),
         ("dfa", 1, right | {"setting": "c", "spec": {"lr": 0.5}}),
         ("dfa", 1, right | {"setting": "d", "thresholds": {"growth": 10.0}}),  # not the paper's limits
     ]
-    rows = scorecard(published, tables(("dfa", 1, right), *others))
-    assert rows["stand_ins"].tolist() == [0, 1]  # of the snapshot the whole run is one
-    early = ("dfa+epoch1", 1, right | {"spec": {"method": "dfa", "snapshot": 1}})
-    longer = ("dfa+epoch1", 1, right | {"setting": "e", "spec": {"method": "dfa", "snapshot": 1, "epochs": 9}})
-    assert scorecard(published, tables(early, longer))["stand_ins"].tolist()[1] == 0  # the first epoch of both is one
+    assert scorecard(published, tables(("dfa", 1, right), *others))["stand_ins"].tolist() == [0, 1, 1, 0]
+    early = [("dfa+epoch1", 1, right | {"setting": name, "spec": {"method": "dfa", "snapshot": 1, "epochs": epochs}})
+             for name, epochs in (("tiny", 2), ("e", 9))]  # fmt: skip
+    assert scorecard(published, tables(*early))["stand_ins"].tolist() == [2, 0, 2, 0]  # the first epoch of both is one
+    before = ("bp", 1, right | {"setting": "f", "spec": {"method": "bp", "epochs": 0}})
+    assert scorecard(published, tables(before))["stand_ins"].tolist()[2] == 0  # untrained networks are one
+
+
+def test_a_monitor_s_numbers_are_of_runs_that_had_it():
+    entries = [body("verdict", quantity="stopped_after", value="never", seeds=[1])]
+    published = published_of(*entries, monitor={"stop_on": ["D1"]})
+    for monitor, verdict in (({}, ABSENT), ({"D1": 50.0}, HIT)):
+        runs = tables(("bp", 1, {"stopped_after": None, "finite": True, "spec": {"monitor": monitor}}))
+        assert scorecard(published, runs).iloc[0]["verdict"] == verdict
+
+
+def test_what_was_not_followed_is_not_never():
+    published = published_of(body("verdict", quantity="first_reference_flag", value="never", samples=1024, seeds=[1]))
+    tidy = tables(("bp", 1, {"finite": True}))
+    assert scorecard(published, tidy).iloc[0]["reproduced"] == "none"  # no norms of gradients
+    tidy.trajectories["grad_norm"] = [1e-6, 9e-7]  # brought to 1,024 samples: 1.25e-7, 1.125e-7
+    assert scorecard(published, tidy).iloc[0]["verdict"] == HIT
+    tidy.trajectories["grad_norm_1024"] = [None, 9e-8]
+    assert scorecard(published, tidy).iloc[0]["reproduced"] == "2"
 
 
 def test_another_script_s_runs_are_shown_and_do_not_count():
@@ -224,7 +263,11 @@ ENTRIES = [
 ]  # fmt: skip
 CLAIMS = {"learns": "BP learns", "fails": "DFA fails", "ranks": "BP is best"}
 PUBLISHED = published_of(*ENTRIES, claims=CLAIMS)
-RUNS = [("bp", 2, {"accuracy": 0.63}), ("bp", 1, {"accuracy": 0.59})]
+RUNS = [
+    ("bp", 2, {"accuracy": 0.63}),
+    ("bp", 1, {"accuracy": 0.59}),
+    ("bp", 1, {"setting": "wrong", "accuracy": 0.9, "spec": {"epochs": 3}, "norm": 1e9}),
+]  # a stand-in
 
 
 @pytest.fixture
@@ -247,7 +290,7 @@ def test_rows_have_both_numbers_with_spread_and_source_and_what_was_not_run_is_n
     assert rows["explanation"].tolist() == ["", "", "a wider batch", *[""] * 5]
     assert rows["n"].tolist() == [2, 2, 2, 2, 0, 0, 2, 0] and rows["seeds"].tolist() == [2] * 8
     assert summary_line(rows).startswith("3 of 4 reproduced (75 %) of the numbers that can refute and were run; 4 of")
-    assert (sum_of(counted(rows, numbers=False)).total, sum_of(rows).run) == (2, 5)
+    assert (sum_of(counted(rows, numbers=False)).total, sum_of(rows).run) == (0, 5)
     fewer = scorecard(PUBLISHED, tables(RUNS[1], ("dfa", 2, {"four_check": "needs walk-back (a, b)"})))
     assert fewer["n"].tolist() == [1, 1, 1, 1, 1, 0, 1, 1] and fewer["verdict"][4] == HIT
     for runs, said in (((RUNS[1], RUNS[1]), "twice"), ((("bp", 1, {"accuracy": "good"}),), "found 'good' as accuracy")):
@@ -384,6 +427,7 @@ def marks(figure):
 
 def test_the_figure_shows_distances_in_the_order_of_the_rows_and_counts_what_was_not_run(rows):
     back = pd.read_csv(io.StringIO(rows.to_csv(index=False)))
+    back["status"] = back["status"].replace("uninformative", "counted")
     figure = draw(back, title="Scorecard")
     places = np.array([line.get_xydata()[0] for line in marks(figure)])
     expected = [min(rows["distance"][i], 0.96 * REACH) for i in (0, 1, 2, 3)]
@@ -418,8 +462,11 @@ def test_the_command_builds_it_from_a_folder_of_tables(tmp_path, capsys):
     tidy.runs[["own_frozen_acc", "bp_frozen_acc", "first_scale_flag"]] = None  # nothing fires, nothing is evaluated
     tidy.runs["four_check"], tidy.layers["hidden_norm"] = "incomplete (a, b, c, d not evaluated)", None
     tidy.runs["three_check"] = "INCOMPLETE(D1+D2+D3 not evaluated)"
-    tidy.runs["grad_norm_last"] = 0.01 * tidy.runs["seed"]
-    write_tables({tmp_path / f"measured/tiny/{name}.csv": getattr(tidy, name) for name in TIDY})
+    tidy.runs["grad_norm_last"] = [0.02, 0.01, 1e7]
+    for setting in ("tiny", "wrong"):
+        parts = {name: getattr(tidy, name) for name in TIDY}
+        write_tables({tmp_path / f"measured/{setting}/{name}.csv": part[part["setting"] == setting]
+                      for name, part in parts.items()})  # fmt: skip
     (tmp_path / "measured/explanations.yaml").write_text("tiny bp grad_norm layer 1: a wider batch\n")
     command = ["scorecard", "--from", f"{tmp_path}/measured", "--published", f"{tmp_path}/published.yaml"]
     assert main(command) == 0
@@ -427,12 +474,12 @@ def test_the_command_builds_it_from_a_folder_of_tables(tmp_path, capsys):
     assert text.startswith("3 of 4 reproduced (75 %) of the numbers that can refute and were run; 4 of them with every")
     assert text.split("\n\n")[1] == "Audits of networks: 2 trained by commit abc on cpu."
     assert text.index("| BP learns | holds | 1 of 1 kept, 1 in all | 2 |") < text.index("\n## tiny: 3 of 4 reproduced")
-    assert "| DFA fails | not run | 0 of 0 kept, 1 in all |  |" in text and "\n## other: 1 not run" in text
+    assert "| DFA fails | not run | 0 of 0 kept, 1 in all |  |" in text and "\n## other: nothing that counts" in text
     assert text.index("## BP learns: holds") > text.index("## Missed, and why (1, of which 1 count)")
     assert "| tiny | new | its date |" in text
     assert "| accuracy | bp | 0.6 ± 0.01 (n = 3); 1: 0.59, 2: 0.61 | 0.61 ± 0.028 (n = 2); 1: 0.59, 2: 0.63 |" in text
     assert r"| grad\_norm (layer 1) | bp | 0.1 (n = 3) | 2.828 ± 1.4 (n = 2) |" in text
-    assert "| none measured | yes | not reproduced: a wider batch |" in text
+    assert "| 1, none passes | yes | not reproduced: a wider batch |" in text
     assert main([*command, "--output", f"{tmp_path}/new"]) == 0
     written = {path.suffix: path.read_text() for path in (tmp_path / "new").iterdir()}
     assert set(written) == {".csv", ".html", ".md"} and written[".md"] == text

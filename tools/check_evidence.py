@@ -2,22 +2,24 @@
 
 python tools/check_evidence.py [--data DIR] [--jobs N]
 
-Where processor and torch are those of the measured run its checkpoint must have the same SHA-256. Elsewhere rounding
-differs and training amplifies it: every number must then lie within what the seeds of the measured run scatter.
+The same processor and torch give the same bits: the SHA-256 of the measured checkpoint. Elsewhere rounding differs and
+training amplifies it: every number that counts and rests on a run must then lie within what the seeds of the measured
+run scatter.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
-import torch
 from methods_table import ROOT
 from scipy import stats
 
@@ -25,16 +27,16 @@ from fa_audit.audit.run_audit import audit
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import sha256_of
 from fa_audit.core.numerics import set_numerics
-from fa_audit.core.provenance import cpu_model
 from fa_audit.data.cifar import cifar10
 from fa_audit.data.dataset import load_dataset, save_dataset
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.paths import RunKey
-from fa_audit.experiments.published import FILE, read_published
+from fa_audit.experiments.published import FILE, Entry, read_published
 from fa_audit.experiments.spec import RunSpec
+from fa_audit.results.judging import combined
 from fa_audit.results.our_runs import OurRuns
-from fa_audit.results.scorecard import Scorecard, counted, read_results, scorecard
-from fa_audit.results.tidy import KEY, runs_table
+from fa_audit.results.scorecard import COUNTED, UNINFORMATIVE, Scorecard, read_results, scorecard
+from fa_audit.results.tidy import KEY, Tidy, layers_table, runs_table
 from fa_audit.training.checkpoint import save_checkpoint
 from fa_audit.training.loop import train
 
@@ -43,7 +45,7 @@ MEASURED = ROOT / "reference/measured"
 SETTINGS = ("untrained", "early_snapshots_clipped", "no_residual_3_epochs_clipped", "random_targets_3_epochs_clipped")
 MORE = {"penalty_sweep": ("bp+penalty1e-2", "dfa+penalty1e-2", "dfa+penalty1e-4", "state_bridge+penalty1e-2")}
 SEED = 42  # of the dear ones
-LEAST = 1e-3  # of a number: what is smaller than the scatter of any
+LEAST, USUAL = 1e-3, 0.05  # relative: what is no difference; the scatter of a number with fewer than three seeds
 
 
 def chosen(keys: list[RunKey]) -> list[RunKey]:
@@ -53,56 +55,47 @@ def chosen(keys: list[RunKey]) -> list[RunKey]:
     return [*cheap, *dear]
 
 
-def trained_again(spec: dict[str, Any], row: dict[str, Any], data: Path) -> tuple[str, dict[str, Any]]:
-    """Train and audit one run; return its checkpoint's SHA-256 and its row of the runs table."""
+def trained_again(row: dict[str, Any], data: Path) -> tuple[str, dict[str, Any], list[dict[str, Any]]]:
+    """Train and audit one run; return its checkpoint's SHA-256, its audit and its history.
+
+    Baselines are not trained: their accuracies are the measured ones.
+    """
     set_numerics(threads=1)
-    dataset, baselines = load_dataset(data), {"own": row["own_frozen_acc"], "bp": row["bp_frozen_acc"]}
+    spec, dataset = json.loads(row["spec"]), load_dataset(data)
     run = train(RunSpec.from_dict(spec), dataset)
-    own = None if pd.isna(baselines["own"]) else ("frozen", baselines["own"])
-    bp = None if pd.isna(baselines["bp"]) else baselines["bp"]
-    report = audit(run.learner, dataset, run.accuracy, own_frozen=own, bp_frozen_acc=bp, trajectory=run.history)
-    about = {name: row[name] for name in KEY} | {"spec": spec, "stopped_after": run.stopped_after, "digest": ""}
-    known = {role: {"accuracy": value} for role, value in baselines.items() if not pd.isna(value)}
+    known = {role: row[f"{role}_frozen_acc"] for role in ("own", "bp") if not pd.isna(row[f"{role}_frozen_acc"])}
+    own = ("frozen", known["own"]) if "own" in known else None
+    report = audit(run.learner, dataset, run.accuracy, own_frozen=own, bp_frozen_acc=known.get("bp"),
+                   trajectory=run.history)  # fmt: skip
+    key = {name: row[name] for name in KEY}
+    about = {"spec": spec, "stopped_after": run.stopped_after, "digest": ""}
+    about |= {"baseline_runs": {role: {"accuracy": value} for role, value in known.items()}}
     with tempfile.TemporaryDirectory() as folder:
         save_checkpoint(run.learner, path := Path(folder) / "checkpoint.safetensors")
         digest = sha256_of(path)
-    audited = json.loads(json.dumps(report.to_dict())) | about | {"baseline_runs": known}
-    return digest, runs_table([audited]).iloc[0].to_dict()
+    return digest, json.loads(json.dumps(report.to_dict())) | key | about, [key | state for state in run.history]
 
 
-def covered(card: Scorecard, rows: pd.DataFrame, keys: set[RunKey]) -> int:
-    """Return how many numbers that count and were run are compared with some of the runs."""
-    counts = 0
-    for index in counted(rows).query("verdict != 'not run'").index:
-        entry = card.published.entries[index]
-        found = [card.ours.seeds(spec, entry.setting) for spec in card.specs(entry).values()]
-        counts += all(any(key in keys for seed, key in seeds.items() if seed in entry.seeds) for seeds in found)
-    return counts
-
-
-def outside(found: dict[str, Any], seeds: pd.DataFrame, usual: pd.Series) -> Iterator[str]:
-    """Yield the numbers that differ from the measured ones by more than seeds scatter.
+def differences(entry: Entry, ours: dict[int, Any], measured: dict[int, Any]) -> Iterator[str]:
+    """Yield the seeds at which a number differs from the measured one by more than seeds scatter, an answer at all.
 
     Args:
-        seeds: the measured rows of all seeds of the run; the first is of the same seed.
-        usual: the relative scatter of every column over the runs that have three seeds.
+        ours: by seed, of the runs that were trained again.
+        measured: by seed, of all seeds.
     """
-    for name in usual.index:
-        ours, theirs = float(found[name] or "nan"), float(seeds.iloc[0][name])
-        if pd.isna(ours) or pd.isna(theirs):
+    for seed, found in ours.items():
+        there = measured[seed]
+        if entry.kind == "verdict":
+            if found != there:
+                yield f"{entry.key} seed {seed}: {found}, measured {there}"
             continue
-        own = seeds[name].astype(float)
-        scatter = own.std() if len(own) > 2 else usual[name] * abs(theirs)
-        t = stats.t.ppf(0.975, max(2, len(own) - 1))
-        if abs(ours - theirs) > max(t * scatter * 2**0.5, LEAST * abs(theirs)):
-            yield f"{name}: {ours:.4g}, measured {theirs:.4g}, scatter {scatter:.2g}"
-
-
-def usual_scatter(runs: pd.DataFrame) -> pd.Series:
-    """Return the median relative deviation over seeds of every column of numbers."""
-    numbers = runs.select_dtypes("number").columns.difference([*KEY, "width", "depth", "epochs", "lr", "penalty"])
-    groups = runs.groupby(["setting", "run"]).filter(lambda group: len(group) > 2).groupby(["setting", "run"])[numbers]
-    return (groups.std() / groups.mean().abs()).median().dropna()
+        if math.isnan(there):
+            continue
+        values = list(measured.values())
+        scatter = float(np.std(values, ddof=1)) if len(values) > 2 else USUAL * abs(there)
+        t = stats.t.ppf(0.975, max(2, len(values) - 1))
+        if not abs(found - there) <= max(t * scatter * math.sqrt(2), LEAST * abs(there)):
+            yield f"{entry.key} seed {seed}: {found:.4g}, measured {there:.4g}, scatter {scatter:.2g}"
 
 
 def main() -> None:
@@ -117,31 +110,37 @@ def main() -> None:
             " there, or name their folder: make check-evidence DATA=DIR (`fa-audit data cifar10` downloads them)."
         )
     published, tidy = read_published(load_config(ROOT / FILE)[0]), read_results(MEASURED)
-    card = Scorecard(published, OurRuns(tidy))
+    card, rows = Scorecard(published, OurRuns(tidy)), scorecard(published, tidy)
     keys = chosen(sorted(card.used()))
-    entries = covered(card, scorecard(published, tidy), set(keys))
     runs, work = (table.set_index(list(KEY), drop=False) for table in (tidy.runs, tidy.work))
-    usual, wrong = usual_scatter(tidy.runs), 0
+    audits, states = [], []
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(options.jobs) as pool:
-        save_dataset(cifar10(options.data), data := Path(folder) / "cifar10.safetensors")
-        rows = {key: runs.loc[key].to_dict() for key in keys}
-        jobs = [pool.submit(trained_again, json.loads(row["spec"]), row, data) for row in rows.values()]
+        dataset = cifar10(options.data)
+        save_dataset(dataset, data := Path(folder) / "cifar10.safetensors")
+        jobs = [pool.submit(trained_again, runs.loc[key].to_dict(), data) for key in keys]
         for key, job in zip(keys, jobs, strict=True):
-            digest, found = job.result()
-            place = work.loc[key]
-            alike = (place["cpu"], place["torch"]) == (cpu_model(), torch.__version__.partition("+")[0])
-            same = tidy.runs[(tidy.runs["setting"] == key.setting) & (tidy.runs["run"] == key.run)]
-            ordered = pd.concat([same[same["seed"] == key.seed], same[same["seed"] != key.seed]])
-            differing = list(outside(found, ordered, usual))
-            if alike:
-                verdict = "same bits" if digest == place["checkpoint_sha256"] else f"other bits: {digest[:12]}"
-                wrong += digest != place["checkpoint_sha256"]
-            else:
-                verdict = "within the scatter of seeds" if not differing else "; ".join(differing)
-                wrong += bool(differing)
-            print(f"{key}: {verdict}", flush=True)
-    print(f"check-evidence: {len(keys)} runs trained again, {wrong} differ; they carry {entries} numbers that count")
-    raise SystemExit(min(1, wrong))
+            digest, audited, history = job.result()
+            audits.append(audited)
+            states += history
+            recorded = work.loc[key]["checkpoint_sha256"]
+            same = "not recorded" if recorded == "not recorded" else "same" if recorded == digest else "others"
+            print(
+                f"{key}: bits: {same} (measured on {work.loc[key]['cpu']}, torch {work.loc[key]['torch']})", flush=True
+            )
+    again = OurRuns(Tidy((), runs_table(audits), layers_table(audits), pd.DataFrame(states)))
+    shown, wrong = rows["status"].isin((COUNTED, UNINFORMATIVE)) & (rows["verdict"] != "not run"), []
+    compared = dict.fromkeys((COUNTED, UNINFORMATIVE), 0)
+    for index in rows.index[shown & (rows["kind"] != "order")]:
+        entry = published.entries[index]
+        specs = card.specs(entry)
+        ours, theirs = (combined(entry, own.values(entry, specs)) for own in (again, card.ours))
+        numbers = {seed: value for seed, value in ours[entry.runs[0]].items() if seed in entry.seeds}
+        compared[rows["status"][index]] += bool(numbers)
+        wrong += differences(entry, numbers, theirs[entry.runs[0]])
+    told = f"{compared[COUNTED]} published numbers that count and {compared[UNINFORMATIVE]} that a wrong run passes"
+    print("\n".join([*wrong, f"check-evidence: {len(keys)} runs trained again; of {told}, {len(wrong)} values differ by more"
+                     " than seeds scatter"]))  # fmt: skip
+    raise SystemExit(min(1, len(wrong)))
 
 
 if __name__ == "__main__":

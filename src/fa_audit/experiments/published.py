@@ -146,6 +146,7 @@ class Entry(Strict, ABC):
     decides: bool = Field(
         False, description="true or false: whether the setting's script was told by it, so that it is not counted"
     )
+    counts: Text | None = Field(None, description="a text: why it counts although a wrong run passes its rule")
     samples: Samples = BATCH
     note: str = Field("", description="a text: other ways to read the source")
 

@@ -54,7 +54,7 @@ class ResMLP(Network):
         self.width, self.classes = width, classes
         self.skip = "outside" if residual else "none"
         self.embed = nn.Sequential(nn.Flatten(), nn.Linear(prod(image_shape), width))
-        out_std = w2_std or (0.01 if residual else 0.5)
+        out_std = (0.01 if residual else 0.5) if w2_std is None else w2_std
         self.blocks = nn.ModuleList(Block(width, out_std) for _ in range(depth))
         norm = [("norm", nn.LayerNorm(width))] if terminal_norm else []
         self.head = nn.Sequential(OrderedDict([*norm, ("linear", nn.Linear(width, classes))]))

@@ -36,6 +36,7 @@ class Scatter:
         """Return by how much means over as many seeds may differ, at 95 % and at least `LEAST`.
 
         Args:
+            ours: seeds of the right run, also where another one stands in for it.
             published: deviation of the published logarithms; None if it is not known, and taken to be ours.
         """
         other = self.deviation if published is None else published
@@ -65,12 +66,13 @@ class Judgement:
     remark: str = ""
 
 
-def judge(entry: Entry, measured: Measured, scatter: Scatter) -> Judgement:
+def judge(entry: Entry, measured: Measured, scatter: Scatter, seeds: int | None = None) -> Judgement:
     """Return the verdict on one published number.
 
     Args:
         measured: what the tables say, by run and seed; a run without rows has no seeds.
         scatter: of the quantity over seeds; magnitudes are judged by it.
+        seeds: of the right run, where another one stands in for it; default those that are measured.
     """
     if missing := [run for run in measured if not measured[run]]:
         remark = f"no audit of {', '.join(missing)}" if len(missing) < len(measured) else ""
@@ -81,7 +83,11 @@ def judge(entry: Entry, measured: Measured, scatter: Scatter) -> Judgement:
     if entry.kind != "verdict" and (absent := _not_finite(numbers)):
         nowhere = all(math.isnan(number) for seeds in numbers.values() for number in seeds.values())
         return Judgement(NOT_REPRODUCED, "", "none" if nowhere else None, remark=f"no finite number: {absent}")
-    return RULES[entry.kind](entry, {run: list(values.values()) for run, values in numbers.items()}, scatter)
+    found = {run: list(values.values()) for run, values in numbers.items()}
+    count = seeds or len(next(iter(found.values())))
+    published = getattr(entry, "deviation", None)
+    published = None if published is None or entry.kind != "magnitude" else abs(published / entry.value)
+    return RULES[entry.kind](entry, found, scatter.allowed(count, entry.n, published), scatter.of)
 
 
 def combined(entry: Entry, measured: Measured) -> Measured:
@@ -101,7 +107,7 @@ def _ratio(one: float, other: float) -> float:
     return truediv(one, other) if other else math.nan
 
 
-def _value_rule(entry: Value, numbers: Mapping[str, list[float]], scatter: Scatter) -> Judgement:
+def _value_rule(entry: Value, numbers: Mapping[str, list[float]], *_: Any) -> Judgement:
     (own,) = map(summarise, numbers.values())
     difference = own.mean - entry.value
     holds = at_most(abs(difference), entry.tolerance)
@@ -109,13 +115,11 @@ def _value_rule(entry: Value, numbers: Mapping[str, list[float]], scatter: Scatt
     return Judgement(_outcome(holds), answer, own.mean, own, difference / entry.tolerance)
 
 
-def _magnitude_rule(entry: Magnitude, numbers: Mapping[str, list[float]], scatter: Scatter) -> Judgement:
+def _magnitude_rule(entry: Magnitude, numbers: Mapping[str, list[float]], allowed: float, of: str) -> Judgement:
     """Compare the geometric mean with the published value, which must have its sign."""
     (values,) = numbers.values()
     ratios = [value / entry.value for value in values]
-    published = None if entry.deviation is None else abs(entry.deviation / entry.value)
-    own, allowed = summarise(values), scatter.allowed(len(values), entry.n, published)
-    rule = f"|ln(mean / {entry.value:g})| <= {allowed:.3g}, by the scatter of {scatter.of}"
+    own, rule = summarise(values), f"|ln(mean / {entry.value:g})| <= {allowed:.3g}, by the scatter of {of}"
     if min(ratios) <= 0:
         return Judgement(NOT_REPRODUCED, f"{rule}: of another sign", own.mean, own)
     log = summarise(map(math.log, ratios))
@@ -126,14 +130,14 @@ def _magnitude_rule(entry: Magnitude, numbers: Mapping[str, list[float]], scatte
     return Judgement(_outcome(at_most(abs(log.mean), allowed)), answer, mean, summary, log.mean / allowed)
 
 
-def _bound_rule(entry: Bound, numbers: Mapping[str, list[float]], scatter: Scatter) -> Judgement:
+def _bound_rule(entry: Bound, numbers: Mapping[str, list[float]], *_: Any) -> Judgement:
     (values,) = numbers.values()
     own, kept = summarise(values), sum(map(entry.allows, values))
     rule = f"every seed {entry.published}: {kept}/{len(values)}"
     return Judgement(_outcome(kept == len(values)), rule, own.mean, own)
 
 
-def _order_rule(entry: Entry, numbers: Mapping[str, list[float]], scatter: Scatter) -> Judgement:
+def _order_rule(entry: Entry, numbers: Mapping[str, list[float]], *_: Any) -> Judgement:
     means = {run: summarise(values).mean for run, values in numbers.items()}
     holds = all(_above(one, other) for one, other in pairwise(means.values()))
     ranked = sorted(means, key=means.__getitem__, reverse=True)
@@ -143,7 +147,7 @@ def _order_rule(entry: Entry, numbers: Mapping[str, list[float]], scatter: Scatt
     return Judgement(_outcome(holds), f"means fall in this order: {told}", ours)
 
 
-def _verdict_rule(entry: Verdict, numbers: Mapping[str, list[Any]], scatter: Scatter) -> Judgement:
+def _verdict_rule(entry: Verdict, numbers: Mapping[str, list[Any]], *_: Any) -> Judgement:
     (found,) = numbers.values()
     counts = Counter(found)
     shares = ", ".join(f"{value} {count}/{len(found)}" for value, count in counts.most_common())
@@ -151,7 +155,7 @@ def _verdict_rule(entry: Verdict, numbers: Mapping[str, list[Any]], scatter: Sca
     return Judgement(_outcome(agreed == plain(entry.value)), f"every seed {plain(entry.value)}: {shares}", agreed)
 
 
-RULES: dict[str, Callable[[Any, Mapping[str, list[Any]], Scatter], Judgement]] = {
+RULES: dict[str, Callable[[Any, Mapping[str, list[Any]], float, str], Judgement]] = {
     "value": _value_rule,
     "magnitude": _magnitude_rule,
     "bound": _bound_rule,

@@ -7,7 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import pandas as pd
@@ -21,15 +21,22 @@ from fa_audit.results.tidy import KEY, Tidy
 
 Spec = Mapping[str, Any]
 Measured = Mapping[str, Mapping[int, Any]]  # run -> seed -> what its tables say
+ABSENT = "none"  # in the place of an answer
 PLACES = (("runs", ()), ("layers", ("layer",)), ("trajectories", ("epoch",)), ("trajectories", ("epoch", "layer")))
 
 
-def _first_below(tidy: Tidy, column: str) -> pd.Series:
-    """Return for every run the first epoch at which the last state's gradient is below the paper's floor, or never."""
-    last = tidy.trajectories.reindex(columns=[*KEY, "epoch", column]).groupby([*KEY, "epoch"])[column].last()
-    first = last[last < PAPER_LIMITS["reference"]].reset_index().groupby(list(KEY))["epoch"].min()
-    keys = pd.MultiIndex.from_frame(tidy.runs[list(KEY)])
-    return pd.Series(first.reindex(keys).to_numpy(float), tidy.runs.index)
+def _first_below(tidy: Tidy) -> list[Any]:
+    """Return for every run the first epoch at which ``||g_L||`` on 1,024 samples is below the paper's floor.
+
+    None where it never is, and `ABSENT` where the training was not followed.
+    """
+    rows = tidy.trajectories.reindex(columns=[*KEY, "epoch", "layer", "grad_norm", "grad_norm_1024"])
+    rows = rows.sort_values(["epoch", "layer"]).groupby([*KEY, "epoch"]).tail(1)  # the last state's
+    norms = rows["grad_norm_1024"].astype(float).fillna(rows["grad_norm"].astype(float) * BATCH / 1024)
+    below = rows[norms < PAPER_LIMITS["reference"]].groupby(list(KEY))["epoch"].min().to_dict()
+    followed = set(rows[norms.notna()][list(KEY)].itertuples(index=False, name=None))
+    keys = tidy.runs[list(KEY)].itertuples(index=False, name=None)
+    return [below.get(key) if key in followed else ABSENT for key in keys]
 
 
 # What is made of several columns of the runs table, or of another table.
@@ -38,7 +45,7 @@ DERIVED: dict[str, Callable[[Tidy], Any]] = {
     "bp_margin": lambda tidy: depth_margin(tidy.runs["accuracy"], tidy.runs["bp_frozen_acc"]),
     "by_accuracy": lambda tidy: withdrawals(tidy)["accuracy"],
     "by_cosine": lambda tidy: withdrawals(tidy)["cosine"],
-    "first_reference_flag_1024": lambda tidy: _first_below(tidy, "grad_norm_1024"),
+    "first_reference_flag_1024": _first_below,
 }
 
 
@@ -50,23 +57,23 @@ class OurRuns:
 
     @cached_property
     def specs(self) -> dict[RunKey, Spec]:
-        """Return the specification of every run that was audited by the paper's limits, without its seed.
-
-        A monitor that ended no training changes nothing.
-        """
-        return {key: spec for row in self.tidy.runs.to_dict("records") for key, spec in _spec_of(row)}
+        """Return the specification of every run that was audited by the paper's limits."""
+        return {key: spec for row in self._tables["runs", ()].values() for key, spec in _spec_of(row)}
 
     @cached_property
     def _same(self) -> dict[str, list[RunKey]]:
+        """Return runs by what they are; a monitor that ended no training changes nothing."""
         same = defaultdict(list)
         for key, spec in self.specs.items():
-            same[identity(spec)].append(key)
+            ended = not pd.isna(self._tables["runs", ()][key, ()]["stopped_after"])
+            for name in {identity(spec), identity(spec if ended else {**spec, "monitor": {}})}:
+                same[name].append(key)
         return same
 
     def seeds(self, spec: Spec, setting: str = "") -> dict[int, RunKey]:
         """Return by seed the runs of a specification; where several settings have it, preferably this one's."""
-        keys = [*self._same[identity({**spec, "monitor": {}})], *self._same[identity(spec)]]
-        return {key.seed: key for key in sorted(keys, key=lambda key: key.setting == setting)}
+        keys = sorted(self._same[identity(spec)], key=lambda key: key.setting == setting)
+        return {key.seed: key for key in keys}
 
     def values(self, entry: Entry, specs: Mapping[str, Spec]) -> Measured:
         """Return what the tables say of an entry's quantity for runs of these specifications, by run and seed.
@@ -77,24 +84,26 @@ class OurRuns:
         found = {run: self.seeds(spec, entry.setting) for run, spec in specs.items()}
         return {run: {seed: self._value(entry, key) for seed, key in keys.items()} for run, keys in found.items()}
 
-    def fails(self, key: RunKey) -> bool:
-        """Return whether the three-check verdict on a run is FAIL."""
-        return str(self._tables["runs", ()][key, ()]["three_check"]).startswith("FAIL")
+    def fails(self, spec: Spec) -> bool:
+        """Return whether the three-check verdict on the runs of a specification is FAIL."""
+        rows = (self._tables["runs", ()][key, ()] for key in self.seeds(spec).values())
+        return any(str(row["three_check"]).startswith("FAIL") for row in rows)
 
     def _value(self, entry: Entry, key: RunKey) -> Any:
         """Return a cell as a number, NaN where there is none, or as an answer; on NaN norms no flag ever fires.
 
-        A gradient that was not measured on the samples of the source is brought to them: it is of a mean loss.
+        What was not measured on the samples of the source is that of 128, a gradient as of the source's mean loss.
         """
-        place = entry.place
+        place, usual = entry.place, QUANTITIES[entry.quantity]
         cell = self._cell(entry, key, place)
-        if entry.samples != BATCH and pd.isna(cell) and place.column.startswith("grad_norm"):
-            cell = self._cell(entry, key, QUANTITIES[entry.quantity])
-            cell = None if pd.isna(cell) else cell * BATCH / entry.samples
+        if place != usual and place.column not in DERIVED and pd.isna(cell):
+            cell = self._cell(entry, key, usual)
+            if usual.column.startswith("grad_norm") and not pd.isna(cell):
+                cell *= BATCH / entry.samples
         if entry.kind == "verdict":
-            return _answer(QUANTITIES[entry.quantity], cell, self._tables["runs", ()][key, ()].get("finite"))
+            return _answer(usual, cell, self._tables["runs", ()][key, ()].get("finite"))
         try:
-            return math.nan if cell is None else float(cell)
+            return math.nan if cell is None or cell == ABSENT else float(cell)
         except ValueError as error:
             raise AuditError(
                 f"{place.table}.csv: {key}: found '{cell}' as {place.column}; expected a number; make the table again."
@@ -102,7 +111,7 @@ class OurRuns:
 
     def _cell(self, entry: Entry, key: RunKey, place: Quantity) -> Any:
         if place.column in DERIVED:
-            return self._derived(place.column)[key]
+            return self._derived[place.column]()[key]
         last = 0 if self.specs[key]["shallow"] else self.specs[key]["architecture_options"].get("depth")
         at = {"epoch": entry.epoch, "layer": last if entry.layer is None else entry.layer}
         rows = self._tables[place.table, place.places]
@@ -114,15 +123,13 @@ class OurRuns:
         return {(name, places): _rows_of(tables[name], places) for name, places in PLACES}
 
     @cached_property
-    def _made(self) -> dict[str, dict[RunKey, Any]]:
-        return {}
+    def _derived(self) -> dict[str, Callable[[], dict[RunKey, Any]]]:
+        return {name: cache(partial(self._column, name)) for name in DERIVED}
 
-    def _derived(self, name: str) -> dict[RunKey, Any]:
+    def _column(self, name: str) -> dict[RunKey, Any]:
         try:
-            if name not in self._made:
-                keys = (RunKey(*key) for key in self.tidy.runs[list(KEY)].itertuples(index=False))
-                self._made[name] = dict(zip(keys, DERIVED[name](self.tidy), strict=True))
-            return self._made[name]
+            keys = (RunKey(*key) for key in self.tidy.runs[list(KEY)].itertuples(index=False))
+            return dict(zip(keys, DERIVED[name](self.tidy), strict=True))
         except (TypeError, ValueError) as error:
             raise AuditError(
                 f"runs.csv: no {name}: an accuracy is no number, or a flag neither true nor false ({error}); make the"
@@ -134,14 +141,13 @@ def _spec_of(row: Mapping[str, Any]) -> list[tuple[RunKey, Spec]]:
     key = RunKey(*(row[name] for name in KEY))
     try:
         spec, limits = json.loads(row["spec"]), json.loads(row["thresholds"])
-        monitor = {} if pd.isna(row["stopped_after"]) else spec["monitor"]
-        same = all(limits[name] == limit for name, limit in PAPER_LIMITS.items())
+        same = all(limits[name] == limit for name, limit in PAPER_LIMITS.items()) and "stopped_after" in row
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise AuditError(
             f"runs.csv: {key}: its spec, thresholds or stopped_after is not as an audit has it ({error}); make the"
             " table again."
         ) from error
-    return [(key, {**spec, "monitor": monitor})] if same else []
+    return [(key, spec)] if same else []
 
 
 def _rows_of(table: pd.DataFrame, places: tuple[str, ...]) -> dict[Any, dict[str, Any]]:
@@ -158,7 +164,7 @@ def _rows_of(table: pd.DataFrame, places: tuple[str, ...]) -> dict[Any, dict[str
 
 def _answer(quantity: Quantity, cell: Any, finite: Any) -> Any:
     if pd.isna(cell):
-        return NEVER if NEVER in quantity.answers and plain(finite) != "false" else "none"
+        return NEVER if NEVER in quantity.answers and plain(finite) != "false" else ABSENT
     if isinstance(cell, str):
         return cell.partition("(")[0].strip()  # without the reasons of a verdict
     return f"{cell:g}" if quantity.number else plain(bool(cell))

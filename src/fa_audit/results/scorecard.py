@@ -1,16 +1,17 @@
 """Compare every published number with our runs, from tidy tables: rows, sums and the paper's claims. Imports no torch.
 
 A number counts if its rule can refute: if every wrong run that was measured, and that could be taken for the right one,
-fails it. Such stand-ins differ from the right run in one thing: `ASPECTS`.
+fails it. Such stand-ins differ from the right run in nothing but `ASPECTS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pandas as pd
@@ -30,7 +31,7 @@ from fa_audit.results.judging import (
     scatter_of,
 )
 from fa_audit.results.measured import measured_folder, settings_in, tables_of
-from fa_audit.results.our_runs import Measured, OurRuns, Spec
+from fa_audit.results.our_runs import ABSENT, Measured, OurRuns, Spec
 from fa_audit.results.tidy import Tidy, read_audits, read_tidy, tidy_of
 
 EXPLANATIONS = "explanations.yaml"
@@ -44,16 +45,18 @@ COLUMNS = (
     "interval_high", "values", "distance", "rule", "stand_ins", "passed_by", "status", "verdict", "explanation",
     "other_scripts", "claim", "source", "note",
 )  # fmt: skip
-# In what a stand-in differs from the right run, and the fields of a specification that say it.
-ASPECTS = {
-    "budget": {"epochs", "snapshot"},
-    "width": {"width"},
-    "script": {"clip_groups"},
-    "penalty": {"penalty"},
-    "method": {"method"},
+# What a stand-in may differ in from the right run: fields of a specification, and what it is called by them.
+ASPECTS: dict[str, Callable[[Spec], str]] = {
+    **dict.fromkeys(("epochs", "snapshot"), lambda spec: f"epoch {last_epoch(spec)}"),  # 0: untrained
+    "width": lambda spec: f"d = {spec['architecture_options']['width']}",
+    "depth": lambda spec: f"L = {spec['architecture_options']['depth']}",
+    "w2_std": lambda spec: f"W2 std {spec['architecture_options'].get('w2_std', 'as usual')}",
+    "clip_groups": lambda spec: "clipped" if spec.get("clip_groups") else "unclipped",
+    "penalty": lambda spec: f"penalty {spec['penalty']:g}",
+    "method": lambda spec: spec["method"],
 }
-# What no run but an untrained one of the same network may also differ in.
-BEFORE_TRAINING = {"epochs", "snapshot", "method", "penalty", "clip_groups", "random_targets"}
+OF_A_RUN = {"penalty", "method"}  # one of them alone, or by another script; others are of a setting, and go together
+BUDGET = {"epochs", "snapshot"}
 USUAL = Scatter(0.3, 100, "the usual 0.3")  # of a magnitude's logarithm where no run has three seeds
 
 
@@ -140,7 +143,7 @@ class Scorecard:
             "rule": judged.rule,
             "stand_ins": len(wrong),
             "passed_by": ", ".join(passed_by),
-            "status": _status(entry, judged, bool(passed_by)),
+            "status": _status(entry, can_refute=bool(wrong) and not passed_by),
             "verdict": judged.verdict,
             "other_scripts": "; ".join(self.other_scripts(entry, scatter)),
             "note": "; ".join(filter(None, [judged.remark, entry.repeats, entry.note])),
@@ -175,9 +178,12 @@ class Scorecard:
 
     @cached_property
     def usual(self) -> Scatter:
-        """Return the median scatter of the magnitudes whose right run has three seeds."""
-        found = [own.deviation for own in map(self._own_scatter, self.published.entries) if own]
-        return Scatter(median(found), 100, f"{len(found)} other numbers") if found else USUAL
+        """Return the pooled scatter of the magnitudes, each counted once, whose right run has three seeds."""
+        single = (entry for entry in self.published.entries if not entry.repeats)
+        found = [own for own in map(self._own_scatter, single) if own]
+        freedom = sum(own.n - 1 for own in found)
+        pooled = math.sqrt(sum((own.n - 1) * own.deviation**2 for own in found) / freedom) if found else 0.0
+        return Scatter(pooled, freedom + 1, f"{len(found)} other numbers") if found else USUAL
 
     def other_scripts(self, entry: Entry, scatter: Scatter) -> Iterator[str]:
         """Yield what the runs of other scripts have, which does not count."""
@@ -189,53 +195,45 @@ class Scorecard:
                 yield f"{script}: {told}{n}, {found.verdict}"
 
     def stand_ins(self, entry: Entry) -> Iterator[tuple[str, Judgement]]:
-        """Yield every wrong run that was measured, by what it differs in, and how the rule judges it."""
+        """Yield every wrong run that was measured, by what it differs in, and how the right one's rule judges it."""
         specs, scatter = self.specs(entry), self.scatter(entry)
-        for name, change, of_setting in self._changes(specs[entry.runs[0]]):
-            if not of_setting and len(specs) > 1:
+        seeds = min(map(len, self.measured(entry, specs).values())) or len(entry.seeds)
+        for change, spec in self._changes(identity(specs[entry.runs[0]])):
+            if not self._stands_in(entry, specs, change, spec):
                 continue
-            wrong = {run: changed(spec, change) for run, spec in specs.items()}
-            found = judge(entry, self.measured(entry, wrong), scatter)
-            if found.verdict != NOT_RUN and found.reproduced != "none":
-                yield name, found
+            wrong = {run: changed(own, change) for run, own in specs.items()}
+            found = judge(entry, self.measured(entry, wrong), scatter, seeds)
+            if found.verdict != NOT_RUN and found.reproduced != ABSENT:
+                named = dict.fromkeys(ASPECTS[name](spec) for name in ASPECTS if name in change)
+                yield ", ".join(named), found
 
-    def _changes(self, right: Spec) -> list[tuple[str, Spec, bool]]:
-        """Return what makes measured runs of a right one: name, changed fields, and whether every run changes so."""
-        if (key := identity(right)) not in self._known:
-            candidates = {identity(spec): (run, spec) for run, spec in self.ours.specs.items()}
-            changes = (self._change(right, run, spec) for run, spec in candidates.values())
-            self._known[key] = list(filter(None, changes))
-        return self._known[key]
+    def _stands_in(self, entry: Entry, specs: Mapping[str, Spec], change: Spec, spec: Spec) -> bool:
+        """Return whether a changed run is wrong for an entry, and of the kind that could be taken for the right one.
+
+        In their first epoch trainings of every length are the same network, as are untrained ones of every kind; what
+        is told of early epochs says nothing of the budget.
+        """
+        early = entry.epoch is not None or entry.quantity.startswith(("first_", "stopped_"))
+        after, right = last_epoch(spec), last_epoch(specs[entry.runs[0]])
+        same = (after == right == 0) or (change.keys() <= BUDGET and (early or after == right == 1))
+        fails = "method" not in change or self.ours.fails(spec)
+        return not same and fails and (len(specs) == 1 or not change.keys() & OF_A_RUN)
 
     @cached_property
-    def _known(self) -> dict[str, list[tuple[str, Spec, bool]]]:
-        return {}
+    def _changes(self) -> Callable[[str], list[tuple[Spec, Spec]]]:
+        """Return what makes measured runs of a right one, given by its identity: changed fields, and the whole."""
+        measured = {identity(spec): spec for spec in self.ours.specs.values()}
+        return cache(lambda right: [(change, spec) for spec in measured.values()
+                                    if (change := _difference(json.loads(right), spec))])  # fmt: skip
 
-    def _change(self, right: Spec, run: RunKey, spec: Spec) -> tuple[str, Spec, bool] | None:
-        one, other = flat(right), flat(spec)
-        change = {name: other.get(name) for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
-        after = last_epoch(spec)
-        equal = ASPECTS["budget"] if after else BEFORE_TRAINING  # schedules do not differ in their first epoch
-        if not change or (after == last_epoch(right) <= 1 and change.keys() <= equal):
-            return None
-        if not after and change.keys() <= BEFORE_TRAINING:
-            return "untrained", change, True
-        aspect = next((name for name, fields in ASPECTS.items() if change.keys() <= fields), "")
-        if not aspect or (aspect == "method" and not self.ours.fails(run)):
-            return None
-        return self._named(aspect, spec), change, aspect not in ("penalty", "method")
 
-    def _named(self, aspect: str, spec: Spec) -> str:
-        """Return what a stand-in is called by the aspect in which it is wrong."""
-        scripts = {options.get("clip_groups"): name for name, options in self.published.scripts.items()}
-        clip = spec.get("clip_groups")
-        return {
-            "budget": f"{last_epoch(spec)} epochs",
-            "width": f"d = {spec['architecture_options'].get('width')}",
-            "script": scripts.get(clip, f"clip_groups {clip}"),
-            "penalty": f"penalty {spec['penalty']:g}",
-            "method": spec["method"],
-        }[aspect]
+def _difference(right: Spec, spec: Spec) -> Spec:
+    """Return the fields in which a run differs from the right one; none where it is no wrong run of its kind."""
+    one, other = flat(right), flat(spec)
+    change = {name: other.get(name) for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+    of_run = change.keys() & OF_A_RUN
+    alone = len(of_run) < 2 and change.keys() <= of_run | {"clip_groups"}
+    return change if change.keys() <= ASPECTS.keys() and (alone or not of_run) else {}
 
 
 def last_epoch(spec: Spec) -> int:
@@ -251,17 +249,22 @@ def flat(spec: Spec) -> dict[str, Any]:
 
 def changed(spec: Spec, change: Mapping[str, Any]) -> Spec:
     """Return a specification with other fields or options of its network; None takes a departure back."""
-    options = {name: change.get(name, value) for name, value in spec["architecture_options"].items()}
-    rest = {name: value for name, value in change.items() if name not in options}
-    new = {**spec, **rest, "architecture_options": options}
+    of_network = {name: change[name] for name in ("width", "depth", "w2_std") if name in change}
+    options = {**spec["architecture_options"], **of_network}
+    rest = {name: value for name, value in change.items() if name not in of_network}
+    new = {
+        **spec,
+        **rest,
+        "architecture_options": {name: value for name, value in options.items() if value is not None},
+    }
     return {name: value for name, value in new.items() if value is not None}
 
 
-def _status(entry: Entry, judged: Judgement, passed: bool) -> str:
-    """Return whether an entry counts, and why it does not; what is missed counts whatever passes."""
+def _status(entry: Entry, can_refute: bool) -> str:
+    """Return whether an entry counts, and why it does not."""
     if entry.decides or entry.repeats:
         return DECIDES if entry.decides else REPEATS
-    return UNINFORMATIVE if passed and judged.verdict != NOT_REPRODUCED else COUNTED
+    return COUNTED if can_refute or entry.counts else UNINFORMATIVE
 
 
 def _by_seed(values: Mapping[int, Any]) -> str:

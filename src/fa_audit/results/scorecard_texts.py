@@ -40,6 +40,8 @@ def summary_line(rows: pd.DataFrame) -> str:
 def short_sum(rows: pd.DataFrame) -> str:
     """Return how many of the entries that count are reproduced, and how many were not run."""
     found = sum_of(counted(rows))
+    if not found.total:
+        return "nothing that counts"
     return f"{found.share}, {found.total - found.run} not run" if found.run else f"{found.total} not run"
 
 

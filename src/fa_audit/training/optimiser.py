@@ -123,8 +123,11 @@ class Optimiser:
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient."""
+        clipped: set[int] = set()  # gradients that two parameters share, as in Kolen-Pollack, are scaled once
         for parameters, norm in self.clips:
-            nn.utils.clip_grad_norm_(parameters, norm)
+            own = {id(p.grad): p for p in parameters if p.grad is not None and id(p.grad) not in clipped}
+            nn.utils.clip_grad_norm_(own.values(), norm)
+            clipped |= own.keys()
         first = 0
         for parameters, decay in self.groups:
             learning = [(first + i, p) for i, p in enumerate(parameters) if p.grad is not None]
