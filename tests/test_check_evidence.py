@@ -2,13 +2,13 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
-import pandas as pd
 import pytest
 from projects import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
-from check_evidence import outside
+from check_evidence import differences
 
 
 def test_without_data_it_says_so_and_stops(tmp_path):
@@ -19,17 +19,20 @@ def test_without_data_it_says_so_and_stops(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("seeds", "found", "names"),
+    ("kind", "seeds", "found", "differs"),
     [
-        ([0.50, 0.52, 0.54], 0.61, []),  # 4.3 * 0.02 * sqrt(2) = 0.1217 around 0.50
-        ([0.50, 0.52, 0.54], 0.63, ["accuracy"]),
-        ([0.50], 0.55, []),  # as usual: 4.3 * 0.04 * 0.50 * sqrt(2) = 0.1217
-        ([0.50], 0.63, ["accuracy"]),
-        ([0.50, 0.50, 0.50], 0.5004, []),  # less than a thousandth
-        ([0.50, 0.50, 0.50], 0.501, ["accuracy"]),
-        ([0.50], None, []),
+        ("value", [0.50, 0.52, 0.54], 0.61, False),  # 4.3 * 0.02 * sqrt(2) = 0.1217 around 0.50
+        ("value", [0.50, 0.52, 0.54], 0.63, True),
+        ("value", [0.50], 0.64, False),  # as usual: 4.3 * 0.05 * 0.50 * sqrt(2) = 0.1521
+        ("value", [0.50], 0.66, True),
+        ("value", [0.50, 0.50, 0.50], 0.5004, False),  # less than a thousandth
+        ("value", [0.50, 0.50, 0.50], 0.501, True),
+        ("value", [0.50], float("nan"), True),  # lost
+        ("value", [float("nan")], 0.5, False),  # not measured
+        ("verdict", ["true"], "true", False),
+        ("verdict", ["true"], "false", True),
     ],
 )
-def test_a_number_may_differ_by_what_the_seeds_of_its_run_scatter(seeds, found, names):
-    rows, usual = pd.DataFrame({"accuracy": seeds}), pd.Series({"accuracy": 0.04})
-    assert [text.partition(":")[0] for text in outside({"accuracy": found}, rows, usual)] == names
+def test_a_number_may_differ_by_what_the_seeds_of_its_run_scatter(kind, seeds, found, differs):
+    entry = SimpleNamespace(kind=kind, key="a run's number")
+    assert bool([*differences(entry, {0: found}, dict(enumerate(seeds)))]) == differs

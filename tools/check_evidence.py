@@ -116,6 +116,8 @@ def main() -> None:
     audits, states = [], []
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(options.jobs) as pool:
         dataset = cifar10(options.data)
+        if set(work.loc[keys]["data_sha256"]) - {dataset.sha256, "not recorded"}:
+            raise AuditError(f"'{options.data}': other data than the measured runs'; expected the published CIFAR-10.")
         save_dataset(dataset, data := Path(folder) / "cifar10.safetensors")
         jobs = [pool.submit(trained_again, runs.loc[key].to_dict(), data) for key in keys]
         for key, job in zip(keys, jobs, strict=True):
@@ -124,9 +126,8 @@ def main() -> None:
             states += history
             recorded = work.loc[key]["checkpoint_sha256"]
             same = "not recorded" if recorded == "not recorded" else "same" if recorded == digest else "others"
-            print(
-                f"{key}: bits: {same} (measured on {work.loc[key]['cpu']}, torch {work.loc[key]['torch']})", flush=True
-            )
+            where = f"{work.loc[key]['cpu']}, torch {work.loc[key]['torch']}"
+            print(f"{key}: bits: {same} (measured on {where})", flush=True)
     again = OurRuns(Tidy((), runs_table(audits), layers_table(audits), pd.DataFrame(states)))
     shown, wrong = rows["status"].isin((COUNTED, UNINFORMATIVE)) & (rows["verdict"] != "not run"), []
     compared = dict.fromkeys((COUNTED, UNINFORMATIVE), 0)
@@ -137,9 +138,9 @@ def main() -> None:
         numbers = {seed: value for seed, value in ours[entry.runs[0]].items() if seed in entry.seeds}
         compared[rows["status"][index]] += bool(numbers)
         wrong += differences(entry, numbers, theirs[entry.runs[0]])
+    print(*wrong, sep="\n", end="\n" * bool(wrong))
     told = f"{compared[COUNTED]} published numbers that count and {compared[UNINFORMATIVE]} that a wrong run passes"
-    print("\n".join([*wrong, f"check-evidence: {len(keys)} runs trained again; of {told}, {len(wrong)} values differ by more"
-                     " than seeds scatter"]))  # fmt: skip
+    print(f"check-evidence: {len(keys)} runs trained again; of {told}, {len(wrong)} differ by more than seeds scatter")
     raise SystemExit(min(1, len(wrong)))
 
 
