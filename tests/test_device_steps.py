@@ -32,7 +32,7 @@ FUSED = (torch.ops.aten._fused_adamw_.tensor_lr, torch.ops.aten._fused_sgd_.tens
 
 def step(learner, optimiser, batch, noise):
     optimiser.zero_grad()
-    loss = learn(learner, *batch, noise).cross_entropy
+    loss = learn(learner, *batch, noise)[0]
     optimiser.step()
     return loss
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import zip_longest
 
 from fa_audit.audit.diagnostics import Diagnostics, distance_from
 from fa_audit.core.metrics import median_norm, median_ratio
@@ -10,6 +11,8 @@ from fa_audit.data.dataset import Dataset, evaluation_batches
 from fa_audit.experiments.spec import SAMPLES
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Reference, reference, untouched
+
+NAMES = ("hidden_norm", "grad_norm", "residual_ratio", "displacement", "cosine_to_embedding")
 
 
 def with_more_samples(evidence: Diagnostics, network: Network, dataset: Dataset) -> Diagnostics:
@@ -29,17 +32,11 @@ def with_more_samples(evidence: Diagnostics, network: Network, dataset: Dataset)
 
 def _states(truth: Reference, skip: str) -> list[dict[str, float | None]]:
     """Return norms, the residual's relative norm and the distance from the embedding's output of every state."""
-    rows, following = [], [*truth.states[1:], truth.states[-1]]
-    for layer, (h, g, after) in enumerate(zip(truth.states, truth.gradients, following)):
+    rows = []
+    for h, g, after in zip_longest(truth.states, truth.gradients, truth.states[1:]):
         moved, angle = distance_from(truth.states[0], h)
-        last = layer == len(following) - 1 or after.shape != h.shape
-        rows.append(
-            {
-                "hidden_norm": median_norm(h),
-                "grad_norm": median_norm(g),
-                "residual_ratio": None if last else median_ratio(after if skip == "none" else after - h, h).value,
-                "displacement": moved.value,
-                "cosine_to_embedding": angle.value,
-            }
-        )
+        ratio = None
+        if after is not None and after.shape == h.shape:
+            ratio = median_ratio(after if skip == "none" else after - h, h).value
+        rows.append(dict(zip(NAMES, (median_norm(h), median_norm(g), ratio, moved.value, angle.value), strict=True)))
     return rows

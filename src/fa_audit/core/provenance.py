@@ -45,12 +45,8 @@ def device_name(device: torch.device | str) -> str:
 def cpu_model() -> str | None:
     """Return the processor, such as ``NAME (family 6, model 143, stepping 8)``, which decides the bits of a run."""
     with contextlib.suppress(OSError, KeyError):
-        lines = (line.split(":", 1) for line in CPU.read_text(encoding="utf-8").splitlines() if ":" in line)
-        facts = {name.strip(): value.strip() for name, value in lines}
-        numbers = ", ".join(
-            f"{name.removeprefix('cpu ')} {facts[name]}" for name in ("cpu family", "model", "stepping")
-        )
-        return f"{facts['model name']} ({numbers})"
+        facts = dict(re.findall(r"^(.+?)\s*:\s*(.+)$", CPU.read_text(encoding="utf-8"), re.MULTILINE))
+        return "{model name} (family {cpu family}, model {model}, stepping {stepping})".format_map(facts)
     return platform.processor() or None
 
 

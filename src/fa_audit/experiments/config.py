@@ -103,9 +103,7 @@ class Monitor(Strict):
     """Checks that end a training early."""
 
     stop_on: Different[Annotated[Literal["D1", "D2", "D2@1024"], Field(description="D1, D2 or D2@1024")]] = Field(
-        min_length=1,
-        description="a non-empty list of different checks, of D1 (scale), D2 (reference) and D2@1024 (reference, as of"
-        " 1,024 samples)",
+        min_length=1, description="a non-empty list of different checks, of D1, D2 and D2@1024 (on 1,024 samples)"
     )
 
 

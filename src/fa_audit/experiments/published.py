@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-from abc import ABC
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -26,9 +25,7 @@ from fa_audit.experiments.spec import SAMPLES, parse_run
 
 FILE = "reference/published.yaml"
 SEEDS = (42, 123, 456)
-PAPER_LIMITS = {
-    name: value for name, value in DiagnosticThresholds().limits.items() if name != "saturation"
-}  # which is ours
+PAPER_LIMITS = {name: limit for name, limit in DiagnosticThresholds().limits.items() if name != "saturation"}
 
 
 # --- the quantities --------------------------------------------------------------------------------------------------
@@ -124,7 +121,7 @@ def _nonzero(value: float) -> float:
     return value
 
 
-class Entry(Strict, ABC):
+class Entry(Strict):
     """One published number; its kind says by which rule it is compared, and has the keys that the rule needs."""
 
     quantity: str = Field(description="the name of a quantity")
@@ -192,7 +189,7 @@ class Entry(Strict, ABC):
         return replace(known, table=table, column=f"{column}_{self.samples}", places=places)
 
 
-class Compared(Entry, ABC):
+class Compared(Entry):
     """A number, which may be the difference or the ratio of two runs."""
 
     run: RunText
@@ -335,9 +332,9 @@ class Published:
     def run_keys_in(self, grid: Grid) -> list[RunKey]:
         """Return the audits of a configuration whose specification is that of a published number, by either script."""
         wanted = {identity(self.spec(key, script), key.seed) for key in self.run_keys() for script in self.experiments}
-        audited = ((key, grid.spec(key)) for key in grid.run_keys("runs"))
-        return [key for key, spec in audited if identity(replace(spec, monitor=()).to_dict(), key.seed) in wanted
-                or identity(spec.to_dict(), key.seed) in wanted]  # fmt: skip
+        specs = {key: grid.spec(key) for key in grid.run_keys("runs")}
+        both = {key: (spec, replace(spec, monitor=())) for key, spec in specs.items()}
+        return [key for key, own in both.items() if wanted & {identity(spec.to_dict(), key.seed) for spec in own}]
 
 
 def identity(spec: Mapping[str, Any], seed: int | None = None) -> str:
@@ -368,14 +365,11 @@ def read_published(raw: Any) -> Published:
 def _configuration(read: PublishedFile, script: Mapping[str, Any]) -> dict[str, Any]:
     """Return the experiments as a script trains them, as a configuration: every run and seed that an entry names."""
     keys = [key for entry in read.entries for key in entry.run_keys()]
-    asked = {
-        name: {
-            f"{part}s": sorted({getattr(key, part) for key in keys if key.setting == name}) for part in ("run", "seed")
-        }
-        for name in read.settings
-    }
-    bodies = {name: read.settings[name].model_extra or {} for name in asked}
-    return {"settings": {name: bodies[name] | script | parts for name, parts in asked.items()}}
+    settings = {}
+    for name, experiment in read.settings.items():
+        runs, seeds = (sorted({getattr(key, of) for key in keys if key.setting == name}) for of in ("run", "seed"))
+        settings[name] = {**(experiment.model_extra or {}), **script, "runs": runs, "seeds": seeds}
+    return {"settings": settings}
 
 
 def _problems(read: PublishedFile) -> Iterator[str]:

@@ -250,14 +250,13 @@ def flat(spec: Spec) -> dict[str, Any]:
 def changed(spec: Spec, change: Mapping[str, Any]) -> Spec:
     """Return a specification with other fields or options of its network; None takes a departure back."""
     of_network = {name: change[name] for name in ("width", "depth", "w2_std") if name in change}
-    options = {**spec["architecture_options"], **of_network}
     rest = {name: value for name, value in change.items() if name not in of_network}
-    new = {
-        **spec,
-        **rest,
-        "architecture_options": {name: value for name, value in options.items() if value is not None},
-    }
-    return {name: value for name, value in new.items() if value is not None}
+    options = _present(spec["architecture_options"] | of_network)
+    return _present({**spec, **rest, "architecture_options": options})
+
+
+def _present(fields: Spec) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _status(entry: Entry, can_refute: bool) -> str:

@@ -50,12 +50,9 @@ def made_by(published: Published, tidy: Tidy) -> str:
     used = Scorecard(published, OurRuns(tidy)).used()
     work = tidy.work[[RunKey(*row) in used for row in tidy.work[list(KEY)].itertuples(index=False)]]
     known = work.reindex(columns=["commit", "device"]).fillna("unknown")
-    parts = [f"{count} trained by commit {commit} on {device}" for (commit, device), count in _counts(known)]
+    counts = sorted(known.value_counts().items())
+    parts = [f"{count} trained by commit {commit} on {device}" for (commit, device), count in counts]
     return f"Audits of networks: {'; '.join(parts) or 'none'}."
-
-
-def _counts(table: pd.DataFrame) -> list[tuple[Any, int]]:
-    return sorted(table.value_counts().items())
 
 
 def write_scorecard(published: Published, rows: pd.DataFrame, remark: str, paths: Iterable[str | Path]) -> None:
@@ -93,18 +90,14 @@ def _first_tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
         yield _claims_table(found)
     misses = rows[rows["verdict"] == NOT_REPRODUCED]
     if len(misses):
-        yield _table(f"Missed, and why ({len(misses)}, of which {len(counted(misses))} count)", MISSED, misses)
+        yield numbers_table(f"Missed, and why ({len(misses)}, of which {len(counted(misses))} count)", misses, MISSED)
     yield _scripts_table(published, rows)
     for claim, sentence, verdict in found[["claim", "sentence", "verdict"]].itertuples(index=False):
-        yield brief(f"{sentence}: {verdict}", deciding(rows[rows["claim"] == claim]))
+        yield numbers_table(f"{sentence}: {verdict}", deciding(rows[rows["claim"] == claim]))
 
 
-def brief(title: str, rows: pd.DataFrame) -> Table:
-    """Return a table of numbers without their rules."""
-    return _table(title, BRIEF, rows)
-
-
-def _table(title: str, columns: Sequence[str], rows: pd.DataFrame) -> Table:
+def numbers_table(title: str, rows: pd.DataFrame, columns: Sequence[str] = BRIEF) -> Table:
+    """Return a table of numbers, by default without their rules."""
     told = [row | dict(zip(HEADINGS, _cells(row))) for row in rows.to_dict("records")]
     return Table(title, tuple(columns), tuple(tuple(row[name] for name in columns) for row in told), rows)
 
@@ -123,16 +116,9 @@ def _scripts_table(published: Published, rows: pd.DataFrame) -> Table:
 
 
 def _claims_table(found: pd.DataFrame) -> Table:
-    cells = tuple(
-        (
-            row["sentence"],
-            row["verdict"],
-            f"{row['reproduced']} of {row['run']} kept, {row['numbers']} in all",
-            row["n"],
-        )
-        for row in found.to_dict("records")
-    )
-    return Table("The paper's claims", CLAIMS, cells, found)
+    rows = found.to_dict("records")
+    told = [f"{row['reproduced']} of {row['run']} kept, {row['numbers']} in all" for row in rows]
+    return Table("The paper's claims", CLAIMS, tuple(zip(found["sentence"], found["verdict"], told, found["n"])), found)
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

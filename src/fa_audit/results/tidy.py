@@ -130,10 +130,8 @@ def together(audits: list[dict[str, Any]]) -> dict[str, Any]:
     """Return all audits of a setting as one JSON: ``reports`` by run and seed, and ``summary``, one entry for each."""
     runs = runs_table(audits).rename(columns=SUMMARY)[[*KEY[1:], *SUMMARY.values()]].astype(object)
     keys = [f"{audit['run']}/seed{audit['seed']}" for audit in audits]
-    return {
-        "reports": dict(zip(keys, audits, strict=True)),
-        "summary": runs.where(runs.notna(), None).to_dict("records"),
-    }
+    summary = runs.where(runs.notna(), None).to_dict("records")
+    return {"reports": dict(zip(keys, audits, strict=True)), "summary": summary}
 
 
 def runs_table(audits: list[dict[str, Any]]) -> pd.DataFrame:

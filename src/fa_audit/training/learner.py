@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -213,15 +212,8 @@ def _value_problem(credits: Credits) -> str:
     return f"NaN or infinite for {listed(broken)}" if broken else ""
 
 
-class Step(NamedTuple):
-    """What a network made of one minibatch before its update, on its device: scalars."""
-
-    cross_entropy: Tensor
-    hits: Tensor  # samples classified correctly
-
-
-def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generator) -> Step:
-    """Accumulate every parameter's gradient for one minibatch.
+def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Accumulate every parameter's gradient for one minibatch; return its cross-entropy and its hits, scalars.
 
     One forward and one backward pass serve the whole network. A local method's loss is a sum of terms that each
     reach one part of the network only: the head's cross-entropy, ``mean_B <f_l, r(a_l)>`` for every block
@@ -242,7 +234,7 @@ def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generat
     outputs, signals = zip(*terms, strict=True)
     torch.autograd.backward(outputs, signals)
     method.update_state(learner.network, state, randomness)
-    return Step(cross_entropy.detach(), (run.logits.detach().argmax(dim=-1) == labels).sum())
+    return cross_entropy.detach(), (run.logits.detach().argmax(dim=-1) == labels).sum()
 
 
 Term = tuple[Tensor, Tensor | None]  # where the backward pass starts, and with which gradient (None: 1)

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -103,18 +103,11 @@ def train(
     return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"], stopped_after, chosen_by)
 
 
-class Seen(NamedTuple):
-    """An epoch's minibatches as the network saw them while it learned: before each update, augmented."""
-
-    loss: float | None
-    accuracy: float | None
-
-
-UNSEEN = Seen(None, None)  # of an untrained network
+Seen = tuple[float | None, float | None]  # loss and accuracy of an epoch's minibatches, augmented, before each update
 
 
 def _run_epoch(learner: Learner, optimiser: Optimiser, dataset: Dataset, padded: Tensor, epoch: int) -> Seen:
-    """Train for one epoch at the cosine schedule's learning rate."""
+    """Train for one epoch at the cosine schedule's learning rate; return cross-entropy and accuracy."""
     spec = learner.spec
     optimiser.set_lr(spec.lr * 0.5 * (1 + math.cos(math.pi * epoch / spec.epochs)))
     learner.train_mode()
@@ -134,7 +127,7 @@ def _run_epoch(learner: Learner, optimiser: Optimiser, dataset: Dataset, padded:
         hits += step_hits
         optimiser.step()
     count = len(dataset.train_labels)
-    return Seen(total.item() / count, hits.item() / count)
+    return total.item() / count, hits.item() / count
 
 
 def _with_random_targets(
@@ -147,7 +140,7 @@ def _with_random_targets(
         yield x, targets
 
 
-def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, seen: Seen = UNSEEN) -> list[Row]:
+def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, seen: Seen = (None, None)) -> list[Row]:
     """Return the trajectory rows of one epoch, one per state ``h_0..h_L``.
 
     Norms are medians over the first test batch; a row's growth and credit cosine belong to the block that

@@ -16,10 +16,10 @@ from fa_audit.core.provenance import cuda_versions, device_name, peak_memory_mb,
 from fa_audit.data.dataset import Dataset
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.checkpoint import save_checkpoint
-from fa_audit.training.learner import Learner, naming_own_code
+from fa_audit.training.learner import naming_own_code
 from fa_audit.training.loop import Trained, train
 from fa_audit.training.resume import Resume
-from fa_audit.training.sidecar import COUNTS, check_run, read_sidecar
+from fa_audit.training.sidecar import check_run, read_sidecar
 from fa_audit.training.trajectory import trajectory_csv
 
 log = logging.getLogger(__name__)
@@ -70,12 +70,6 @@ def train_run(
         resume.clear()
 
 
-def _counts(learner: Learner) -> tuple[int, int]:
-    """Return the number of the network's parameters, and of those that learn."""
-    parameters = list(learner.network.parameters())
-    return sum(p.numel() for p in parameters), sum(p.numel() for p in parameters if p.requires_grad)
-
-
 def _is_done(wanted: str, sidecar: str | Path, **files: str | Path) -> bool:
     """Return whether results with the fingerprint `wanted` are there and undamaged."""
     try:
@@ -103,7 +97,7 @@ def write_run(
         fingerprint: everything that decided the bits.
         more: other entries of the sidecar.
     """
-    spec = trained.learner.spec
+    spec, parameters = trained.learner.spec, list(trained.learner.network.parameters())
     save_checkpoint(trained.learner, checkpoint)
     write_text(trajectory, trajectory_csv(trained.history))
     about = {
@@ -112,7 +106,8 @@ def write_run(
         "fingerprint": fingerprint,
         **more,
         "accuracy": trained.accuracy,
-        **dict(zip(COUNTS, _counts(trained.learner), strict=True)),
+        "parameters": sum(p.numel() for p in parameters),
+        "trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
         "seconds": round(trained.seconds, 3),
         "stopped_after": trained.stopped_after,
         "checkpoint_sha256": sha256_of(checkpoint),

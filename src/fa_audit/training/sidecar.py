@@ -14,7 +14,6 @@ from fa_audit.core.validation import Tolerant, problems_of
 from fa_audit.experiments.spec import DEPARTURES, RunSpec, SpecFile, Text, parse_run
 
 HINT = "Delete it and make it again."
-COUNTS = ("parameters", "trainable_parameters")  # of a network
 Fraction = Annotated[float, Field(ge=0, le=1, description="a fraction 0..1")]
 
 

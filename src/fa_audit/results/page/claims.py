@@ -8,7 +8,7 @@ from fa_audit.experiments.published import Published
 from fa_audit.results.judging import NOT_RUN
 from fa_audit.results.page.document import Claim
 from fa_audit.results.scorecard import FAILS, IN_PART, claims, sum_of
-from fa_audit.results.scorecard_texts import brief, summary_line
+from fa_audit.results.scorecard_texts import numbers_table, summary_line
 
 STATES = {IN_PART: "part", FAILS: "bad", NOT_RUN: "open"}  # all others hold, if on fewer seeds
 
@@ -19,7 +19,7 @@ def claims_of(published: Published, rows: pd.DataFrame) -> tuple[list[Claim], st
         return [], ""
     found = []
     for claim in claims(published, rows).to_dict("records"):
-        table = brief(claim["sentence"], rows[rows["claim"] == claim["claim"]])
+        table = numbers_table(claim["sentence"], rows[rows["claim"] == claim["claim"]])
         numbers = f"{claim['reproduced']} of {claim['run']} kept, {claim['numbers']} in all"
         numbers += f"; n = {claim['n']}" if claim["n"] else ""
         about = claim["sentence"], claim["verdict"], STATES.get(claim["verdict"], "good"), numbers
