@@ -28,7 +28,7 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.files import sha256_of
 from fa_audit.core.numerics import set_numerics
 from fa_audit.data.cifar import cifar10
-from fa_audit.data.dataset import load_dataset, save_dataset
+from fa_audit.data.dataset import Dataset, load_dataset, save_dataset
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.published import FILE, Entry, read_published
@@ -98,6 +98,39 @@ def differences(entry: Entry, ours: dict[int, Any], measured: dict[int, Any]) ->
             yield f"{entry.key} seed {seed}: {found:.4g}, measured {there:.4g}, scatter {scatter:.2g}"
 
 
+def train_all(keys: list[RunKey], tidy: Tidy, dataset: Dataset, jobs: int) -> OurRuns:
+    """Train and audit runs again, the longest first; print whether each has the bits of the measured one."""
+    runs, work = (table.set_index(list(KEY), drop=False) for table in (tidy.runs, tidy.work))
+    keys = sorted(keys, key=lambda key: -float(work.loc[key]["seconds"]))
+    audits, states = [], []
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(jobs) as pool:
+        save_dataset(dataset, data := Path(folder) / "cifar10.safetensors")
+        started = [pool.submit(trained_again, runs.loc[key].to_dict(), data) for key in keys]
+        for key, job in zip(keys, started, strict=True):
+            digest, audited, history = job.result()
+            audits.append(audited)
+            states += history
+            recorded = work.loc[key]["checkpoint_sha256"]
+            same = "not recorded" if recorded == "not recorded" else "same" if recorded == digest else "others"
+            where = f"{work.loc[key]['cpu']}, torch {work.loc[key]['torch']}"
+            print(f"{key}: bits: {same} (measured on {where})", flush=True)
+    return OurRuns(Tidy((), runs_table(audits), layers_table(audits), pd.DataFrame(states)))
+
+
+def compare(card: Scorecard, rows: pd.DataFrame, again: OurRuns) -> tuple[dict[str, int], list[str]]:
+    """Return how many published numbers of each status the runs that were trained again give, and what differs."""
+    compared, wrong = dict.fromkeys((COUNTED, UNINFORMATIVE), 0), []
+    shown = rows["status"].isin(compared) & (rows["verdict"] != "not run") & (rows["kind"] != "order")
+    for index in rows.index[shown]:
+        entry = card.published.entries[index]
+        specs = card.specs(entry)
+        ours, theirs = (combined(entry, own.values(entry, specs)) for own in (again, card.ours))
+        numbers = {seed: value for seed, value in ours[entry.runs[0]].items() if seed in entry.seeds}
+        compared[rows["status"][index]] += bool(numbers)
+        wrong += differences(entry, numbers, theirs[entry.runs[0]])
+    return compared, wrong
+
+
 def main() -> None:
     """Train, compare, and end with 1 where something differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -110,34 +143,11 @@ def main() -> None:
             " there, or name their folder: make check-evidence DATA=DIR (`fa-audit data cifar10` downloads them)."
         )
     published, tidy = read_published(load_config(ROOT / FILE)[0]), read_results(MEASURED)
-    card, rows = Scorecard(published, OurRuns(tidy)), scorecard(published, tidy)
+    card, dataset = Scorecard(published, OurRuns(tidy)), cifar10(options.data)
     keys = chosen(sorted(card.used()))
-    runs, work = (table.set_index(list(KEY), drop=False) for table in (tidy.runs, tidy.work))
-    audits, states = [], []
-    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(options.jobs) as pool:
-        dataset = cifar10(options.data)
-        if set(work.loc[keys]["data_sha256"]) - {dataset.sha256, "not recorded"}:
-            raise AuditError(f"'{options.data}': other data than the measured runs'; expected the published CIFAR-10.")
-        save_dataset(dataset, data := Path(folder) / "cifar10.safetensors")
-        jobs = [pool.submit(trained_again, runs.loc[key].to_dict(), data) for key in keys]
-        for key, job in zip(keys, jobs, strict=True):
-            digest, audited, history = job.result()
-            audits.append(audited)
-            states += history
-            recorded = work.loc[key]["checkpoint_sha256"]
-            same = "not recorded" if recorded == "not recorded" else "same" if recorded == digest else "others"
-            where = f"{work.loc[key]['cpu']}, torch {work.loc[key]['torch']}"
-            print(f"{key}: bits: {same} (measured on {where})", flush=True)
-    again = OurRuns(Tidy((), runs_table(audits), layers_table(audits), pd.DataFrame(states)))
-    shown, wrong = rows["status"].isin((COUNTED, UNINFORMATIVE)) & (rows["verdict"] != "not run"), []
-    compared = dict.fromkeys((COUNTED, UNINFORMATIVE), 0)
-    for index in rows.index[shown & (rows["kind"] != "order")]:
-        entry = published.entries[index]
-        specs = card.specs(entry)
-        ours, theirs = (combined(entry, own.values(entry, specs)) for own in (again, card.ours))
-        numbers = {seed: value for seed, value in ours[entry.runs[0]].items() if seed in entry.seeds}
-        compared[rows["status"][index]] += bool(numbers)
-        wrong += differences(entry, numbers, theirs[entry.runs[0]])
+    if set(tidy.work.set_index(list(KEY)).loc[keys]["data_sha256"]) - {dataset.sha256, "not recorded"}:
+        raise AuditError(f"'{options.data}': other data than the measured runs'; expected the published CIFAR-10.")
+    compared, wrong = compare(card, scorecard(published, tidy), train_all(keys, tidy, dataset, options.jobs))
     print(*wrong, sep="\n", end="\n" * bool(wrong))
     told = f"{compared[COUNTED]} published numbers that count and {compared[UNINFORMATIVE]} that a wrong run passes"
     print(f"check-evidence: {len(keys)} runs trained again; of {told}, {len(wrong)} differ by more than seeds scatter")
