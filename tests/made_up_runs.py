@@ -73,7 +73,8 @@ def tidy_of(*rows):
     keys = [{name: row[name] for name in ("setting", "run", "seed")} for row in rows]
     layers = [
         key | {"layer": i, "cosine": cosine, "clamped_cosine": cosine * min(1, grad_norm / 1e-8),
-               "rho_float32": cosine / 2, "grad_norm": grad_norm,
+               "cosine_at_input": cosine, "clamped_cosine_at_input": cosine * min(1, grad_norm / 1e-8),
+               "rho_float32_at_input": cosine / 2, "grad_norm": grad_norm,
                "hidden_norm": 4.0 * (row["hidden_norm_last"] / 4) ** (i / len(row["cosines"]))}
         for key, row in zip(keys, rows) for i, cosine in enumerate([*row["cosines"], np.nan])
         for grad_norm in [1e-3 * (row["grad_norm_last"] / 1e-3) ** min(1, 2 * i / len(row["cosines"]))]

@@ -25,9 +25,9 @@ from fa_audit.training.trajectory import read_trajectory, trajectory_csv
 def test_bp_s_credits_are_the_gradients_at_the_blocks_outputs_and_so_is_fa_s_last(make_spec, dataset):
     learners = (build(make_spec(method), dataset.image_shape, dataset.classes) for method in ("bp", "fa"))
     bp, fa = (credit_alignment(learner, *evaluation_batches(dataset)[0]) for learner in learners)
-    assert [block["cosine_at_output"].value for block in bp] == pytest.approx([1, 1, 1], abs=1e-6)
-    *below, last = [block["cosine_at_output"].value for block in fa]
-    assert last == pytest.approx(1, abs=1e-6) and fa[-1]["cosine"].value > 0.9
+    assert [block["cosine"].value for block in bp] == pytest.approx([1, 1, 1], abs=1e-6)
+    *below, last = [block["cosine"].value for block in fa]
+    assert last == pytest.approx(1, abs=1e-6) and fa[-1]["cosine_at_input"].value > 0.9
     assert all(abs(value) < 0.9 for value in below)
 
 
@@ -93,7 +93,7 @@ def test_weights_that_are_not_finite_leave_reasons_and_no_numbers(make_spec, dat
     learner.network.embed[1].weight.data[0, 0] = math.nan
     report = audit(learner, dataset, 0.5)
     of_blocks = [entry for block in report.credit for name, entry in block.items() if name not in FIXED]
-    assert len(of_blocks) == 36 and len(report.deep) == 8
+    assert len(of_blocks) == 54 and len(report.deep) == 14
     assert all(entry.value is None and entry.reason for entry in [*of_blocks, *report.deep.values()])
     assert report.feature_drift["embed.1.weight"].value is None
     json.dumps(report.to_dict(), allow_nan=False)

@@ -11,6 +11,7 @@ from networks import batch_of, rough_learner
 from torch import nn
 
 from fa_audit.audit.credit_metrics import (
+    DEEP,
     Draws,
     bridge_residuals,
     deep_mean,
@@ -32,11 +33,9 @@ from fa_audit.training.learner import build, learn
 from fa_audit.training.loop import block_credits
 
 SHAPE, CLASSES, BATCH, WIDTH = (1, 4, 4), 3, 24, 8
-PER_BLOCK = {
-    *("cosine", "clamped_cosine", "cosine_at_output", "rho", "rho_bp", "rho_random", "rho_float32", "rho_bp_float32"),
-    *("nudging", "bridge_residual", "feature_drift", "fresh_b_cosine", "credit_norm", "residual_ratio"),
-}
-DEEP = {"cosine", "clamped_cosine", "rho", "rho_bp", "rho_float32", "rho_bp_float32", "nudging", "fresh_b_null"}
+SIDED = {"cosine", "clamped_cosine", "rho", "rho_bp", "rho_random", "nudging", "fresh_b_cosine"}
+PER_BLOCK = SIDED | {f"{name}_at_input" for name in SIDED | {"rho_float32", "rho_bp_float32"}}
+PER_BLOCK |= {"bridge_residual", "feature_drift", "credit_norm", "residual_ratio"}
 
 
 @pytest.fixture
@@ -81,7 +80,7 @@ def test_float32_loses_the_change_of_the_loss_where_states_are_large(batch):
     for factor, low, high in ((1.0, 0.99, 1.01), (1e5, -0.5, 0.5)):
         single.network.embed[1].weight.mul_(factor)
         block = measure_credits(single, batch[0].float(), batch[1]).blocks[1]
-        assert block["rho_bp"].value > 0.99 and low < block["rho_bp_float32"].value < high
+        assert block["rho_bp_at_input"].value > 0.99 and low < block["rho_bp_float32_at_input"].value < high
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e-3, 1e30, 1e290])
@@ -159,16 +158,21 @@ def test_rho_has_a_ceiling_near_one_and_a_floor_that_covers_zero(batch):
     assert np.mean([block["rho_random"].std for block in report.blocks]) == pytest.approx(chance, rel=0.25)
 
 
-def test_the_report_measures_at_the_declared_sizes_and_at_the_blocks_inputs(batch):
+@pytest.mark.parametrize(("suffix", "behind"), [("", 1), ("_at_input", 0)])
+def test_the_report_measures_at_the_declared_sizes_at_the_blocks_outputs_and_beside_it_at_their_inputs(
+    batch, suffix, behind
+):
     learner, (x, labels) = rough("dfa"), batch
     blocks, credits = measure_credits(learner, x, labels).blocks, block_credits(learner, x, labels)
-    for layer, h in enumerate(trace(learner.network, x, local=True).states[:-1]):
-        directions = unit_directions(credits[layer], generator(3, "audit", "directions", layer))
-        changes = loss_changes(learner.network, layer, h, labels, directions, 1e-3)
-        expected = perturbation_correlation(credits[layer], directions, changes)
-        assert blocks[layer]["rho"] == replace(expected, value=pytest.approx(expected.value, rel=1e-9))
-        nudge = nudging(learner.network, layer, h, labels, credits[layer], 0.01)
-        assert blocks[layer]["nudging"].value == pytest.approx(nudge.value, rel=1e-9)
+    states = trace(learner.network, x, local=True).states
+    for layer, (credit, block) in enumerate(zip(credits, blocks, strict=True)):
+        state, h = layer + behind, states[layer + behind].detach()
+        directions = unit_directions(credit, generator(3, "audit", "directions", state))
+        changes = loss_changes(learner.network, state, h, labels, directions, 1e-3)
+        expected = perturbation_correlation(credit, directions, changes)
+        assert block[f"rho{suffix}"] == replace(expected, value=pytest.approx(expected.value, rel=1e-9))
+        nudge = nudging(learner.network, state, h, labels, credit, 0.01)
+        assert block[f"nudging{suffix}"].value == pytest.approx(nudge.value, rel=1e-9)
 
 
 def test_feedback_that_is_the_transposed_head_gives_gradients_far_above_the_fresh_feedback_null(batch):
@@ -259,10 +263,11 @@ def test_every_method_gets_every_metric_or_a_reason_and_stays_as_it_was(batch, m
     assert measure_credits(learner, *batch) == first
     other_seed = replace(learner, spec=replace(learner.spec, seed=9))
     assert measure_credits(other_seed, *batch).blocks[0]["rho"] != first.blocks[0]["rho"]
-    assert [set(block) for block in first.blocks] == [PER_BLOCK] * 3 and set(first.deep) == DEEP
+    assert [set(block) for block in first.blocks] == [PER_BLOCK] * 3
+    assert set(first.deep) == {*DEEP, "fresh_b_null", "fresh_b_null_at_input"}
     expected = {} if method.endswith("bridge") else {"bridge_residual": "the method has no auxiliary net"}
     if not learner.method.random_feedback:
-        expected["fresh_b_cosine"] = "the method has no random feedback"
+        expected |= dict.fromkeys(("fresh_b_cosine", "fresh_b_cosine_at_input"), "the method has no random feedback")
     for block in first.blocks:
         assert {name: entry.reason for name, entry in block.items() if entry.value is None} == expected
     null = first.deep["fresh_b_null"]

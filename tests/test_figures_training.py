@@ -97,7 +97,8 @@ def test_markers_are_hollow_where_the_reference_is_below_its_limit(tidy):
         aggregate, cosine, gradient = drawn("credit_layers", tidy, thresholds=limits).axes
         for run in ORDER:
             table = tidy.layers[tidy.layers["run"] == run]
-            below = table.loc[table["grad_norm"] < limit, "cosine"].dropna()
+            above = table.groupby("seed")["grad_norm"].shift(-1)  # the block's output
+            below = table.loc[above < limit, "cosine"].dropna()
             assert sorted(y for _, y, hollow in markers(cosine, run) if hollow) == sorted(below)
             assert all(hollow == (y < limit) for _, y, hollow in markers(gradient, run))
             last = tidy.runs[tidy.runs["run"] == run].set_index("accuracy")["grad_norm_last"]

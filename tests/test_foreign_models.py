@@ -66,7 +66,7 @@ def test_our_own_credits_by_a_function_keep_their_numbers_described_or_not(name)
         report = diagnose(network, [batch], 0.5, description=description, credits=lambda model, x, y, states: (
             method.credits(network, trace(network, x, local=True), y, learner.state).blocks))  # fmt: skip
         assert "drawn again" in report.credit[0]["fresh_b_cosine"].reason
-        for name in ("cosine", "clamped_cosine", "cosine_at_output", "nudging"):
+        for name in ("cosine", "clamped_cosine", "cosine_at_input", "nudging", "nudging_at_input"):
             ours, given = ([block[name].value for block in blocks] for blocks in (own.blocks, report.credit))
             assert given == pytest.approx(ours, abs=1e-9)
 
@@ -76,7 +76,7 @@ def true_gradients(model, x, y, states):
     points = [h.requires_grad_() for h in states]
     sum(F.cross_entropy(model.rest(h, layer), y) for layer, h in enumerate(points)).backward()
     x.zero_(), y.zero_()
-    return [h.grad for h in points[:-1]]
+    return [h.grad for h in points[1:]]
 
 
 def test_true_gradients_are_perfect_credits_and_nothing_else_is_touched():

@@ -180,7 +180,8 @@ def test_inventory_by_hand():
 
 
 def test_findings_by_hand():
-    bp = run("bp", accuracy=[0.50, 0.52, 0.54], max_growth=[10.0, 100.0, 1000.0], hidden_norm_last=[400.0, 40.0, 4.0])
+    bp = run("bp", accuracy=[0.50, 0.52, 0.54], max_growth=[10.0, 100.0, 1000.0], hidden_norm_last=[400.0, 40.0, 4.0],
+             deep_rho_at_input=0.5)  # fmt: skip
     row, single = rows_of("tools.findings_tables:findings", bp, run("dfa", 1, accuracy=0.3, cosines=(0.4, -0.2)))
     assert row["accuracy (%)"] == r"52.0 \[47.0, 57.0\]"  # 2 t(.975, 2) / sqrt(3) = 4.97
     assert row["margin over own frozen (points)"] == r"+12.0 \[+7.0, +17.0\]"

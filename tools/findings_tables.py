@@ -19,14 +19,14 @@ FINDINGS = (
     WithInterval("log10 max growth", "log_growth", decimals=2),
     WithInterval("log10 ||h_L|| / ||h_0||", "log_total_growth", decimals=2),
     WithInterval("log10 ||h_L||", "log_state", decimals=2),
-    WithInterval("deep rho", "deep_rho", decimals=3),
+    WithInterval("deep rho", "deep_rho_at_input", decimals=3),
     WithInterval("deep rho, float32", "deep_rho_float32", decimals=3),
     Verdict("three-check", "three_check"),
 )
 FINDINGS_NOTE = (
     "Means over seeds with 95 % t-intervals; a single seed has none. Margin: accuracy minus own frozen baseline, seed "
     "by seed; max growth: largest ||h_l+1|| / ||h_l||; deep: mean over the blocks l >= 1; rho: perturbation "
-    "correlation, in float64 and in float32, from the same checkpoint."
+    "correlation at the block's input, in float64 and in float32, from the same checkpoint."
 )
 
 
@@ -42,7 +42,7 @@ def with_derived(tidy: Tidy) -> pd.DataFrame:
     runs = tidy.runs.astype({"accuracy": float, "own_frozen_acc": float}).set_index(keys).sort_index()
     layers = tidy.layers.sort_values([*keys, "layer"])
     first = layers[layers["layer"] == 0].set_index(keys)["hidden_norm"]
-    deep = layers[layers["layer"] > 0].groupby(keys)["rho_float32"].mean()
+    deep = layers[layers["layer"] > 0].groupby(keys)["rho_float32_at_input"].mean()
     logarithms = {
         "log_growth": runs["max_growth"],
         "log_total_growth": runs["hidden_norm_last"] / first,

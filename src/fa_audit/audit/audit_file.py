@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
 from fa_audit.audit import verdicts
@@ -21,6 +21,7 @@ from fa_audit.core.files import read_json
 from fa_audit.core.intervals import FEWEST
 from fa_audit.core.thresholds import CHECK_LABELS, LIMITS, depth_margin, distance, fires, floor_for
 from fa_audit.core.validation import Tolerant, problems_of
+from fa_audit.experiments.paths import AT_INPUT, at_both_sides
 from fa_audit.experiments.spec import RunSpec, SpecFile, parse_run
 from fa_audit.training.sidecar import Provenance
 
@@ -136,36 +137,20 @@ class State(Tolerant):
     more_samples: dict[str, Number] = Field({}, description="a mapping from names to numbers")
 
 
-class Credit(Tolerant):
-    """the credit of one block"""
-
-    cosine: MeasuredCosine
-    clamped_cosine: MeasuredCosine
-    cosine_at_output: MeasuredCosine
-    rho: MeasuredCosine
-    rho_bp: MeasuredCosine
-    rho_random: MeasuredCosine
-    nudging: Measured
-    bridge_residual: Measured
-    fresh_b_cosine: MeasuredCosine
-    feature_drift: Measured
-    rho_float32: MeasuredCosine = None
-    rho_bp_float32: MeasuredCosine = None
-    credit_norm: Measured = None
-    residual_ratio: Measured = None
-
-
-class Deep(Tolerant):
-    """the credits of the blocks l >= 1"""
-
-    cosine: MeasuredCosine = None
-    clamped_cosine: MeasuredCosine = None
-    rho: MeasuredCosine = None
-    rho_bp: MeasuredCosine = None
-    rho_float32: MeasuredCosine = None
-    rho_bp_float32: MeasuredCosine = None
-    nudging: Measured = None
-    fresh_b_null: MeasuredCosine = None
+COSINES = at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp")  # and correlations
+FLOAT32 = (f"rho_float32{AT_INPUT}", f"rho_bp_float32{AT_INPUT}")
+OF_BLOCKS: dict[str, Any] = {
+    **dict.fromkeys((*COSINES, *at_both_sides("rho_random", "fresh_b_cosine")), (MeasuredCosine, ...)),
+    **dict.fromkeys((*at_both_sides("nudging"), "bridge_residual", "feature_drift"), (Measured, ...)),
+    **dict.fromkeys(FLOAT32, (MeasuredCosine, None)),
+    **dict.fromkeys(("credit_norm", "residual_ratio", "scale"), (Measured, None)),
+}
+OF_DEEP: dict[str, Any] = {
+    **dict.fromkeys((*COSINES, *at_both_sides("fresh_b_null"), *FLOAT32), (MeasuredCosine, None)),
+    **dict.fromkeys(at_both_sides("nudging"), (Measured, None)),
+}
+Credit = create_model("Credit", __base__=Tolerant, __doc__="the credit of one block", **OF_BLOCKS)
+Deep = create_model("Deep", __base__=Tolerant, __doc__="the credits of the blocks l >= 1", **OF_DEEP)
 
 
 class Stability(MeasuredCosine):
@@ -257,6 +242,7 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     stability: Stability
     samples: Count
     batches: Count
+    untrue: list[Count] = Field([], description="a list of states")
     thresholds: Limits
     notes: Text
     setting: Text = ""
@@ -275,8 +261,7 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
 
 
 PRECISION = ("float32_error", "float32_cosine")  # of a state; measured values, which can be absent with a reason
-CREDITS = tuple(Credit.model_fields)
-DEEP = tuple(Deep.model_fields)
+CREDITS, DEEP = tuple(OF_BLOCKS), tuple(OF_DEEP)
 NORMS = ("hidden_norm", "grad_norm")  # of a state
 assert tuple(Checks.model_fields) == tuple(CHECK_LABELS)
 

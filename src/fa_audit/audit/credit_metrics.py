@@ -1,27 +1,33 @@
-"""Measure the credits of a trained run: against the gradient, against changes of the loss, and against chance.
+"""Measure credits against the true gradient, against changes of the loss, and against chance.
 
-Shapes: B batch, d width, L blocks, M directions. ``a_l`` is the credit of block l, ``g_l`` the true gradient at its
-input ``h_l``, ``CE_i`` the cross-entropy of sample i. The cosines, ``credit_norm`` and what is called float32 use the
-credits that trained the network, in its own precision; everything else is computed on a float64 copy. What cannot be
-measured is absent with its reason.
+Shapes: B batch, d width of a state, L blocks, M directions. The credit ``a_l`` of block l is a direction for its output
+``h_{l+1}``; ``g_l`` is the true gradient at the state ``h_l``, and ``loss_i`` the loss of sample i. Every metric
+compares ``a_l`` at the block's output, with ``g_{l+1}``. Its twin ``..._at_input`` compares ``a_l`` at the block's
+input, with ``g_l``, as published numbers do: without a skip that says nothing about the credit.
+
+The cosines, ``credit_norm`` and what is called float32 use the credits that trained the network, in its own precision;
+everything else is computed on a float64 copy. What cannot be measured is absent with its reason.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fa_audit.core.errors import AuditError
 from fa_audit.core.metrics import Measured, clamped_cosine, cosine, median_of, median_ratio, sample_norms, unit
 from fa_audit.core.randomness import generator
-from fa_audit.networks.description import ShiftedPasses
+from fa_audit.experiments.paths import AT_INPUT, at_both_sides
+from fa_audit.networks.description import Passes
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import reference, trace, untouched
+from fa_audit.networks.trace import LossFunction, reference, trace, untouched
 from fa_audit.training.learner import Learner, build, normalised
 from fa_audit.training.loop import block_credits
 
@@ -29,11 +35,21 @@ DIRECTIONS = 32  # M, unit directions per sample
 EPS = 1e-3  # length of a perturbation
 ETA = 0.01  # length of a nudge, in units of the state's entries
 DRAWS = 20  # of every null
+SAME = 1e-4  # relative: the loss of a batch is the mean, or the sum, of the losses of its samples
 AT_ONCE = 2**16  # entries of the moved states that run on together: more leave the cache
 NORMAL_95 = 1.96  # standard deviations on either side
-IN_DOUBLE = ("rho", "rho_bp", "rho_random", "nudging", "residual_ratio", "bridge_residual", "fresh_b_cosine")
-Passes = Network | ShiftedPasses  # what runs on from a state
-DEEP = ("cosine", "clamped_cosine", "rho", "rho_bp", "rho_float32", "rho_bp_float32", "nudging")
+SIDES = {"": 1, AT_INPUT: 0}  # by suffix, the state that belongs to block l: h_{l+1} or h_l
+RESHAPED = "the block changes the shape of its state: its credit has no place at its input"
+LEFT_OUT = "left out by blocks="
+UNTRUE = "the model's backward pass is not the derivative of its forward pass there"
+AGAINST_THE_LOSS = at_both_sides("rho", "rho_bp", "rho_random", "nudging")
+IN_DOUBLE = (*AGAINST_THE_LOSS, "residual_ratio", "bridge_residual", *at_both_sides("fresh_b_cosine"))
+OF_REFERENCE = ("cosine", "clamped_cosine", "rho_bp", "rho_bp_float32", "fresh_b_cosine", "scale")
+IN_FLOAT32 = (f"rho_float32{AT_INPUT}", f"rho_bp_float32{AT_INPUT}")
+DEEP = (*at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging"), *IN_FLOAT32)
+Losses = Callable[[Tensor, Tensor], Tensor]  # of logits (B, C) and targets, the loss of every sample (B,)
+Block = dict[str, Measured]  # what is measured of one block, by name
+cross_entropies: Losses = partial(F.cross_entropy, reduction="none")
 
 
 @dataclass(frozen=True)
@@ -68,9 +84,65 @@ class CreditReport:
         drift: relative change of every parameter of the network since its initialisation, by the parameter's name.
     """
 
-    blocks: tuple[dict[str, Measured], ...]
-    deep: dict[str, Measured]
-    drift: dict[str, Measured]
+    blocks: tuple[Block, ...] = ()
+    deep: Block = field(default_factory=dict)
+    drift: Block = field(default_factory=dict)
+
+    def without(self, untrue: Sequence[int]) -> CreditReport:
+        """Return the report without what compares with the gradient at the states `untrue`, where it is not true."""
+        if not untrue or not self.blocks:
+            return self
+
+        def kept(layer: int, name: str, value: Measured) -> Measured:
+            state = layer + SIDES[AT_INPUT if name.endswith(AT_INPUT) else ""]
+            return absent(value, UNTRUE) if state in untrue and name.removesuffix(AT_INPUT) in OF_REFERENCE else value
+
+        blocks = [
+            {name: kept(layer, name, value) for name, value in own.items()} for layer, own in enumerate(self.blocks)
+        ]
+        of_draws = {name: absent(value, UNTRUE) for name, value in self.deep.items() if name.startswith("fresh")}
+        return replace(self, blocks=tuple(blocks), deep=deep_means(blocks) | of_draws)
+
+
+def absent(measured: Measured, reason: str) -> Measured:
+    """Return the same measurement without its value, and why."""
+    gone = replace(measured, value=None, n_valid=0, reason=reason)
+    return replace(gone, std=None) if isinstance(gone, Draws) else gone
+
+
+def compared(layer: int, credit: Tensor, g: Sequence[Tensor], measure: Callable[[int], Block]) -> Block:
+    """Return what `measure` finds at the state behind a block and, as ``..._at_input``, at the one before it.
+
+    Args:
+        layer, credit: of the block.
+        g: ``g_0..g_L``; a credit of another shape than ``g_layer`` has no place at the block's input.
+        measure: of the index of a state.
+    """
+    behind = measure(layer + 1)
+    if credit.shape == g[layer].shape:
+        before = measure(layer)
+    else:
+        before = {name: absent(value, RESHAPED) for name, value in behind.items()}
+    return behind | {name + AT_INPUT: value for name, value in before.items()}
+
+
+def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) -> Losses:
+    """Return the loss of every sample, for a loss that is their mean or their sum.
+
+    Raises:
+        AuditError: the loss of this batch is neither.
+    """
+    if loss_fn is F.cross_entropy:
+        return cross_entropies
+
+    def each(logits: Tensor, targets: Tensor) -> Tensor:
+        rows = zip(logits.split(1), targets.split(1))
+        return torch.stack([loss_fn(*row).reshape(()) for row in rows])
+
+    whole, found = loss_fn(logits, targets.clone()).item(), each(logits, targets)
+    if min(abs(whole - of.item()) for of in (found.mean(), found.sum())) > SAME * abs(whole):
+        raise AuditError("the loss of a batch is not the mean of the losses of its samples, which have none then")
+    return each
 
 
 def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport:
@@ -90,16 +162,35 @@ def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport
         one | other | single | {"feature_drift": moved}
         for one, other, single, moved in zip(aligned, worth, rounded, by_block, strict=True)
     )
-    null = over_draws([deep_mean(draw) for draw in fresh], _no_null(learner))
-    deep = {name: deep_mean([block[name] for block in own]) for name in DEEP} | {"fresh_b_null": null}
-    return CreditReport(own, deep, by_name)
+    return CreditReport(own, deep_means(own) | nulls(fresh, _no_null(learner)), by_name)
+
+
+def deep_means(blocks: Sequence[Block]) -> Block:
+    """Average over the blocks l >= 1 what is compared between runs."""
+    measured = blocks[0] if blocks else DEEP
+    return {name: deep_mean([block[name] for block in blocks]) for name in DEEP if name in measured}
+
+
+def nulls(fresh: Fresh, reason: str) -> Block:
+    """Return over all draws of the feedback the mean over the blocks l >= 1 of their cosines, at both sides."""
+    return {
+        f"fresh_b_null{side}": over_draws([deep_mean([b[f"cosine{side}"] for b in draw]) for draw in fresh], reason)
+        for side in SIDES
+    }
+
+
+def nulls_of_block(fresh: Fresh, layer: int, reason: str) -> Block:
+    """Return over all draws of the feedback the cosine of one block, at both sides."""
+    return {
+        f"fresh_b_cosine{side}": over_draws([draw[layer][f"cosine{side}"] for draw in fresh], reason) for side in SIDES
+    }
 
 
 def _double(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module).double()
 
 
-def credit_alignment(learner: Learner, x: Tensor, labels: Tensor) -> tuple[dict[str, Measured], ...]:
+def credit_alignment(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Block, ...]:
     """Compare every block's credit ``a_l`` of a run with backpropagation's gradient, see `alignment`."""
     with untouched(learner.network):
         g = reference(learner.network, x, labels).gradients
@@ -107,22 +198,20 @@ def credit_alignment(learner: Learner, x: Tensor, labels: Tensor) -> tuple[dict[
     return alignment(credits, g)
 
 
-def alignment(credits: Sequence[Tensor], g: Sequence[Tensor]) -> tuple[dict[str, Measured], ...]:
+def alignment(credits: Sequence[Tensor], g: Sequence[Tensor]) -> tuple[Block, ...]:
     """Compare credits ``a_0..a_{L-1}`` with the gradients ``g_0..g_L``, all ``(B, d)``.
 
-    ``cosine`` compares ``a_l`` with ``g_l`` at the block's input, which is what published numbers do, without any
-    epsilon; ``clamped_cosine`` is torch's value of the same; ``cosine_at_output`` compares it with ``g_{l+1}``,
-    the true gradient of the block's output. ``credit_norm`` is the median over samples of ``||a_l||``.
+    ``cosine`` is without any epsilon; ``clamped_cosine`` is torch's value of the same. ``credit_norm`` is the median
+    over samples of ``||a_l||``.
     """
     return tuple(
-        {
-            "cosine": cosine(a, g[layer]),
-            "clamped_cosine": clamped_cosine(a, g[layer]),
-            "cosine_at_output": cosine(a, g[layer + 1]),
-            "credit_norm": _norm(a),
-        }
+        compared(layer, a, g, lambda state, a=a: _angles(a, g[state])) | {"credit_norm": _norm(a)}
         for layer, a in enumerate(credits)
     )
+
+
+def _angles(a: Tensor, g: Tensor) -> Block:
+    return {"cosine": cosine(a, g), "clamped_cosine": clamped_cosine(a, g)}
 
 
 def _norm(credit: Tensor) -> Measured:
@@ -130,8 +219,8 @@ def _norm(credit: Tensor) -> Measured:
     return median_of(norms, norms.isfinite(), "no sample with a finite credit")
 
 
-def rho_in_float32(learner: Learner, x: Tensor, labels: Tensor) -> tuple[dict[str, Measured], ...]:
-    """Compute ``rho`` and its ceiling along the same directions as published numbers do, in the network's precision.
+def rho_in_float32(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Block, ...]:
+    """Compute ``rho`` and its ceiling at every block's input as published numbers do, in the network's precision.
 
     There a step of 1e-3 changes a state of norm 1e4 by little more than its rounding error, so that even the true
     gradient does not predict the change of the loss.
@@ -140,35 +229,22 @@ def rho_in_float32(learner: Learner, x: Tensor, labels: Tensor) -> tuple[dict[st
     with untouched(network):
         truth, credits = reference(network, x, labels), block_credits(learner, x, labels)
         states = [h.detach() for h in trace(network, x, local=True).states]
-        return tuple(
-            rounded_rho(network, learner.spec.seed, layer, states[layer], labels, a, truth.gradients[layer])
-            for layer, a in enumerate(credits)
-        )
-
-
-def rounded_rho(
-    network: Passes, seed: int, layer: int, h: Tensor, labels: Tensor, credit: Tensor, gradient: Tensor
-) -> dict[str, Measured]:
-    """Correlate a credit and the true gradient with the loss changes of a network in its own precision.
-
-    Args:
-        network, seed, layer, h, labels, credit, gradient: as in `against_the_loss`.
-    """
-    directions = block_directions(seed, layer, credit).to(h.dtype)
-    changes = loss_changes(network, layer, h, labels, directions, EPS)
-    return {
-        "rho_float32": perturbation_correlation(credit, directions, changes),
-        "rho_bp_float32": perturbation_correlation(gradient, directions, changes),
-    }
+        rows = []
+        for layer, a in enumerate(credits):
+            directions = block_directions(learner.spec.seed, layer, a).to(states[layer].dtype)
+            changes = loss_changes(network, layer, states[layer], labels, directions, EPS)
+            pair = (a, truth.gradients[layer])
+            rows.append({name: perturbation_correlation(v, directions, changes) for name, v in zip(IN_FLOAT32, pair)})
+    return tuple(rows)
 
 
 # --- float64 -------------------------------------------------------------------------------------------------------
 
 
-Fresh = list[tuple[Measured, ...]]  # cosine of every block, for every draw of the feedback
+Fresh = Sequence[Sequence[Block]]  # the cosines of every block, for every draw of the feedback
 
 
-def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tuple[list[dict[str, Measured]], Fresh]:
+def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tuple[list[Block], Fresh]:
     """Compute per block what needs float64, and the cosines under fresh feedback.
 
     Args:
@@ -182,49 +258,58 @@ def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tu
         credits = block_credits(twin, x, labels)
     except Exception as error:  # an external method may require its own precision
         reason = f"float64 recomputation failed: {type(error).__name__} {error}".splitlines()[0]
-        absent = Draws(None, len(labels), 0, reason)
-        return [dict.fromkeys(IN_DOUBLE, absent) for _ in network.blocks], [(absent,) * len(network.blocks)]
+        none, blocks = Draws(None, len(labels), 0, reason), len(network.blocks)
+        return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [[dict.fromkeys(at_both_sides("cosine"), none)] * blocks]
     residuals = bridge_residuals(twin, x, labels)
     fresh = fresh_feedback_cosines(twin, x, labels, gradients, network)
-    worth, seed = [], twin.spec.seed
-    for layer, credit in enumerate(credits):
-        of_block = against_the_loss(twin.network, seed, layer, states[layer], labels, credit, gradients[layer])
-        null = over_draws([draw[layer] for draw in fresh], _no_null(twin))
+    worth = against_the_loss(twin.network, twin.spec.seed, states, labels, credits, gradients)
+    for layer, block in enumerate(worth):
         ratio = median_ratio(*(twin.network.read(part) for part in (run.residuals[layer].detach(), states[layer])))
-        own = {"residual_ratio": ratio, "bridge_residual": residuals[layer], "fresh_b_cosine": null}
-        worth.append(of_block | own)
+        block |= {"residual_ratio": ratio, "bridge_residual": residuals[layer]}
+        block |= nulls_of_block(fresh, layer, _no_null(twin))
     return worth, fresh
 
 
 def against_the_loss(
     network: Passes,
     seed: int,
-    layer: int,
-    h: Tensor,
-    labels: Tensor,
-    credit: Tensor,
-    gradient: Tensor,
-) -> dict[str, Measured]:
-    """Correlate a credit with true loss changes at ``h_l``, with ceiling and floor, and nudge the state along it.
+    starts: Sequence[Tensor],
+    targets: Tensor,
+    credits: Sequence[Tensor | None],
+    gradients: Sequence[Tensor],
+    losses: Losses = cross_entropies,
+    directions: int = DIRECTIONS,
+) -> list[Block]:
+    """Correlate every credit with true loss changes, with ceiling and floor, and nudge states along it.
 
     Args:
         network: in float64.
         seed: of the random directions.
-        layer: ``l``.
-        h: the whole state ``h_l``; for a described model zeros ``(B, d)``, how far its vector is moved.
-        labels: ``(B,)``.
-        credit, gradient: ``a_l`` and ``g_l``, ``(B, d)``.
+        starts: the whole states ``h_0..h_L``; of a described model zeros ``(B, d)``, how far its vectors are moved.
+        targets: a row for every sample.
+        credits: ``a_0..a_{L-1}``; None for a block that is left out.
+        gradients: ``g_0..g_L``, ``(B, d)``.
+        directions: M.
     """
-    directions = block_directions(seed, layer, credit)
-    changes = loss_changes(network, layer, h, labels, directions, EPS)
-    randomness = generator(seed, "audit", "random credit", layer)
-    floor = [perturbation_correlation(_gaussian(credit, 1, randomness)[0], directions, changes) for _ in range(DRAWS)]
-    return {
-        "rho": perturbation_correlation(credit, directions, changes),
-        "rho_bp": perturbation_correlation(gradient, directions, changes),
-        "rho_random": over_draws(floor),
-        "nudging": nudging(network, layer, h, labels, credit, ETA),
-    }
+
+    @cache
+    def changes(state: int) -> Tensor:
+        moves = block_directions(seed, state, gradients[state], directions)
+        return loss_changes(network, state, starts[state], targets, moves, EPS, losses)
+
+    def at(state: int, credit: Tensor) -> Block:
+        moves = block_directions(seed, state, gradients[state], directions)
+        randomness = generator(seed, "audit", "random credit", state)
+        random = [_gaussian(credit, 1, randomness)[0] for _ in range(DRAWS)]
+        correlated = partial(perturbation_correlation, directions=moves, changes=changes(state))
+        return {
+            "rho": correlated(credit),
+            "rho_bp": correlated(gradients[state]),
+            "rho_random": over_draws(list(map(correlated, random))),
+            "nudging": nudging(network, state, starts[state], targets, credit, ETA, losses),
+        }
+
+    return [compared(layer, credit, gradients, partial(at, credit=credit)) for layer, credit in enumerate(credits)]
 
 
 def _gaussian(like: Tensor, count: int, randomness: torch.Generator) -> Tensor:
@@ -232,9 +317,9 @@ def _gaussian(like: Tensor, count: int, randomness: torch.Generator) -> Tensor:
     return torch.randn(count, *like.shape, dtype=torch.float64, generator=randomness).to(like.device)
 
 
-def block_directions(seed: int, layer: int, like: Tensor) -> Tensor:
+def block_directions(seed: int, layer: int, like: Tensor, count: int = DIRECTIONS) -> Tensor:
     """Return the directions in which the state ``h_l`` is moved, the same at every call: ``(M, B, d)``, float64."""
-    return unit_directions(like, generator(seed, "audit", "directions", layer))
+    return unit_directions(like, generator(seed, "audit", "directions", layer), count)
 
 
 def unit_directions(like: Tensor, randomness: torch.Generator, count: int = DIRECTIONS) -> Tensor:
@@ -243,33 +328,34 @@ def unit_directions(like: Tensor, randomness: torch.Generator, count: int = DIRE
 
 
 @torch.no_grad()
-def loss_changes(network: Passes, layer: int, h: Tensor, labels: Tensor, directions: Tensor, length: float) -> Tensor:
-    """Compute ``CE_i(h_l + length v) - CE_i(h_l)`` for every direction and sample: ``(M, B)``.
+def loss_changes(
+    network: Passes,
+    layer: int,
+    h: Tensor,
+    targets: Tensor,
+    directions: Tensor,
+    length: float,
+    losses: Losses = cross_entropies,
+) -> Tensor:
+    """Compute ``loss_i(h_l + length v) - loss_i(h_l)`` for every direction and sample: ``(M, B)``.
 
     Args:
         layer: ``l``.
         h: the whole state ``h_l``; its vector is moved.
-        labels: ``(B,)``.
+        targets: a row for every sample.
         directions: ``v``, ``(M, B, d)``.
         length: in units of the state.
+        losses: of every sample.
     """
-    unmoved = _losses_from(network, layer, h, labels)
     several = max(1, AT_ONCE // h.numel()) if isinstance(network, Network) else 1
-    moved = [_losses_after(network, layer, h, labels, length * some) for some in directions.split(several)]
-    return torch.cat(moved) - unmoved
 
+    def after(deltas: Tensor) -> Tensor:
+        states, repeated = (part.repeat(len(deltas), *[1] * (part.dim() - 1)) for part in (h, targets))
+        logits = network.logits_from(layer, network.shift(states, deltas.flatten(0, 1)))
+        return losses(logits, repeated).view(len(deltas), -1)
 
-def _losses_after(network: Passes, layer: int, h: Tensor, labels: Tensor, deltas: Tensor) -> Tensor:
-    """Compute every sample's cross-entropy for several moves ``(m, B, d)`` of its state in one pass: ``(m, B)``."""
-    count = len(deltas)
-    states = h.repeat(count, *[1] * (h.dim() - 1))
-    losses = _losses_from(network, layer, network.shift(states, deltas.flatten(0, 1)), labels.repeat(count))
-    return losses.view(count, -1)
-
-
-def _losses_from(network: Passes, layer: int, h: Tensor, labels: Tensor) -> Tensor:
-    """Compute every sample's cross-entropy ``(B,)`` from the state ``h_l`` on."""
-    return F.cross_entropy(network.logits_from(layer, h), labels, reduction="none")
+    moved = [after(length * some) for some in directions.split(several)]
+    return torch.cat(moved) - losses(network.logits_from(layer, h), targets)
 
 
 def perturbation_correlation(credit: Tensor, directions: Tensor, changes: Tensor) -> Measured:
@@ -305,15 +391,23 @@ def _constant(values: Tensor) -> bool:
     return bool(values.min() == values.max())
 
 
-def nudging(network: Passes, layer: int, h: Tensor, labels: Tensor, credit: Tensor, eta: float) -> Measured:
-    """Compute the mean over samples of ``CE(h_l - eta r(a_l)) - CE(h_l)``: negative where the credit lowers the loss.
+def nudging(
+    network: Passes,
+    layer: int,
+    h: Tensor,
+    targets: Tensor,
+    credit: Tensor,
+    eta: float,
+    losses: Losses = cross_entropies,
+) -> Measured:
+    """Average over samples ``loss_i(h_l - eta r(a)) - loss_i(h_l)``: negative where the credit lowers the loss.
 
     Args:
-        layer, h, labels: as in `loss_changes`.
-        credit: ``a_l``, ``(B, d)``; rows that are zero or not finite nudge nowhere and are left out.
+        layer, h, targets, losses: as in `loss_changes`.
+        credit: ``a``, ``(B, d)``; rows that are zero or not finite nudge nowhere and are left out.
         eta: the nudge's root mean square over features, in units of the state.
     """
-    change = loss_changes(network, layer, h, labels, normalised(credit)[None], -eta)[0]
+    change = loss_changes(network, layer, h, targets, normalised(credit)[None], -eta, losses)[0]
     return _mean(
         change, unit(credit)[1] & change.isfinite(), "no sample with a finite, non-zero credit and finite losses"
     )
@@ -341,7 +435,7 @@ def bridge_residuals(twin: Learner, x: Tensor, labels: Tensor) -> tuple[Measured
 def fresh_feedback_cosines(
     twin: Learner, x: Tensor, labels: Tensor, gradients: Sequence[Tensor], network: Network
 ) -> Fresh:
-    """Compute every block's cosine of ``a_l`` with ``g_l`` for `DRAWS` fresh draws of the method's state.
+    """Compute every block's cosines for `DRAWS` fresh draws of the method's state.
 
     Empty for methods without random feedback.
 
@@ -351,12 +445,19 @@ def fresh_feedback_cosines(
     """
     if not twin.method.random_feedback:
         return []
-    cosines = []
+    draws = []
     for draw in range(DRAWS):
         state = twin.method.init_state(network, generator(twin.spec.seed, "audit", "feedback", draw))
         credits = block_credits(replace(twin, state=state.double().to(x.device)), x, labels)
-        cosines.append(tuple(cosine(a, g) for a, g in zip(credits, gradients)))
-    return cosines
+        draws.append(cosines(credits, gradients))
+    return draws
+
+
+def cosines(credits: Sequence[Tensor], g: Sequence[Tensor]) -> list[Block]:
+    """Return every block's cosine at both sides."""
+    return [
+        compared(layer, a, g, lambda state, a=a: {"cosine": cosine(a, g[state])}) for layer, a in enumerate(credits)
+    ]
 
 
 def _no_null(learner: Learner) -> str:

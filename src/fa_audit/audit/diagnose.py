@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 from numbers import Real
@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.audit.credit_metrics import CreditReport
+from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
 from fa_audit.audit.diagnostics import Batch, measure
-from fa_audit.audit.given_credits import CreditFunction, measure_given_credits
+from fa_audit.audit.given_credits import CreditFunction, Given, measure_given_credits
 from fa_audit.audit.guards import as_found, check_model, is_count, listed_batches, look_at, precision_warnings
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.three_checks import as_text
@@ -27,6 +27,7 @@ from fa_audit.networks.description import describe, shown
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, LossFunction, accuracy_of
 
+MOST_DIRECTIONS = 4096
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
 ROUNDED = 1e-3  # by how much an accuracy that is given may differ from that of the hits
 
@@ -45,6 +46,9 @@ def diagnose(
     frozen_baseline_name: str = "own frozen baseline",
     description: Description | None = None,
     credits: CreditFunction | None = None,
+    draw: CreditFunction | None = None,
+    directions: int = DIRECTIONS,
+    blocks: Collection[int] | None = None,
     loss_fn: LossFunction = F.cross_entropy,
     sample: Batch | None = None,
     test_samples: int | None = None,
@@ -67,10 +71,14 @@ def diagnose(
         frozen_baseline_name: how verdicts name the frozen baseline.
         description: where the model's states are; without it the model must follow the contract.
         credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``, the credits of an implementation of your own on a
-            batch, in evaluation mode: ``a_l``, that of block l, is compared with the gradient at ``states[l]`` and is
-            shaped like it, or like the vector ``(B, d)`` that is read of it. The report then has every credit metric.
-        loss_fn: of logits ``(B, C)`` and the labels, the loss whose gradients are taken. The floor of D2 was calibrated
-            for cross-entropy; for another loss the labels may be any tensor with one row per input.
+            batch, in evaluation mode: ``a_l`` is a direction for the output of block l, ``states[l + 1]``, and shaped
+            like it, or like the vector ``(B, d)`` that is read of it. The report then has every credit metric.
+        draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, the same credits with fresh feedback for every
+            number: the null of their cosines.
+        directions: in which every state is moved, to compare credits with changes of the loss; fewer take less time.
+        blocks: those whose credits are compared with changes of the loss; default all.
+        loss_fn: of logits ``(B, C)`` and the labels, the loss of everything. The floor of D2 was calibrated for
+            cross-entropy; for another loss the labels may be any tensor with one row per input.
         sample: ``(x, labels)`` that the norms of states and gradients come from; default the first of `eval_batches`.
         test_samples: size of the test set on which the accuracies were taken: the margin's interval follows from it.
         paired_hits: for every test sample, whether this network, and whether its own frozen baseline, classifies it
@@ -105,9 +113,12 @@ def diagnose(
     with prepared(model, given, description, loss_fn) as (network, (first, batches, others), warnings):
         if layer_for_stability is not None:
             check_layer("layer_for_stability", layer_for_stability, network)
-        where = (first or batches or others)[0]
-        measured = measure_given_credits(credits, model, network, *where) if credits else CreditReport((), {}, {})
+        given_credits = _given(credits, draw, directions, blocks, network)
+        where, measured = (first or batches or others)[0], CreditReport()
+        if given_credits:
+            measured = measure_given_credits(given_credits, model, network, *where, loss_fn)
         evidence = measure(network, batches, layer_for_stability, loss_fn, where, others)
+        measured = measured.without(evidence.untrue)
     return DiagnosticReport(
         method_name=method_name,
         evidence=evidence,
@@ -119,6 +130,28 @@ def diagnose(
         deep=measured.deep,
         warnings=(*warnings, *precision_warnings(evidence)),
     )
+
+
+def _given(
+    credits: CreditFunction | None, draw: CreditFunction | None, directions: Any, blocks: Any, network: Network
+) -> Given | None:
+    """Return what is to be measured of a caller's credits, None if there are none.
+
+    Raises:
+        AuditError: an argument is not of its kind, or asks for something about credits that are not given.
+    """
+    for name, function in {"credits": credits, "draw": draw}.items():
+        if function is not None and not callable(function):
+            raise AuditError(f"{name}: found {shortened(function)}; expected a function that returns credits.")
+    if not is_count(directions) or not 1 <= directions <= MOST_DIRECTIONS:
+        raise AuditError(f"directions: found {shortened(directions)}; expected an integer 1..{MOST_DIRECTIONS}.")
+    if blocks is not None and not (isinstance(blocks, Collection) and set(blocks) <= set(range(len(network.blocks)))):
+        raise AuditError(
+            f"blocks: found {shortened(blocks)}; expected integers 0..{len(network.blocks) - 1}, such as [0, 1]."
+        )
+    if credits is None and (draw is not None or blocks is not None):
+        raise AuditError(f"{'draw' if draw else 'blocks'}: found it without credits; expected credits= beside it.")
+    return Given(credits, draw, directions, blocks) if credits else None
 
 
 def _fraction(name: str, value: Any) -> float | None:

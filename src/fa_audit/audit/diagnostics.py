@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fa_audit.audit.backward import norms_along_directions, untrue_states
+from fa_audit.audit.credit_metrics import UNTRUE
 from fa_audit.core.intervals import FEWEST, Interval
 from fa_audit.core.metrics import (
     Measured,
@@ -31,6 +33,7 @@ from fa_audit.networks.trace import LossFunction, Reference, reference, untouche
 
 Batch = tuple[Tensor, Tensor]
 ABSENT = Measured(None, 0, 0, "not measured")
+Estimates = dict[int, float]  # median ||g_l|| at the states where the backward pass does not tell it
 MEASURED = ("float32_error", "float32_cosine", "displacement", "cosine_to_embedding")  # of a layer
 
 
@@ -92,6 +95,8 @@ class Diagnostics:
             median ``||g_L||``; None for fewer than 8 samples, or where a norm is not finite.
         stability_interval: 95 % jackknife interval over the batches; None for fewer than 8.
         stability_samples: samples of a batch that was used for the stability.
+        untrue: the states whose gradient is not the derivative of the loss (`fa_audit.audit.backward`): the norms there
+            are estimates, NaN where the loss is not that of single samples.
     """
 
     layers: tuple[Layer, ...]
@@ -104,6 +109,7 @@ class Diagnostics:
     gradient_interval: Interval | None = None
     stability_interval: Interval | None = None
     stability_samples: int | None = None
+    untrue: tuple[int, ...] = ()
 
 
 def measure(
@@ -129,23 +135,26 @@ def measure(
     over = stability_batches or batches
     with untouched(network):
         truth = reference(network, *sample, loss_fn)
-        layers, finite = tuple(_layers(truth, _in_double(network, *sample, loss_fn))), truth.finite
-        over_samples, means = _intervals(truth, layers), []
+        double, estimates = _in_double(network, *sample, loss_fn)
+        layers, finite = tuple(_layers(truth, double, estimates)), truth.finite
+        over_samples, means = _intervals(truth, layers, estimates), []
         for batch in over:
             if batch is not sample:
                 truth = reference(network, *batch, loss_fn)  # one batch at a time is kept: states can be large
             means.append(mean_gradient(truth, middle))
             finite = finite and truth.finite
+    stability = Measured(None, len(means), 0, UNTRUE) if middle in estimates else mean_pairwise_cosine(means)
     return Diagnostics(
         layers,
-        mean_pairwise_cosine(means),
+        stability,
         middle,
         len(sample[1]),
         len(means),
         finite,
         *over_samples,
-        jackknife_interval(pairwise_cosines(means).cpu().numpy()),
+        None if middle in estimates else jackknife_interval(pairwise_cosines(means).cpu().numpy()),
         len(over[0][1]) if over else None,
+        tuple(estimates),
     )
 
 
@@ -154,26 +163,28 @@ def mean_gradient(truth: Reference, layer: int) -> Tensor:
     return truth.gradients[layer].double().mean(dim=0)
 
 
-def _intervals(truth: Reference, layers: tuple[Layer, ...]) -> tuple[Interval | None, Interval | None]:
+def _intervals(
+    truth: Reference, layers: tuple[Layer, ...], estimates: Estimates
+) -> tuple[Interval | None, Interval | None]:
     """Return bootstrap intervals of the largest growth and of median ``||g_L||``, from resamples of the same samples.
 
-    A network without blocks has no growth.
+    A network without blocks has no growth, an estimated norm no interval.
     """
     rows = torch.stack([sample_norms(part) for part in (*truth.states, truth.gradients[-1])]).cpu().numpy()
     if rows.shape[1] < FEWEST:
         return None, None
     draws = bootstrap_medians(rows)
-    of_gradient = percentile_interval(draws[:, -1], layers[-1].grad_norm)
+    of_gradient = None if len(layers) - 1 in estimates else percentile_interval(draws[:, -1], layers[-1].grad_norm)
     if len(layers) == 1:
         return None, of_gradient
     value = max(layer.growth for layer in layers if layer.growth is not None)
     return percentile_interval(largest_growth(draws[:, :-1]), value), of_gradient
 
 
-def _layers(truth: Reference, double: Reference | str) -> list[Layer]:
+def _layers(truth: Reference, double: Reference | str, estimates: Estimates) -> list[Layer]:
     """Build one entry per state; `double` is the float64 recomputation or the reason why there is none."""
     norms = [median_norm(h) for h in truth.states]
-    gradients = [median_norm(g) for g in truth.gradients]
+    gradients = [estimates.get(layer, median_norm(g)) for layer, g in enumerate(truth.gradients)]
     growths, samples = [*growth(norms), None], len(truth.logits)
     entries = []
     for layer, (norm, gradient) in enumerate(zip(norms, gradients)):
@@ -182,6 +193,8 @@ def _layers(truth: Reference, double: Reference | str) -> list[Layer]:
         if not isinstance(double, str):
             agreement = float32_agreement(truth.gradients[layer], double.gradients[layer])
             moved = distance_from(double.states[0], double.states[layer])
+        if layer in estimates:
+            agreement = (Measured(None, samples, 0, UNTRUE),) * 2
         entries.append(Layer(layer, *numbers, *agreement, truth.positions[layer], *moved))
     return entries
 
@@ -220,11 +233,13 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
     return Measured(error, n, n_valid), Measured(cosine, n, n_valid)
 
 
-def _in_double(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction) -> Reference | str:
-    """Compute the same reference in float64 on a copy, or return why that fails."""
+def _in_double(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction) -> tuple[Reference | str, Estimates]:
+    """Compute the same reference in float64 on a copy, or return why that fails; and norms where it is not true."""
     try:
         twin = copy.deepcopy(network).double()
         x, labels = (part.double() if part.is_floating_point() else part for part in (x, labels))
-        return reference(twin, x, labels, loss_fn)
+        truth = reference(twin, x, labels, loss_fn)
+        untrue = untrue_states(twin, x, labels, loss_fn)
+        return truth, {state: norms_along_directions(twin, x, labels, loss_fn, truth, state) for state in untrue}
     except Exception as error:  # external code may raise anything; the audit goes on without this evidence
-        return f"float64 recomputation failed: {type(error).__name__} {error}".splitlines()[0]
+        return f"float64 recomputation failed: {type(error).__name__} {error}".splitlines()[0], {}

@@ -1,146 +1,159 @@
 """Measure credits that a function makes: those of an implementation that this package does not know.
 
-Shapes: B batch, d width, L blocks.
+Shapes: B batch, d width of a state, L blocks.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fa_audit.audit.credit_metrics import (
-    DEEP,
+    AGAINST_THE_LOSS,
+    DIRECTIONS,
+    DRAWS,
+    Block,
     CreditReport,
     Draws,
-    Passes,
     against_the_loss,
     alignment,
-    deep_mean,
-    rounded_rho,
+    cosines,
+    deep_means,
+    losses_of_samples,
+    nulls,
+    nulls_of_block,
 )
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.metrics import Measured, unit
-from fa_audit.networks.description import DescribedNetwork, ShiftedPasses, shown
+from fa_audit.networks.description import passes_from, shown
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import reference, trace, untouched
+from fa_audit.networks.trace import LossFunction, reference, untouched
 
-CreditFunction = Callable[[nn.Module, Tensor, Tensor, list[Tensor]], Sequence[Tensor]]
+CreditFunction = Callable[..., Sequence[Tensor]]  # of model, x, targets and [h_0..h_L]; `draw` also of a draw's number
 SEED = 0  # of random directions and random credits
-AGAINST_THE_LOSS = ("rho", "rho_bp", "rho_random", "nudging")
+NO_DRAW = "no draw= was given: the feedback cannot be drawn again"
 UNKNOWN = {  # what only a method of this package can be asked for
     "residual_ratio": "credits from a function: what a block adds to its state is not known",
     "bridge_residual": "credits from a function: its auxiliary nets are not known",
-    "fresh_b_cosine": "credits from a function: its feedback cannot be drawn again",
     "feature_drift": "credits from a function: the network's initialisation is not known",
 }
 
 
+@dataclass(frozen=True)
+class Given:
+    """Credits of a caller: how they are made, and how much of them is measured.
+
+    Attributes:
+        credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``.
+        draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, with fresh feedback for every number.
+        directions: M, in which every state is moved.
+        blocks: whose credits are compared with the loss, which takes nearly all of the time; None for all.
+    """
+
+    credits: CreditFunction
+    draw: CreditFunction | None = None
+    directions: int = DIRECTIONS
+    blocks: Collection[int] | None = None
+
+
 def measure_given_credits(
-    function: CreditFunction, model: nn.Module, network: Network, x: Tensor, labels: Tensor
+    given: Given, model: nn.Module, network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction
 ) -> CreditReport:
-    """Compute the credit metrics of ``function(model, x, labels, [h_0..h_L]) -> [a_0..a_{L-1}]`` on one batch.
+    """Compute the credit metrics of a function on one batch.
 
     The credits are asked for once, in the model's own precision; what needs float64 takes the loss, its changes and
-    the true gradients from a float64 copy. ``scale`` is the median over samples of ``||a_l|| / ||g_l||``.
+    the true gradients from a float64 copy. ``scale`` is the median over samples of ``||a_l|| / ||g_{l+1}||``.
 
     Args:
-        model: what `function` is given, in evaluation mode.
+        model: what the functions are given, in evaluation mode.
         network: the same model as this package sees it.
         x: the batch, on the model's device.
-        labels: ``(B,)``.
+        targets: a row for every sample.
+        loss_fn: the loss whose gradients and changes are taken.
 
     Raises:
-        AuditError: the function fails, or what it returns are no credits.
+        AuditError: a function fails, or what it returns are no credits.
     """
-    credits = _asked(function, model, network, x, labels)
+    credits = _asked("credits", given.credits, model, network, x, targets)
     with untouched(network):
-        gradients = reference(network, x, labels).gradients
-        rounded = _rounded(network, x, labels, credits, gradients)
-    worth = _against_the_loss(network, x, labels, credits)
-    unknown = {name: Draws(None, len(labels), 0, reason) for name, reason in UNKNOWN.items()}
-    scales = [{"scale": _scale(a, g)} for a, g in zip(credits, gradients)]
-    parts = zip(alignment(credits, gradients), worth, rounded, scales, strict=True)
-    blocks = tuple(a | b | c | d | unknown for a, b, c, d in parts)
-    deep = {name: deep_mean([block[name] for block in blocks]) for name in DEEP}
-    return CreditReport(blocks, deep | {"fresh_b_null": unknown["fresh_b_cosine"]}, {})
+        gradients = reference(network, x, targets, loss_fn).gradients
+    draws = range(DRAWS) if given.draw else ()
+    fresh = [cosines(_asked("draw", given.draw, model, network, x, targets, draw), gradients) for draw in draws]
+    worth = _against_the_loss(given, network, x, targets, credits, loss_fn)
+    unknown = {name: Measured(None, len(x), 0, reason) for name, reason in UNKNOWN.items()}
+    blocks = tuple(
+        aligned | of_loss | {"scale": _scale(a, gradients[layer + 1])} | nulls_of_block(fresh, layer, NO_DRAW) | unknown
+        for layer, (a, aligned, of_loss) in enumerate(zip(credits, alignment(credits, gradients), worth, strict=True))
+    )
+    return CreditReport(blocks, deep_means(blocks) | nulls(fresh, NO_DRAW))
 
 
-def _asked(function: CreditFunction, model: nn.Module, network: Network, x: Tensor, labels: Tensor) -> list[Tensor]:
-    """Return the function's credits as vectors ``(B, d)`` in float64; the model and the batch stay as they are."""
+def _asked(
+    name: str, function: Any, model: nn.Module, network: Network, x: Tensor, targets: Tensor, *more: int
+) -> list[Tensor]:
+    """Return a function's credits as vectors ``(B, d)`` in float64; the model and the batch stay as they are."""
     with untouched(network):
         with torch.no_grad():
             states = [h.detach() for h in network(x, return_hidden=True)[1]]
         try:
             with torch.enable_grad():
-                found = function(model, x.clone(), labels.clone(), [h.clone() for h in states])
+                found = function(model, x.clone(), targets.clone(), [h.clone() for h in states], *more)
         except Exception as error:  # external code may raise anything
-            raise _refused(f"the function fails: {first_line(error)}", len(states) - 1) from error
+            raise _refused(name, f"the function fails: {first_line(error)}", len(states) - 1) from error
     if not isinstance(found, list | tuple) or len(found) != len(states) - 1:
-        raise _refused(f"found {shown(found)}", len(states) - 1)
-    return [_vector(network, layer, a, states[layer]) for layer, a in enumerate(found)]
+        raise _refused(name, f"found {shown(found)}", len(states) - 1)
+    return [_vector(name, network, layer, a, states[layer + 1]) for layer, a in enumerate(found)]
 
 
-def _vector(network: Network, layer: int, credit: object, state: Tensor) -> Tensor:
+def _vector(name: str, network: Network, layer: int, credit: object, state: Tensor) -> Tensor:
     """Check one credit and return it as a vector.
 
     Raises:
-        AuditError: it is no tensor of finite floating-point numbers of the state's shape or of its vector's.
+        AuditError: it is no tensor of finite floating-point numbers of the shape of `state` or of its vector.
     """
     shape = network.read(state).shape
     shapes = " or ".join(dict.fromkeys([str(tuple(shape)), str(tuple(state.shape))]))
     known = (torch.float32, torch.float64, state.dtype)
     if not isinstance(credit, Tensor) or credit.shape not in (shape, state.shape) or credit.dtype not in known:
         raise AuditError(
-            f"credits: a_{layer}: found {shown(credit)}; expected {shapes} of torch.float32 or torch.float64, a row for"
-            f" every sample, in the form of h_{layer} or of the vector that is read of it."
+            f"{name}: a_{layer}: found {shown(credit)}; expected {shapes} of torch.float32 or torch.float64, a row for"
+            f" every sample, in the form of the block's output h_{layer + 1} or of the vector that is read of it."
         )
     if bad := int((~credit.isfinite()).sum()):
-        raise AuditError(f"credits: a_{layer}: found {bad} values that are NaN or infinite; expected finite numbers.")
+        raise AuditError(f"{name}: a_{layer}: found {bad} values that are NaN or infinite; expected finite numbers.")
     credit = credit.detach().to(state.device)
     return (credit if credit.shape == shape else network.read_gradient(credit)).double()
 
 
-def _refused(problem: str, blocks: int) -> AuditError:
+def _refused(name: str, problem: str, blocks: int) -> AuditError:
+    more = ", number" if name == "draw" else ""
     return AuditError(
-        f"credits: {problem}; expected credits(model, x, y, states) to return a list of {blocks} tensors, a_0 to"
+        f"{name}: {problem}; expected {name}(model, x, y, states{more}) to return a list of {blocks} tensors, a_0 to"
         f" a_{blocks - 1}, one for every block."
     )
 
 
-def _against_the_loss(network: Network, x: Tensor, labels: Tensor, credits: list[Tensor]) -> list[dict[str, Measured]]:
+def _against_the_loss(
+    given: Given, network: Network, x: Tensor, targets: Tensor, credits: list[Tensor], loss_fn: LossFunction
+) -> list[Block]:
     """Compute per block what needs float64, or say why that is impossible."""
     try:
         twin = copy.deepcopy(network).double()
-        x = x.double() if x.is_floating_point() else x
+        x, targets = (part.double() if part.is_floating_point() else part for part in (x, targets))
         with untouched(twin):
-            gradients = reference(twin, x, labels).gradients
-            passes, starts = _passes(twin, x, gradients)
-            return [
-                against_the_loss(passes, SEED, layer, starts[layer], labels, credit, gradients[layer])
-                for layer, credit in enumerate(credits)
-            ]
+            truth = reference(twin, x, targets, loss_fn)
+            losses = losses_of_samples(loss_fn, truth.logits, targets)
+            passes, starts = passes_from(twin, x, truth.states)
+            chosen = [a if given.blocks is None or layer in given.blocks else None for layer, a in enumerate(credits)]
+            return against_the_loss(passes, SEED, starts, targets, chosen, truth.gradients, losses, given.directions)
     except Exception as error:  # external code may raise anything; the audit goes on without this evidence
-        reason = f"float64 recomputation failed: {first_line(error)}"
-        return [dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(labels), 0, reason)) for _ in credits]
-
-
-def _rounded(
-    network: Network, x: Tensor, labels: Tensor, credits: list[Tensor], gradients: Sequence[Tensor]
-) -> list[dict[str, Measured]]:
-    """Compute ``rho`` and its ceiling in the network's own precision."""
-    passes, starts = _passes(network, x, gradients)
-    parts = enumerate(zip(credits, gradients))
-    return [rounded_rho(passes, SEED, layer, starts[layer], labels, a.to(g.dtype), g) for layer, (a, g) in parts]
-
-
-def _passes(twin: Network, x: Tensor, gradients: Sequence[Tensor]) -> tuple[Passes, list[Tensor]]:
-    """Return what runs on from a state, and where each run starts."""
-    if isinstance(twin, DescribedNetwork):
-        return ShiftedPasses(twin, x), [torch.zeros_like(g) for g in gradients]
-    return twin, [h.detach() for h in trace(twin, x, local=True).states]
+        reason = str(error) if isinstance(error, AuditError) else f"float64 recomputation failed: {first_line(error)}"
+        return [dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(targets), 0, reason)) for _ in credits]
 
 
 def _scale(credit: Tensor, gradient: Tensor) -> Measured:

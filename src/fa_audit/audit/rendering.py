@@ -42,9 +42,9 @@ LAYERS_LEGEND = (
     " it stays the same where states are merely inflated. float32 error: relative error of g, against float64."
 )
 CREDIT_LEGEND = (
-    "A credit is what the method uses in place of the true gradient; block 0 is the first. cosine: of both, at the"
-    " block's input. rho: correlation of the changes of the loss that the credit predicts with the true ones, best 1."
-    " nudging: change of the loss, in nats, after a small step against the credit; negative where the credit helps."
+    "A credit is what the method uses in place of the true gradient; block 0 is the first. All are of the block's"
+    " output. cosine: of both. rho: correlation of the changes of the loss that the credit predicts with the true ones,"
+    " best 1. nudging: change of the loss after a small step against the credit; negative where the credit helps."
 )
 
 

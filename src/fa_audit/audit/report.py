@@ -145,6 +145,7 @@ class DiagnosticReport(dict[str, Any]):
                 | self.evidence.stability.to_dict(),
                 "samples": self.evidence.samples,
                 "batches": self.evidence.batches,
+                "untrue": self.evidence.untrue,
                 "thresholds": self.thresholds.limits,
                 "notes": self.notes,
             }

@@ -78,7 +78,7 @@ def audit(
         test_samples=len(dataset.test_labels),
         stability_batches=stability_batches(dataset, BATCH_SIZE, BATCHES),
     )
-    measured = measure_credits(learner, *batches[0])
+    measured = measure_credits(learner, *batches[0]).without(report.evidence.untrue)
     limits = replace(report.thresholds, g_norm_floor=report.checks.reference.threshold)  # of this batch size
     flags = first_flags(trajectory, limits) if trajectory else {}
     return replace(

@@ -127,7 +127,9 @@ def _reference(evidence: Diagnostics, thresholds: DiagnosticThresholds) -> Check
     if evidence.samples != FLOOR_SAMPLES:
         meant = f"{thresholds.g_norm_floor:g} {meant}, scaled to {evidence.samples}"
     if not math.isfinite(last.grad_norm):
-        return Check("reference validity", None, floor, None, "the gradient at h_L is not finite", threshold_note=meant)
+        untrue = last.layer in evidence.untrue
+        note = "the backward pass does not tell the gradient at h_L" if untrue else "the gradient at h_L is not finite"
+        return Check("reference validity", None, floor, None, note, threshold_note=meant)
     cause = "saturated loss" if last.scale_free < thresholds.loss_saturation else "collapsed reference"
     note = cause if fires("reference", last.grad_norm, floor) else ""
     around = _over_samples(evidence, evidence.gradient_interval)

@@ -17,7 +17,13 @@ TABLE_ENDINGS = ("csv", "md", "tex", "html")
 SCORECARD_ENDINGS = ("csv", "md", "html")
 MEASURED = ("runs", "layers", "trajectories")  # the tidy tables that figures and most tables read
 IDENTITY = {"distance": "displacement", "cosine": "cosine_to_embedding"}  # in tidy tables, of the last state and h_0
+AT_INPUT = "_at_input"  # ends the names of what compares a credit at its block's input, as published numbers do
 TIDY = (*MEASURED, "work")  # and what each training took, which differs from time to time
+
+
+def at_both_sides(*names: str) -> tuple[str, ...]:
+    """Return the names of credit metrics at the blocks' outputs and, with `AT_INPUT`, at their inputs."""
+    return (*names, *(f"{name}{AT_INPUT}" for name in names))
 
 
 class RunKey(NamedTuple):

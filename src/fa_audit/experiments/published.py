@@ -20,7 +20,7 @@ from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, config_error, validated
 from fa_audit.experiments.grid import Grid, read_grid
 from fa_audit.experiments.grid_checks import run_problem
-from fa_audit.experiments.paths import IDENTITY, RunKey
+from fa_audit.experiments.paths import AT_INPUT, IDENTITY, RunKey
 from fa_audit.experiments.spec import SAMPLES, parse_run
 
 FILE = "reference/published.yaml"
@@ -54,10 +54,10 @@ NEVER = "never"  # the verdict on an epoch at which nothing happened
 OF_A_RUN = {
     **{name: name for name in ("accuracy", "own_margin", "bp_margin", "hidden_norm_last", "grad_norm_last")},
     **{f"{kind}_accuracy": f"{kind}_acc" for kind in ("own_frozen", "bp_frozen", "shallow")},
-    **{name: name for name in ("max_growth", "stability", "mean_clamped_cosine", "deep_clamped_cosine", "deep_rho")},
-    **{name: name for name in ("deep_rho_bp", "deep_rho_random", "deep_nudging", "fresh_b_mean", "fresh_b_std")},
-    **{name: name for name in ("identity_distance", "identity_cosine")},
-}
+    **{name: name for name in ("max_growth", "stability", "identity_distance", "identity_cosine")},
+    **{name: name + AT_INPUT for name in ("mean_clamped_cosine", "deep_clamped_cosine", "deep_rho", "deep_rho_bp")},
+    **{name: name + AT_INPUT for name in ("deep_rho_random", "deep_nudging", "fresh_b_mean", "fresh_b_std")},
+}  # the paper's credit metrics are those at the blocks' inputs
 BATCH = 128  # the audits' samples
 QUANTITIES: dict[str, Quantity] = {
     **{name: Quantity("runs", column) for name, column in OF_A_RUN.items()},
@@ -79,16 +79,18 @@ QUANTITIES: dict[str, Quantity] = {
     ),
     **{
         name: Quantity("layers", name, ("layer",))
-        for name in ("hidden_norm", "grad_norm", "clamped_cosine", "rho", "nudging", "credit_norm", "residual_ratio")
+        for name in ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio")
     },
+    **{name: Quantity("layers", name + AT_INPUT, ("layer",)) for name in ("clamped_cosine", "rho", "nudging")},
     **{
         f"epoch_{name}": Quantity("trajectories", column, ("epoch",))
         for name, column in (("accuracy", "test_accuracy"), ("train_loss", "train_loss"))
     },
     **{
         f"epoch_{name}": Quantity("trajectories", name, ("epoch", "layer"))
-        for name in ("hidden_norm", "grad_norm", "growth", "cosine")
+        for name in ("hidden_norm", "grad_norm", "growth")
     },
+    "epoch_cosine": Quantity("trajectories", f"cosine{AT_INPUT}", ("epoch", "layer")),
 }
 
 

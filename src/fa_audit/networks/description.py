@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, first_line, printable, unknown
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, Observation, observe, overwritten, storages, untouched
+from fa_audit.networks.trace import Description, Observation, observe, overwritten, storages, trace, untouched
 
 CHUNK_VALUES = 2**20  # input values at a time: six images of 3 x 224 x 224, so that a ViT-B/16 fits into a few GB
 PROBE = 3  # samples that a description is tried on
@@ -283,6 +283,20 @@ class ShiftedPasses:
 
     def _part(self, x: Tensor, layer: int, delta: Tensor) -> Tensor:
         return self.network.logits_with(x, layer, lambda h: self.network.shift(h, delta))
+
+
+Passes = Network | ShiftedPasses  # what runs on from a state
+
+
+def passes_from(network: Network, x: Tensor, vectors: Sequence[Tensor]) -> tuple[Passes, list[Tensor]]:
+    """Return what runs on from the states of a pass on `x`, and where every run starts.
+
+    Args:
+        vectors: of the states, each ``(B, d)``.
+    """
+    if isinstance(network, DescribedNetwork):
+        return ShiftedPasses(network, x), [torch.zeros_like(vector) for vector in vectors]
+    return network, [h.detach() for h in trace(network, x, local=True).states]
 
 
 def _added(inputs: list[tuple[Tensor | None, Tensor | None]], returned: list[Tensor]) -> tuple[bool, ...]:

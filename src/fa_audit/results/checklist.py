@@ -165,8 +165,8 @@ def _aggregation(audit: Audit) -> Finding:
     left_out = max(block["cosine"]["n"] - block["cosine"]["n_valid"] for block in audit["credit"])
     deep = number(audit["deep"].get("cosine", {}).get("value"))
     text = (
-        "per sample with the gradient at the block's input, mean over the {} samples of one batch (without an angle and"
-        " left out: {} at most); block by block (tables below), the headline being the mean over the blocks l >= 1"
+        "per sample with the gradient at the block's output, mean over the {} samples of one batch (without an angle"
+        " and left out: {} at most); block by block (tables below), the headline being the mean over the blocks l >= 1"
         " (deep); norms without epsilon, torch's clamp of 1e-8 only beside it. Headline {}; block 0 {}; mean over all"
         " blocks {}"
     )

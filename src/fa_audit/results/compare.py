@@ -11,7 +11,7 @@ from fa_audit.results.own_audits import OTHERS
 from fa_audit.results.standings import nature, of_run, with_margins
 from fa_audit.results.tables.formats import to_text
 from fa_audit.results.tables.leaderboard import IN_A_TERMINAL, leaderboard
-from fa_audit.results.tidy import Tidy
+from fa_audit.results.tidy import Tidy, side_of
 
 NEIGHBOURS = 2  # rows shown on either side
 # What runs are compared by -> the difference that counts as 1, how it is printed, and the scale of printed values.
@@ -34,7 +34,8 @@ def signatures(tidy: Tidy) -> pd.DataFrame:
         tidy: tables `with_margins`.
     """
     runs = tidy.runs
-    numbers = [runs[name].astype(float) for name in ("margin", "max_growth", "stability", "deep_cosine", "deep_rho")]
+    credit = [f"{name}{side_of(runs, name)}" for name in ("deep_cosine", "deep_rho")]
+    numbers = [runs[name].astype(float) for name in ("margin", "max_growth", "stability", *credit)]
     margin, growth, stability, cosine, rho = numbers
     gradient = runs["scale_free_last"].astype(float) / runs["hidden_norm_last"].astype(float)
     with np.errstate(divide="ignore"):

@@ -170,8 +170,8 @@ def _cosines(group: SeedGroup) -> str:
     gaps = [abs(free - clamped) for free, clamped in pairs if free is not None and clamped is not None]
     left_out = max(block["cosine"]["n"] - block["cosine"]["n_valid"] for block in blocks)
     return (
-        "with the gradient at the block's input, in float64 and without epsilon; torch's cosine, clamped in float32, is"
-        f" at most {span([max(gaps, default=None)])} away from it; samples without an angle: {left_out} at most"
+        "with the gradient at the block's output, in float64 and without epsilon; torch's cosine, clamped in float32,"
+        f" is at most {span([max(gaps, default=None)])} away from it; samples without an angle: {left_out} at most"
     )
 
 

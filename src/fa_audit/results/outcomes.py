@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fa_audit.core.thresholds import NON_FINITE
+from fa_audit.experiments.paths import AT_INPUT
 from fa_audit.results.over_seeds import CHECKS
 from fa_audit.results.tidy import Tidy
 
@@ -41,7 +42,7 @@ def withdrawals(tidy: Tidy) -> pd.DataFrame:
 
     Columns are the strategies that `fa_audit.results.figures.decision_utility` defines at its top.
     """
-    runs, cosine = tidy.runs, tidy.mean_cosine()
+    runs, cosine = tidy.runs, tidy.mean_of_blocks(f"cosine{AT_INPUT}")
     accuracy, shallow = runs["accuracy"].astype(float), runs["shallow_acc"].astype(float)
     own = {
         "accuracy": accuracy.where(accuracy.isna(), 0.0),

@@ -30,9 +30,9 @@ STATE_COLUMNS = {
     "float32_error": "float32 error", "float32_cosine": "float32 cosine",
 }  # fmt: skip
 CREDIT_COLUMNS = {
-    "cosine": "cosine", "clamped_cosine": "clamped", "cosine_at_output": "at output", "rho": "rho",
-    "rho_bp": "rho of gradient", "nudging": "nudging (nats)", "bridge_residual": "bridge residual",
-    "feature_drift": "drift",
+    "cosine": "cosine", "clamped_cosine": "clamped", "rho": "rho", "rho_bp": "rho of gradient",
+    "nudging": "nudging (nats)", "cosine_at_input": "cosine at input", "rho_at_input": "rho at input",
+    "bridge_residual": "bridge residual", "feature_drift": "drift",
 }  # fmt: skip
 
 
@@ -345,8 +345,8 @@ def _credit_tables(group: SeedGroup) -> Iterator[Table]:
     if not group.audits[0]["credit"]:
         return
     caption = (
-        f"Credits, means over {group.unit}s at every block: cosine with the gradient at the block's input, without"
-        " epsilon and as torch clamps it; with that at the block's output; perturbation correlation; nudging."
+        f"Credits, means over {group.unit}s at every block: cosine with the gradient at the block's output, without"
+        " epsilon and as torch clamps it; perturbation correlation and nudging there; at input: as published numbers."
     )
     yield _place_table(group, "credit", caption, CREDIT_COLUMNS, "block")
     rows = [(Number(label, decimals=0), *_deep(audit["deep"])) for label, audit in zip(group.labels, group.audits)]

@@ -18,7 +18,7 @@ from fa_audit.audit.audit_file import outcome_columns, read_audit
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.files import sha256_of, write_text
 from fa_audit.experiments.config import OWN_OPTIONS
-from fa_audit.experiments.paths import IDENTITY, TIDY, RunKey
+from fa_audit.experiments.paths import AT_INPUT, IDENTITY, TIDY, RunKey, at_both_sides
 from fa_audit.experiments.spec import DEPARTURES, RunSpec
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, check_history, read_trajectory
 
@@ -50,11 +50,21 @@ class Tidy:
         parts = {name: (table := getattr(self, name))[table["setting"] == setting] for name in TIDY}
         return Tidy((setting,), **parts)
 
-    def mean_cosine(self) -> pd.Series:
-        """Average the cosine between credit and gradient over the blocks that have one, in the order of `runs`."""
-        means = self.layers.groupby(list(KEY))["cosine"].mean()
+    def mean_of_blocks(self, name: str) -> pd.Series:
+        """Average a column of the layers over the blocks that have it, in the order of `runs`."""
+        means = self.layers.groupby(list(KEY))[name].mean()
         keys = pd.MultiIndex.from_frame(self.runs[list(KEY)])
         return pd.Series(means.reindex(keys).to_numpy(float), index=self.runs.index)
+
+
+def side_of(table: pd.DataFrame, *names: str) -> str:
+    """Return the suffix of credit metrics that every row of a table has: none, or `AT_INPUT` if a row has no others.
+
+    Audits of before credits were compared at the blocks' outputs have cosines there, and no rho or nudging.
+    """
+    known = [name for name in names if f"{name}{AT_INPUT}" in table]
+    lacking = any((table[name].isna() & table[f"{name}{AT_INPUT}"].notna()).any() for name in known)
+    return AT_INPUT if lacking else ""
 
 
 def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
@@ -166,10 +176,9 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         "stability": checks["stability"]["value"],
         "scale_free_last": last["scale_free"],
         **{f"identity_{name}": last.get(of, {}).get("value") for name, of in IDENTITY.items()},
-        "mean_clamped_cosine": _mean(audit["credit"], "clamped_cosine"),
-        "deep_cosine": audit["deep"]["cosine"]["value"],
+        f"mean_clamped_cosine{AT_INPUT}": _mean(audit["credit"], f"clamped_cosine{AT_INPUT}"),
         **_deep_credit(audit["deep"]),
-        "deep_rho_random": _mean(audit["credit"][1:], "rho_random"),
+        **{f"deep_{name}": _mean(audit["credit"][1:], name) for name in at_both_sides("rho_random")},
         "three_check": audit["verdict"]["three_check"],
         "four_check": audit["verdict"]["four_check"],
         "baseline": audit["verdict"]["baseline"],
@@ -184,9 +193,11 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _deep_credit(deep: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what the credits of the blocks l >= 1 are worth, beside their mean cosine; None where not measured."""
-    values = {f"deep_{name}": deep[name]["value"] for name in ("clamped_cosine", "rho", "rho_bp", "nudging")}
-    return values | {"fresh_b_mean": deep["fresh_b_null"]["value"], "fresh_b_std": deep["fresh_b_null"]["std"]}
+    """Return what the credits of the blocks l >= 1 are worth, at both sides; None where not measured."""
+    names = at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging")
+    nulls = {f"fresh_b_{column}{side}": deep[f"fresh_b_null{side}"][of]
+             for side in ("", AT_INPUT) for column, of in (("mean", "value"), ("std", "std"))}  # fmt: skip
+    return {f"deep_{name}": deep[name]["value"] for name in names} | nulls
 
 
 def _mean(blocks: Sequence[Mapping[str, Any]], name: str) -> float | None:

@@ -143,19 +143,20 @@ def _with_random_targets(
 def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, seen: Seen = (None, None)) -> list[Row]:
     """Return the trajectory rows of one epoch, one per state ``h_0..h_L``.
 
-    Norms are medians over the first test batch; a row's growth and credit cosine belong to the block that
-    reads the state. The cosine compares ``a_l`` with ``g_l`` at the block's input, the paper's convention.
+    Norms are medians over the first test batch; a row's growth and credit cosines belong to the block that
+    reads the state: ``a_l`` with ``g_{l+1}`` at its output and, as ``cosine_at_input``, with ``g_l``.
     ``grad_norm_1024`` is of the mean loss of the first 1,024 test samples, or of all where there are fewer.
     """
     wide = [torch.cat(parts)[:WIDE] for parts in zip(*test[: -(-WIDE // len(test[0][1]))])]
     with untouched(learner.network):
         truth = reference(learner.network, *test[0])
-        cosines = [cosine(a, g).value for a, g in zip(block_credits(learner, *test[0]), truth.gradients)]
+        credits = block_credits(learner, *test[0])
+        sides = [[cosine(a, g).value for a, g in zip(credits, truth.gradients[first:])] for first in (1, 0)]
         of_wide = [median_norm(g) for g in reference(learner.network, *wide).gradients]
         accuracy = accuracy_of(learner.network, test)
     norms = [median_norm(h) for h in truth.states]
     gradients = [median_norm(g) for g in truth.gradients]
-    columns = zip(norms, gradients, [*growth(norms), None], [*cosines, None], of_wide)
+    columns = zip(norms, gradients, [*growth(norms), None], *([*side, None] for side in sides), of_wide)
     return [
         dict(zip(TRAJECTORY_COLUMNS, (epoch, layer, *values, *seen, accuracy), strict=True))
         for layer, values in enumerate(columns)

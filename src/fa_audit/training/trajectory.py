@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fa_audit.core.errors import AuditError, listed
+from fa_audit.experiments.paths import at_both_sides
 from fa_audit.experiments.spec import RunSpec
 
 TRAJECTORY_COLUMNS = (
-    "epoch", "layer", "hidden_norm", "grad_norm", "growth", "cosine", "grad_norm_1024", "train_loss", "train_accuracy",
-    "test_accuracy",
+    "epoch", "layer", "hidden_norm", "grad_norm", "growth", *at_both_sides("cosine"), "grad_norm_1024", "train_loss",
+    "train_accuracy", "test_accuracy",
 )  # fmt: skip
-MAY_BE_ABSENT = ("growth", "cosine")
+MAY_BE_ABSENT = ("growth", *at_both_sides("cosine"))
 OF_TRAINING = ("train_loss", "train_accuracy")  # absent at epoch 0
 Row = dict[str, float | int | None]
 

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from fa_audit.core.thresholds import DiagnosticThresholds, fires
 from fa_audit.results.figures import lines, style
 from fa_audit.results.statistics import by_run, rank_runs
-from fa_audit.results.tidy import Tidy
+from fa_audit.results.tidy import KEY, Tidy
 
 HEIGHT = 2.9  # inches without the legend
 EPSILON = 1e-8  # by which torch.nn.functional.cosine_similarity bounds norms from below
@@ -23,13 +23,17 @@ HOLLOW = lines.SEED | {"markerfacecolor": "white", "label": "reference below its
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw accuracy against the mean cosine over blocks, the cosine of every block, and the norm of every gradient.
 
-    A marker is one seed, hollow where the gradient that its cosine refers to is below the limit of D2: at the last
-    state in the first panel, at the marker's own state in the others.
+    Credits are compared at the blocks' outputs. A marker is one seed, hollow where the gradient that it shows or is
+    compared with is below the limit of D2; in the first panel that of the last state.
     """
     runs, layers, limit = tidy.runs, tidy.layers, thresholds.g_norm_floor
     order = rank_runs(runs)
-    runs = runs.assign(mean_cosine=tidy.mean_cosine(), hollow=fires("reference", runs["grad_norm_last"], limit))
-    layers = layers.assign(hollow=fires("reference", layers["grad_norm"], limit))
+    runs = runs.assign(
+        mean_cosine=tidy.mean_of_blocks("cosine"), hollow=fires("reference", runs["grad_norm_last"], limit)
+    )
+    below = pd.Series(fires("reference", layers["grad_norm"], limit), layers.index)
+    above = below.groupby([layers[key] for key in KEY]).shift(-1, fill_value=False)
+    layers = layers.assign(grad_norm_hollow=below, cosine_hollow=above.astype(bool))
     blocks = by_run(layers, order, "seed", "layer")
     handles = [*lines.counted_handles(blocks, labels, columns=["cosine", "grad_norm"], at="layer"),
                *lines.mark_handles(), Line2D([], [], **HOLLOW)]  # fmt: skip
@@ -39,13 +43,13 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         style.log_scale(gradient)
         _aggregate(aggregate, by_run(runs, order, "seed"))
         for ax, column in ((cosine, "cosine"), (gradient, "grad_norm")):
-            lines.seeds_and_means(ax, blocks, "layer", column, hollow="hollow")
+            lines.seeds_and_means(ax, blocks, "layer", column, hollow=f"{column}_hollow")
             lines.whole_numbers(ax, 7)
             ax.margins(x=0.08)
         style.limit_line(gradient, limit, "reference")
         _epsilon(gradient)
         aggregate.set(title="(a) The aggregate", xlabel="mean cosine over blocks", ylabel="test accuracy")
-        cosine.set(title="(b) Every block", xlabel="block $l$", ylabel="cosine of credit and $g_l$")
+        cosine.set(title="(b) Every block", xlabel="block $l$", ylabel="cosine of credit and $g_{l+1}$")
         gradient.set(title="(c) Reference", xlabel="state $l$", ylabel="median $\\|g_l\\|$")
         style.percent_scale(aggregate)
         aggregate.axvline(0, **lines.NOUGHT)

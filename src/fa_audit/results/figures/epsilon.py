@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.experiments.paths import AT_INPUT
 from fa_audit.results.figures import lines, style
 from fa_audit.results.statistics import by_run, rank_runs
 from fa_audit.results.tidy import Tidy
@@ -19,6 +20,7 @@ HEIGHT = 2.6  # inches without the legend
 EPSILON = 1e-8  # the default of torch.nn.functional.cosine_similarity
 WIDTH, TRUE = 256, (1.0, 0.5, 0.1)  # of the vectors; their cosines
 NORMS = 10.0 ** np.arange(-12, -1.99, 0.05)
+FREE, CLAMPED = f"cosine{AT_INPUT}", f"clamped_cosine{AT_INPUT}"  # of which the gradient at the state is known
 LEAST = 0.01  # the smallest cosine whose ratio says something: below, both are near 0
 CURVE = {"color": style.GREY, "linewidth": 1.1}
 
@@ -80,9 +82,9 @@ def clamped_cosine(true: float, norms: np.ndarray) -> np.ndarray:
 
 def measured(layers: pd.DataFrame) -> pd.DataFrame:
     """Return the blocks with a true cosine of at least `LEAST` and gradient on the axis, and ``part``, as reported."""
-    found = layers[layers["cosine"].abs() >= LEAST].dropna(subset=["clamped_cosine"])
+    found = layers[layers[FREE].abs() >= LEAST].dropna(subset=[CLAMPED])
     found = found[found["grad_norm"].between(NORMS[0], NORMS[-1])]
-    return found.assign(part=found["clamped_cosine"] / found["cosine"])
+    return found.assign(part=found[CLAMPED] / found[FREE])
 
 
 def _lines(ax: Axes, floor: float) -> None:

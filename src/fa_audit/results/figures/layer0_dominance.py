@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.experiments.paths import AT_INPUT
 from fa_audit.experiments.spec import parse_run
 from fa_audit.results.figures import lines, style, text_grid
 from fa_audit.results.statistics import rank_runs
@@ -25,6 +26,7 @@ PARTS = {  # part of the blocks -> its marks
     "all": {"marker": "|", "markersize": 9, "markeredgewidth": 1.3, "label": "all blocks: the published mean"},
     "deep": {"markerfacecolor": "white", "markersize": 5, "label": "blocks $l \\geq 1$"},
 }
+COSINE = f"cosine{AT_INPUT}"  # the published one
 SEED = {"marker": ".", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6, "label": "one seed"}
 
 
@@ -48,7 +50,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         for row, run in enumerate(order):
             _row(ax, row, parts[parts["run"] == run], looks[run], label=run)
         ax.axvline(0, **lines.NOUGHT)
-        ax.set(ylim=(len(order) - 0.5, -0.5), xlabel="cosine of credit and $g_l$")
+        ax.set(ylim=(len(order) - 0.5, -0.5), xlabel="cosine of credit and $g_l$, at the block's input")
         ax.set_yticks(range(len(order)), names, va="center")
         ax.tick_params(axis="y", length=0)
         marks = {"color": style.GREY, "linestyle": "none", "marker": "o"}
@@ -71,11 +73,11 @@ def shares(layers: pd.DataFrame) -> pd.DataFrame:
     Raises:
         AuditError: no network has the first and one more.
     """
-    known = layers.dropna(subset=["cosine"])
+    known = layers.dropna(subset=[COSINE])
     keys = list(KEY)
-    first = known[known["layer"] == 0].set_index(keys)["cosine"].rename("first")
-    deep = known[known["layer"] > 0].groupby(keys)["cosine"].mean().rename("deep")
-    whole = known.groupby(keys)["cosine"].mean().rename("all")
+    first = known[known["layer"] == 0].set_index(keys)[COSINE].rename("first")
+    deep = known[known["layer"] > 0].groupby(keys)[COSINE].mean().rename("deep")
+    whole = known.groupby(keys)[COSINE].mean().rename("all")
     found = pd.concat([first, deep, whole], axis=1, join="inner").reset_index().sort_values(keys)
     if found.empty:
         raise AuditError(

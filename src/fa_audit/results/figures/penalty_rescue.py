@@ -14,15 +14,16 @@ from matplotlib.patches import Patch
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import lines, style
 from fa_audit.results.statistics import by_run, rank_runs, without_penalty
-from fa_audit.results.tidy import Tidy
+from fa_audit.results.tidy import Tidy, side_of
 
 ROW_HEIGHT, SURROUNDINGS = 1.25, 1.2  # inches: one row of panels; titles and axis labels
 OVER_TIME = {"hidden_norm": ("(a)", "median $\\|h_L\\|$"), "grad_norm": ("(b)", "median $\\|g_L\\|$")}
 METRICS = {
-    "deep_cosine": ("(c) Deep cosine", "mean over blocks $l \\geq 1$"),
-    "deep_rho": ("(d) Deep $\\rho$", "mean over blocks $l \\geq 1$"),
+    "deep_cosine": ("(c) Deep cosine", "at {}s of blocks $l \\geq 1$"),
+    "deep_rho": ("(d) Deep $\\rho$", "at {}s of blocks $l \\geq 1$"),
     "accuracy": ("(e) Accuracy", "test accuracy"),
 }
+CREDITS = ("deep_cosine", "deep_rho", "fresh_b_mean", "fresh_b_std")
 PENALTY = "residual penalty $\\lambda$"
 DEVIATIONS, HALF_WIDTH = 2, 0.3  # of a fresh-B bar: standard deviations of the draws; of the distance of two penalties
 FRESH = {"alpha": 0.35, "linewidth": 0, "label": "fresh B"}
@@ -36,6 +37,8 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     distances. Labels are those of methods, i.e. of runs without their penalty.
     """
     runs = tidy.runs.assign(run=tidy.runs["run"].map(without_penalty))
+    side = side_of(runs, *CREDITS)
+    runs = runs.assign(**{name: runs[f"{name}{side}"] for name in CREDITS})
     order, penalties = rank_runs(runs), sorted(set(runs["penalty"]))
     groups = by_run(runs.assign(place=runs["penalty"].map(penalties.index)), order, "place", "seed")
     handles = _handles(groups, labels)
@@ -47,7 +50,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         for ax in over_time[1]:
             style.limit_line(ax, thresholds.limits["reference"], "reference", named=ax is over_time[1, -1])
         for ax, column in zip(below.subgridspec(1, len(METRICS)).subplots(), METRICS):
-            _against_penalty(ax, groups, column, penalties)
+            _against_penalty(ax, groups, column, penalties, "input" if side else "output")
         lines.legend_below(figure, handles)
         return style.freeze_layout(figure)
 
@@ -84,7 +87,9 @@ def _over_time(panels: np.ndarray, tidy: Tidy, order: Sequence[str], penalties: 
         below.set_xlabel("epoch")
 
 
-def _against_penalty(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str, penalties: Sequence[float]) -> None:
+def _against_penalty(
+    ax: Axes, groups: Mapping[str, pd.DataFrame], column: str, penalties: Sequence[float], side: str
+) -> None:
     lines.seeds_and_means(ax, groups, "place", column)
     if column == "deep_cosine":
         _fresh_feedback(ax, groups)
@@ -95,7 +100,7 @@ def _against_penalty(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str, 
         ax.axhline(0, **lines.NOUGHT)
     name, ylabel = METRICS[column]
     ax.set(title=name, xlabel=PENALTY, xlim=(-0.5, len(penalties) - 0.5))
-    ax.set_ylabel(ylabel, fontsize=style.SMALL)
+    ax.set_ylabel(ylabel.format(side), fontsize=style.SMALL)
     ax.set_xticks(range(len(penalties)), [style.power(penalty) for penalty in penalties])
 
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import style, text_grid
-from fa_audit.results.tidy import Tidy
+from fa_audit.results.tidy import Tidy, side_of
 
 ROW, SURROUNDINGS = 0.11, 1.1  # inches: a place beside its lines of text; title and headings
 LABEL_WIDTH = 16  # characters of a run's label in one line
@@ -25,6 +25,7 @@ MEASURES = {  # what a run's credit is worth -> as it is printed, with the unit
     "deep_nudging": "nudging\nin nats\nlow is better",
     "loss_decrease": "loss decrease\nin nats\nhigh is better",
 }
+CREDITS = ("deep_cosine", "deep_rho", "deep_nudging")
 LOW_IS_BETTER = ("deep_nudging",)
 
 
@@ -33,7 +34,8 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
 
     A run without a value has no rank there: it stands below the ranked ones, marked n/a, and its line is interrupted.
     """
-    ranking = rank(seed_values(tidy))
+    side = side_of(tidy.runs, *CREDITS)
+    ranking = rank(seed_values(tidy, side))
     names = {run: text_grid.wrap(labels.get(run, run), LABEL_WIDTH) for run in ranking["run"].unique()}
     printed = [*names.values(), *map(_text, ranking.itertuples())]
     row = ROW + text_grid.LINE * max(text.count("\n") + 1 for text in printed)
@@ -42,22 +44,29 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         figure = style.new_figure(title, height=row * len(names) + SURROUNDINGS)
         ax = figure.subplots()
         _frame(ax, ranking, names)
-        figure.supxlabel("rank (mean over seeds); 1 is best, = shared", fontsize=style.SMALL, color=style.GREY)
+        where = f"credits at the blocks' {'inputs' if side else 'outputs'}"
+        figure.supxlabel(
+            f"rank (mean over seeds); 1 is best, = shared; {where}", fontsize=style.SMALL, color=style.GREY
+        )
         for run in names:
             ranked = ranking[ranking["run"] == run].set_index("measure").loc[list(MEASURES)]
             _line(ax, ranked, styles[run], label=run)
         return style.freeze_layout(figure)
 
 
-def seed_values(tidy: Tidy) -> pd.DataFrame:
+def seed_values(tidy: Tidy, side: str = "") -> pd.DataFrame:
     """Return every measure, a row per run and seed: ``run, seed`` and `MEASURES`; NaN where there is none.
 
     Cosine, rho and nudging (nats) are averages over the blocks l >= 1 of the trained network. The loss decrease (nats)
     is the mean training loss of the first epoch minus that of the last; a run of one epoch has none.
+
+    Args:
+        side: of the blocks at which credits are compared, as `side_of` names it.
     """
     epochs = tidy.trajectories.drop_duplicates(["run", "seed", "epoch"]).sort_values("epoch")
     decrease = epochs.groupby(["run", "seed"])["train_loss"].agg(_decrease).rename("loss_decrease")
-    return tidy.runs.merge(decrease, "left", on=["run", "seed"])[["run", "seed", *MEASURES]]
+    runs = tidy.runs.assign(**{name: tidy.runs[f"{name}{side}"] for name in CREDITS})
+    return runs.merge(decrease, "left", on=["run", "seed"])[["run", "seed", *MEASURES]]
 
 
 def _decrease(losses: pd.Series) -> float:

@@ -78,6 +78,7 @@ PANELS = (
     Panel("grad_norm", "layer", "True gradient ‖g‖", limit="reference"),
     Panel("cosine", "layer", "Cosine of credit and gradient", log=False),
     Panel("rho", "layer", "Perturbation correlation rho", log=False),
+    Panel("rho_at_input", "layer", "rho at the block's input, as published", log=False),
     Panel("test_accuracy", "epoch", "Test accuracy (dotted: frozen)", log=False, limit="frozen", percent=True),
     Panel("hidden_norm", "epoch", "‖h‖ at the last state"),
     Panel("growth", "epoch", "Largest growth in one block", limit="growth"),

@@ -28,7 +28,7 @@ from fa_audit.experiments.paths import RunKey
 from fa_audit.results.over_seeds import CHECKS, VerdictOverSeeds, verdict_over_seeds
 from fa_audit.results.standings import nature, of_run, standing, with_margins
 from fa_audit.results.statistics import summarise
-from fa_audit.results.tidy import KEY, Tidy
+from fa_audit.results.tidy import KEY, Tidy, side_of
 
 Audits = Mapping[RunKey, Mapping[str, Any]]
 MARGINS = ("depth", "depth_strict")  # checks whose values are shown in percentage points
@@ -395,8 +395,7 @@ def _facts(run: RunPage) -> dict[str, str]:
         "‖h‖ at the last state": _range(seeds["hidden_norm_last"]),
         "‖g‖ at the last state": _range(seeds["grad_norm_last"]),
         "cross-batch stability": _range(seeds["stability"]),
-        "cosine, blocks 1 and on": _range(seeds["deep_cosine"]),
-        "rho, blocks 1 and on": _range(seeds["deep_rho"]),
+        **_credit(seeds),
         "D1 fires first at epoch": _epochs(seeds.get("first_scale_flag")),
         "D2 fires first at epoch": _epochs(seeds.get("first_reference_flag")),
         "what it is": run.nature,
@@ -406,6 +405,14 @@ def _facts(run: RunPage) -> dict[str, str]:
         "learning rate": _text(row.get("lr")),
         "seeds": _listed([seed.label for seed in run.seeds]),
         "training": _training(run.work),
+    }
+
+
+def _credit(seeds: pd.DataFrame) -> dict[str, str]:
+    sides = {name: side_of(seeds, f"deep_{name}") for name in ("cosine", "rho")}
+    return {
+        f"{name}, blocks 1 and on{', at input' * bool(side)}": _range(seeds[f"deep_{name}{side}"])
+        for name, side in sides.items()
     }
 
 

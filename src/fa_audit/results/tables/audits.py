@@ -12,7 +12,7 @@ from fa_audit.experiments.config import OWN_OPTIONS
 from fa_audit.results.statistics import penalty_text, rank_runs, without_penalty
 from fa_audit.results.tables.formats import Table
 from fa_audit.results.tables.rows import Column, OverSeeds, Verdict, by_setting, run_table
-from fa_audit.results.tidy import Tidy
+from fa_audit.results.tidy import Tidy, side_of
 
 ACCURACY = Column("accuracy (%)", "accuracy", spread=("accuracy", "deviation"), scale=100, decimals=1)
 OWN_FROZEN = Column("own frozen (%)", "own_frozen_acc", scale=100, decimals=1)
@@ -76,7 +76,7 @@ def comparison(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
 SIZES = ["width", "depth", "epochs", "lr", *OWN_OPTIONS]
 VARIATION = (ACCURACY, OWN_FROZEN, DEEP_COSINE, GROWTH, GRADIENT, *FIRST_FLAGS, THREE_CHECK)
 VARIATION_NOTE = (
-    "Accuracy and deep cosine (credit with gradient at the block's input, mean over samples and over blocks l >= 1): "
+    "Accuracy and deep cosine (credit with gradient, mean over samples and over blocks l >= 1): "
     "mean ± sample standard deviation over seeds; own frozen baseline of the same network and budget: mean over seeds; "
     f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_NOTE}"
 )
@@ -169,5 +169,7 @@ def null_calibration(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Ta
 
 def _z(runs: pd.DataFrame) -> pd.Series:
     """Return the distance of every deep cosine from its null, in deviations of the null; NaN where that has none."""
-    cosine, mean, deviation = (runs[name].astype(float) for name in ("deep_cosine", "fresh_b_mean", "fresh_b_std"))
+    names = ("deep_cosine", "fresh_b_mean", "fresh_b_std")
+    side = side_of(runs, *names)
+    cosine, mean, deviation = (runs[f"{name}{side}"].astype(float) for name in names)
     return (cosine - mean) / deviation.where(deviation > RESOLUTION)

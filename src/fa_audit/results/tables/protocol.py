@@ -15,7 +15,7 @@ from fa_audit.results.calibration import calibrate, deciding_values
 from fa_audit.results.outcomes import fails
 from fa_audit.results.tables.formats import PLAIN, Number, Table, render
 from fa_audit.results.tables.rows import seeds_text
-from fa_audit.results.tidy import KEY, Tidy
+from fa_audit.results.tidy import KEY, Tidy, side_of
 
 POINTS = 100
 LIMIT_OF_MARGINS = "depth_margin"
@@ -140,6 +140,11 @@ def _layers(column: str, of: Callable[[pd.DataFrame], pd.Series] | None = None) 
     return read
 
 
+def _of_credits(name: str) -> Callable[[Tidy], Any]:
+    """Return a credit metric of every block, at the side of the blocks at which all have it."""
+    return lambda tidy: _layers(f"{name}{side_of(tidy.layers, name)}")(tidy)
+
+
 def _runs(make: Callable[[pd.DataFrame], pd.Series], of: Callable[[pd.DataFrame], pd.Series]) -> Callable[[Tidy], Any]:
     """Return what makes a value of every run that `of` chooses."""
     return lambda tidy: (
@@ -148,7 +153,7 @@ def _runs(make: Callable[[pd.DataFrame], pd.Series], of: Callable[[pd.DataFrame]
 
 
 def _clamp(tidy: Tidy) -> pd.Series:
-    clamped, free = _layers("clamped_cosine")(tidy), _layers("cosine")(tidy)
+    clamped, free = _layers("clamped_cosine_at_input")(tidy), _layers("cosine_at_input")(tidy)
     return (clamped - free).abs() if len(clamped) else clamped
 
 
@@ -180,17 +185,17 @@ VALIDATIONS = (
     Validation("float32 directions", "cosine with float64 >= 0.99 (1st percentile)", "states",
                _layers("float32_cosine"), lambda found: found >= 0.99, "min"),
     Validation("rho, ceiling", "true gradient's rho >= 0.99 (paper: 0.997)", "blocks",
-               _layers("rho_bp"), lambda found: found >= 0.99, "min"),
+               _of_credits("rho_bp"), lambda found: found >= 0.99, "min"),
     Validation("rho, floor", "random credits' rho within ±0.05 (paper: 0.006)", "blocks",
-               lambda tidy: _layers("rho_random")(tidy).abs(), lambda found: found <= 0.05),
+               lambda tidy: _of_credits("rho_random")(tidy).abs(), lambda found: found <= 0.05),
     Validation("BP's own credit", "cosine with the gradient at the block's output is 1, within 1e-6", "blocks",
-               _layers("cosine_at_output", lambda runs: runs["method"] == "bp"),
+               _layers("cosine", lambda runs: runs["method"] == "bp"),
                lambda found: found >= 1 - 1e-6, "min"),
     Validation("torch's clamp", "clamped cosine within 0.01 of that without epsilon", "blocks",
                _clamp, lambda found: found <= 0.01),
     Validation("fresh feedback", "mean deep cosine of fresh draws within ±0.05 (FA: its last block sees the gradient)",
                "networks",
-               _runs(lambda runs: runs["fresh_b_mean"].astype(float).abs(), lambda runs: runs["fresh_b_mean"].notna()),
+               lambda tidy: tidy.runs[f"fresh_b_mean{side_of(tidy.runs, 'fresh_b_mean')}"].dropna().astype(float).abs(),
                lambda found: found <= 0.05),
     Validation("baselines are there", "own and bp+frozen accuracy known", "networks",
                _runs(lambda runs: runs[["own_frozen_acc", "bp_frozen_acc"]].notna().all(axis=1), _compared),

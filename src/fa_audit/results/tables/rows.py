@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 
+from fa_audit.experiments.paths import AT_INPUT
 from fa_audit.results.over_seeds import CHECKS, verdict_over_seeds
 from fa_audit.results.statistics import rank_runs, summarise
 from fa_audit.results.tables.formats import Number, Table
-from fa_audit.results.tidy import Tidy
+from fa_audit.results.tidy import Tidy, side_of
 
 STATISTICS = ("mean", "deviation", "interval_low", "interval_high", "median", "max")
 VERDICTS = ("three_check", "four_check")
 NETWORK = ("width", "depth", "epochs", "penalty")  # what else of a row's specification stands in `values`
+CREDITS = {  # by the suffix of their names
+    "": " Credits are compared at the blocks' outputs.",
+    AT_INPUT: " Credits are compared at the blocks' inputs, as published ones: some audits have no others.",
+}
 INCOMPLETE = "A number that not all seeds have says how many do, as (2/3)."
 
 
@@ -33,6 +38,11 @@ class Column:
     decimals: int | None = None
     signed: bool = False
     absent: str = ""
+
+    def at(self, side: str) -> Column:
+        """Return the column of the same credit metric at a side of the blocks, as `side_of` names it."""
+        spread = (f"{self.spread[0]}{side}", self.spread[1]) if self.spread else ()
+        return replace(self, heading=f"{self.heading} at input", quantity=f"{self.quantity}{side}", spread=spread)
 
     def cell(self, group: pd.DataFrame, seeds: int) -> Number:
         """Return the printed number of one row: of the seeds in `group`, where its setting has so many `seeds`."""
@@ -119,6 +129,10 @@ def run_table(
         varied: columns of the runs table that tell the settings apart and are printed in place of their labels;
             they stand in ``values``, too.
     """
+    plain = [column for column in columns if isinstance(column, Column)]
+    of_credits = {column.quantity for column in plain if f"{column.quantity}{AT_INPUT}" in tidy.runs}
+    if side := side_of(tidy.runs, *of_credits):
+        columns = [column.at(side) if getattr(column, "quantity", "") in of_credits else column for column in columns]
     seeds = tidy.runs.groupby("setting")["seed"].nunique().loc[list(tidy.settings)]
     several = len(tidy.settings) > 1 and not varied
     values, cells = [], []
@@ -130,7 +144,7 @@ def run_table(
                       *(column.cell(group, seeds[setting]) for column in columns)))  # fmt: skip
         values += _values(group, label, columns, dict.fromkeys((*NETWORK, *varied)))
     return Table(
-        caption=f"{caption} {seeds_text(seeds.to_dict(), labels)} {INCOMPLETE}",
+        caption=f"{caption}{CREDITS[side] if of_credits else ''} {seeds_text(seeds.to_dict(), labels)} {INCOMPLETE}",
         columns=(*("setting", "run")[0 if several else 1 :], *varied, *(column.heading for column in columns)),
         rows=tuple(cells),
         values=pd.DataFrame(values).astype({"seed": "Int64", "value": float}),
