@@ -200,7 +200,7 @@ class Observation:
 
     def enter(self, index: int, module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Record the input of block `index` and, for the first one, replace it by the leaf: a forward pre-hook."""
-        h = given[0].detach().clone() if given and isinstance(given[0], Tensor) else None
+        h = given[0].data.clone() if given and isinstance(given[0], Tensor) else None
         self.inputs.append((index, h))
         if index or self.start is not None or h is None or not h.is_floating_point():
             return None
