@@ -45,7 +45,7 @@ class Hostile(nn.Module):
     def forward(self, x):
         if self.spoil:
             self.spoil(self, x)
-        h = self.first(x.flatten(1).to(self.head.weight.dtype))
+        h = self.first(2 * x.flatten(1).to(self.head.weight.dtype))
         return self.end(self.head(h + self.second(h.tanh()).tanh()))
 
 
@@ -76,7 +76,7 @@ def test_what_may_be_misread_is_a_warning():
     assert all("ZeroDivisionError" in layer.float32_error.reason for layer in refusing.evidence.layers)
     maps = nn.Sequential(nn.Flatten(), nn.Unflatten(1, (1, 1, 6)), nn.Linear(6, 5), nn.Flatten(), nn.Linear(5, 3))
     report = diagnose(maps, [(X, Y)], 0.9, description=Description("2", "spatial mean"))
-    assert "looks like maps with channels last" in report.warnings[0]
+    assert any("looks like maps with channels last" in warning for warning in report.warnings)
 
 
 def per_sample(logits, y):

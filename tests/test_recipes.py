@@ -46,7 +46,7 @@ def test_predictive_coding_gives_the_gradient_where_errors_are_small_and_every_r
 
 def test_forward_forward_is_audited_in_one_pass_of_all_labels():
     scope = ran("Forward-forward: one pass for every label")
-    (x, y), report = scope["batches"][0], scope["report"]
+    (x, _y), report = scope["batches"][0], scope["report"]
     model = scope["ForwardForward"]()
     assert report.evidence.untrue == () and model(x.float()).shape == (64, 4)
     assert all(-1 <= block["cosine"].value <= 1 for block in report.credit)

@@ -391,25 +391,26 @@ def test_every_quantity_is_what_the_audit_found_and_tables_read_back_say_the_sam
     report, history, tidy, published = real
     rows, checks, deep, blocks = scorecard(published, tidy), report.checks, report.deep, report.credit
     (layer, *_, last), of_block = report.evidence.layers[1:], blocks[1]
-    accuracy, cosines = report.headline_acc, [block["cosine"].value for block in blocks]
-    epoch = {"hidden_norm", "grad_norm", "growth", "cosine", "train_loss"}
+    accuracy, cosines = report.headline_acc, [block["cosine_at_input"].value for block in blocks]
+    epoch = {"hidden_norm", "grad_norm", "growth", "train_loss"}
     expected = {
         "accuracy": accuracy, "own_frozen_accuracy": 0.45, "bp_frozen_accuracy": 0.4, "shallow_accuracy": 0.1,
         "own_margin": accuracy - 0.45, "bp_margin": accuracy - 0.4, "max_growth": checks.scale.value,
         "hidden_norm_last": last.hidden_norm, "grad_norm_last": last.grad_norm, "stability": checks.stability.value,
         "identity_distance": last.displacement.value, "identity_cosine": last.cosine_to_embedding.value,
-        "mean_clamped_cosine": np.mean([block["clamped_cosine"].value for block in blocks]),
-        "deep_rho_random": np.mean([block["rho_random"].value for block in blocks[1:]]),
-        **{f"deep_{name}": deep[name].value for name in ("clamped_cosine", "rho", "rho_bp", "nudging")},
-        "fresh_b_mean": deep["fresh_b_null"].value, "fresh_b_std": deep["fresh_b_null"].std,
+        "mean_clamped_cosine": np.mean([block["clamped_cosine_at_input"].value for block in blocks]),
+        "deep_rho_random": np.mean([block["rho_random_at_input"].value for block in blocks[1:]]),
+        **{f"deep_{name}": deep[f"{name}_at_input"].value for name in ("clamped_cosine", "rho", "rho_bp", "nudging")},
+        "fresh_b_mean": deep["fresh_b_null_at_input"].value, "fresh_b_std": deep["fresh_b_null_at_input"].std,
         **{f"{name}_flag": plain(getattr(checks, name).fires) for name in ("scale", "reference", "stability", "depth")},
         "three_check_verdict": report.three_check_verdict.partition("(")[0],
         "four_check_verdict": report.verdict.partition(" (")[0], "walked_back_by_accuracy": "false",
         "walked_back_by_cosine": plain(bool(np.mean(cosines) <= 0)), **report.first_flags, "stopped_after": None,
         "hidden_norm": layer.hidden_norm, "grad_norm": layer.grad_norm,
-        **{name: of_block[name].value for name in ("clamped_cosine", "rho", "nudging", "credit_norm")},
-        "residual_ratio": of_block["residual_ratio"].value,
+        **{name: of_block[f"{name}_at_input"].value for name in ("clamped_cosine", "rho", "nudging")},
+        **{name: of_block[name].value for name in ("credit_norm", "residual_ratio")},
         "epoch_accuracy": history[1]["test_accuracy"], **{f"epoch_{name}": history[1][name] for name in epoch},
+        "epoch_cosine": history[1]["cosine_at_input"],
     }  # fmt: skip
     assert not any(report.first_flags.values()) and len(set(expected.values())) >= 30  # each has a place of its own
     for name, value in zip(rows["quantity"], rows["reproduced"], strict=True):

@@ -243,6 +243,8 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     samples: Count
     batches: Count
     untrue: list[Count] = Field([], description="a list of states")
+    frequencies: dict[str, Any] | None = Field(None, description="a mapping, or null")
+    about: dict[str, Any] = Field({}, description="a mapping")
     thresholds: Limits
     notes: Text
     setting: Text = ""

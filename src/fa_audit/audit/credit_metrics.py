@@ -21,7 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError
+from fa_audit.audit.verdicts import UNTRUE
+from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.metrics import Measured, clamped_cosine, cosine, median_of, median_ratio, sample_norms, unit
 from fa_audit.core.randomness import generator
 from fa_audit.experiments.paths import AT_INPUT, at_both_sides
@@ -41,7 +42,6 @@ NORMAL_95 = 1.96  # standard deviations on either side
 SIDES = {"": 1, AT_INPUT: 0}  # by suffix, the state that belongs to block l: h_{l+1} or h_l
 RESHAPED = "the block changes the shape of its state: its credit has no place at its input"
 LEFT_OUT = "left out by blocks="
-UNTRUE = "the model's backward pass is not the derivative of its forward pass there"
 AGAINST_THE_LOSS = at_both_sides("rho", "rho_bp", "rho_random", "nudging")
 IN_DOUBLE = (*AGAINST_THE_LOSS, "residual_ratio", "bridge_residual", *at_both_sides("fresh_b_cosine"))
 OF_REFERENCE = ("cosine", "clamped_cosine", "rho_bp", "rho_bp_float32", "fresh_b_cosine", "scale")
@@ -139,7 +139,10 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
         rows = zip(logits.split(1), targets.split(1))
         return torch.stack([loss_fn(*row).reshape(()) for row in rows])
 
-    whole, found = loss_fn(logits, targets.clone()).item(), each(logits, targets)
+    try:
+        whole, found = loss_fn(logits, targets.clone()).item(), each(logits, targets)
+    except Exception as error:  # external code may raise anything
+        raise AuditError(f"the loss fails on single samples: {first_line(error)}") from error
     if min(abs(whole - of.item()) for of in (found.mean(), found.sum())) > SAME * abs(whole):
         raise AuditError("the loss of a batch is not the mean of the losses of its samples, which have none then")
     return each
@@ -309,7 +312,11 @@ def against_the_loss(
             "nudging": nudging(network, state, starts[state], targets, credit, ETA, losses),
         }
 
-    return [compared(layer, credit, gradients, partial(at, credit=credit)) for layer, credit in enumerate(credits)]
+    none = dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(targets), 0, LEFT_OUT))
+    return [
+        none if credit is None else compared(layer, credit, gradients, partial(at, credit=credit))
+        for layer, credit in enumerate(credits)
+    ]
 
 
 def _gaussian(like: Tensor, count: int, randomness: torch.Generator) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import chain, islice
 from numbers import Real
 from typing import Any
@@ -15,13 +16,26 @@ from torch import Tensor, nn
 
 from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
 from fa_audit.audit.diagnostics import Batch, measure
+from fa_audit.audit.frequencies import frequencies
 from fa_audit.audit.given_credits import CreditFunction, Given, measure_given_credits
-from fa_audit.audit.guards import as_found, check_model, is_count, listed_batches, look_at, precision_warnings
+from fa_audit.audit.guards import (
+    alike,
+    as_found,
+    check_loss,
+    check_model,
+    contradictions,
+    is_count,
+    large_gradients,
+    listed_batches,
+    look_at,
+    precision_warnings,
+    recorded,
+)
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.three_checks import as_text
 from fa_audit.audit.verdicts import Baselines
 from fa_audit.core.errors import AuditError, first_line, shortened
-from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.core.thresholds import DiagnosticThresholds, fires
 from fa_audit.networks.contract import wrap_contract_model
 from fa_audit.networks.description import describe, shown
 from fa_audit.networks.network import Network
@@ -101,6 +115,9 @@ def diagnose(
     """
     if not isinstance(thresholds, DiagnosticThresholds | None):
         raise AuditError(f"thresholds: found {shortened(thresholds)}; expected DiagnosticThresholds(...) or None.")
+    for name, text in (("method_name", method_name), ("notes", notes), ("frozen_baseline_name", frozen_baseline_name)):
+        if not isinstance(text, str):
+            raise AuditError(f"{name}: found {shortened(text)}; expected a text.")
     headline_acc = _fraction("headline_acc", headline_acc)
     frozen_baseline_acc = _fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp_frozen_acc = _fraction("bp_frozen_acc", bp_frozen_acc)
@@ -119,16 +136,27 @@ def diagnose(
             measured = measure_given_credits(given_credits, model, network, *where, loss_fn)
         evidence = measure(network, batches, layer_for_stability, loss_fn, where, others)
         measured = measured.without(evidence.untrue)
+        limits = thresholds or DiagnosticThresholds()
+        if loss_fn is F.cross_entropy:
+            accuracies = {"headline_acc": headline_acc, "frozen_baseline_acc": frozen_baseline_acc}
+            warnings += contradictions(network, batches, accuracies)
+            if fires("stability", evidence.stability.value or 0, limits.stability_drift_ceiling):
+                evidence = replace(
+                    evidence, frequencies=frequencies(network, others or batches, evidence.stability_layer)
+                )
+        warnings += [*alike(others or batches, labelled=loss_fn is F.cross_entropy), *large_gradients(evidence)]
+        about = recorded(model, network, description, where[0])
     return DiagnosticReport(
         method_name=method_name,
         evidence=evidence,
         headline_acc=headline_acc,
         baselines=Baselines(frozen_baseline_acc, frozen_baseline_name, bp_frozen_acc, samples, paired),
-        thresholds=thresholds or DiagnosticThresholds(),
+        thresholds=limits,
         notes=notes if loss_fn is F.cross_entropy else _joined(notes, f"gradients of {_named(loss_fn)}"),
         credit=measured.blocks,
         deep=measured.deep,
         warnings=(*warnings, *precision_warnings(evidence)),
+        about=about,
     )
 
 
@@ -161,7 +189,7 @@ def _fraction(name: str, value: Any) -> float | None:
         AuditError: it is no number in 0..1.
     """
     try:
-        number = None if value is None else math.nan if isinstance(value, bool) else float(value)
+        number = None if value is None else math.nan if torch.as_tensor(value).dtype == torch.bool else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if number is not None and not 0 <= number <= 1:
@@ -249,9 +277,11 @@ def prepared(
         x = every[0][0]
         network = describe(model, description, x) if description else wrap_contract_model(model, x)
         classes, warnings = look_at(network, x, logits=loss_fn is F.cross_entropy)
-        if loss_fn is F.cross_entropy:
-            for name, part in zip(given, batches):
+        for name, part in zip(given, batches):
+            if loss_fn is F.cross_entropy:
                 _check_labels(name, part, classes)
+            elif part:
+                check_loss(network, *part[0], loss_fn)
         yield network, batches, warnings
 
 

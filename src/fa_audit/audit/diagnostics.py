@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import copy
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fa_audit.audit.backward import norms_along_directions, untrue_states
-from fa_audit.audit.credit_metrics import UNTRUE
+from fa_audit.audit.verdicts import UNTRUE
 from fa_audit.core.intervals import FEWEST, Interval
 from fa_audit.core.metrics import (
     Measured,
@@ -30,6 +30,9 @@ from fa_audit.core.metrics import (
 from fa_audit.core.resampling import bootstrap_medians, jackknife_interval, largest_growth, percentile_interval
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference, reference, untouched
+
+if TYPE_CHECKING:
+    from fa_audit.audit.frequencies import Frequencies
 
 Batch = tuple[Tensor, Tensor]
 ABSENT = Measured(None, 0, 0, "not measured")
@@ -95,6 +98,7 @@ class Diagnostics:
             median ``||g_L||``; None for fewer than 8 samples, or where a norm is not finite.
         stability_interval: 95 % jackknife interval over the batches; None for fewer than 8.
         stability_samples: samples of a batch that was used for the stability.
+        frequencies: predictions beside labels, where (c) fires under cross-entropy; None elsewhere.
         untrue: the states whose gradient is not the derivative of the loss (`fa_audit.audit.backward`): the norms there
             are estimates, NaN where the loss is not that of single samples.
     """
@@ -110,6 +114,7 @@ class Diagnostics:
     stability_interval: Interval | None = None
     stability_samples: int | None = None
     untrue: tuple[int, ...] = ()
+    frequencies: Frequencies | None = None
 
 
 def measure(

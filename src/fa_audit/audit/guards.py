@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import math
+import platform
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fa_audit.audit.diagnostics import Diagnostics
+from fa_audit.audit.diagnostics import Batch, Diagnostics
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import untouched
+from fa_audit.networks.trace import Description, LossFunction, scalar_loss, untouched
 
 SAMPLES = 8  # of the first batch, on which a forward pass is repeated
 DIFFERENT = 1e-4  # relative to the largest logit; kernels that sum in another order stay far below
 SUM_TO_ONE = 1e-3
+SUMMED = 1e-4  # relative: by how much the loss of a batch may differ from what the losses of its halves make
+LEAST_LIKELY = 1e-6  # probability of the hits of the batches below which an accuracy is contradicted
+OVERLAP = 0.01  # share of the samples that are there twice
+LARGE = 1e3  # gradient of one sample's loss by a state, in units of loss per unit of state
 FLOAT32_ERROR = 1e-2  # median relative error of the gradients above which float32 is named as a cause
 NARROW = (torch.float16, torch.bfloat16)
 
@@ -146,11 +155,128 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
         )
     shapes = [tuple(point.shape) for point in points]
     found = [
+        _data_as_state(points[0], few),
+        _unused(network),
         _probabilities(second) if logits else "",
         _narrow(network, [*points, second]),
         _transposed(network, shapes),
     ]
     return second.shape[-1], [warning for warning in found if warning]
+
+
+def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction) -> None:
+    """Check that a loss is no sum over its batch: its gradients would grow with the batch, and D2's floor would not.
+
+    Raises:
+        AuditError: the loss of a batch is the sum of those of its halves.
+    """
+    half = len(x) // 2
+    if not half:
+        return
+    with untouched(network), torch.no_grad():
+        logits = network(x)
+        parts = (slice(None), slice(half), slice(half, None))
+        whole, one, other = (float(scalar_loss(loss_fn, logits[part], targets[part])) for part in parts)
+    mean = (half * one + (len(x) - half) * other) / len(x)
+    if abs(whole - one - other) <= SUMMED * abs(whole) < abs(whole - mean):
+        raise AuditError(
+            f"loss_fn: found a sum over the batch ({whole:.4g} for {len(x)} samples, {one:.4g} for {half}); expected"
+            " the mean, as of reduction='mean': D2 compares its gradients with a floor for mean losses."
+        )
+
+
+def contradictions(network: Network, batches: list[Batch], accuracies: Mapping[str, float | None]) -> list[str]:
+    """Warn of what accuracies contradict: hits on the batches beyond chance, and a readout that needs no blocks.
+
+    Args:
+        accuracies: ``headline_acc`` and ``frozen_baseline_acc``; a value may be None.
+    """
+    with untouched(network), torch.no_grad():
+        passes = [network(x.clone(), return_hidden=True) for x, _ in batches]
+    hits = torch.cat([logits.argmax(dim=-1) == labels for (logits, _), (_, labels) in zip(passes, batches)])
+    told, frozen, warnings = accuracies["headline_acc"], accuracies["frozen_baseline_acc"], []
+    if told is not None and len(hits) and (likely := _likely(int(hits.sum()), len(hits), told)) < LEAST_LIKELY:
+        warnings.append(
+            f"headline_acc is {told:.3g}, but {int(hits.sum())} of the {len(hits)} samples given are classified"
+            f" correctly (chance {likely:.1g}): another model, other data or preprocessing, or a wrong accuracy."
+        )
+    half = len(batches) // 2
+    vectors = [network.read(states[0]).double() for _, states in passes]
+    if frozen is not None and half and all(h.isfinite().all() for h in vectors):
+        labels = [labels for _, labels in batches]
+        readout = linear_readout(*map(torch.cat, (vectors[:half], labels[:half], vectors[half:], labels[half:])))
+        if frozen <= readout:
+            warnings.append(
+                f"The frozen baseline's accuracy is {frozen:.3g}; a linear readout of this network's h_0, fitted on"
+                f" {sum(map(len, labels[:half]))} of the samples, has {readout:.3g} on the others. The baseline may"
+                " have failed to train, and then depth utility says little: train it again, on several seeds."
+            )
+    return warnings
+
+
+def _likely(hits: int, samples: int, accuracy: float) -> float:
+    """Return a bound on the probability of so many hits, or more extreme: ``exp(-n KL(hits / n || accuracy))``."""
+    found = hits / samples
+    terms = ((found, accuracy), (1 - found, 1 - accuracy))
+    divergence = sum(p * math.log(p / max(q, 1e-3)) for p, q in terms if p)
+    return math.exp(-samples * max(divergence, 0))
+
+
+def linear_readout(x: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> float:
+    """Return the accuracy on other samples of a ridge regression of one-hot labels on vectors ``(N, d)``, float64."""
+    mean, scale = x.mean(dim=0), x.std(dim=0).clamp_min(1e-12)
+    x, others = (x - mean) / scale, (others - mean) / scale
+    onehot = F.one_hot(labels, int(max(labels.max(), other_labels.max())) + 1).double()
+    kernel = x @ x.T
+    ridge = 0.1 * kernel.diagonal().mean().clamp_min(1e-12) * torch.eye(len(x)).to(kernel)
+    weights = torch.linalg.solve(kernel + ridge, onehot - onehot.mean(0))
+    return ((others @ x.T @ weights + onehot.mean(0)).argmax(dim=-1) == other_labels).double().mean().item()
+
+
+def alike(batches: list[Batch], *, labelled: bool) -> list[str]:
+    """Warn of samples that are in several batches, and of batches of one class: (c) is then large by itself."""
+    rows = torch.cat([x.flatten(1).double().cpu() for x, _ in batches]) if batches else torch.empty(0, 1)
+    repeated = len(rows) - len(rows.unique(dim=0)) if len(batches) > 1 else 0
+    single = sum(len(labels.unique()) == 1 and len(labels) > 1 for _, labels in batches) if labelled else 0
+    found = []
+    if repeated > OVERLAP * len(rows):
+        found.append(
+            f"{repeated} of the {len(rows)} samples are there more than once: (c) compares batches that share samples,"
+            " and is large by itself. Give disjoint batches."
+        )
+    if single:
+        found.append(
+            f"{single} of {len(batches)} batches have samples of one class only: (c) is then about the class, and the"
+            " norms are not those of the data. Give batches of all classes, shuffled once."
+        )
+    return found
+
+
+def large_gradients(evidence: Diagnostics) -> list[str]:
+    """Name the states at which the gradient of a sample's loss is very large: it explodes towards them."""
+    norms = {layer.layer: layer.grad_norm_per_sample for layer in evidence.layers}
+    large = [layer for layer, norm in norms.items() if norm > LARGE]
+    if not large:
+        return []
+    worst = max(large, key=norms.__getitem__)
+    return [
+        f"The gradient explodes at state {', '.join(map(str, large))}: for one sample's loss it is up to"
+        f" {norms[worst]:.3g} (more than {LARGE:g}). No check looks at that: D2 asks whether it vanished."
+    ]
+
+
+def recorded(model: nn.Module, network: Network, description: Description | None, x: Tensor) -> dict[str, Any]:
+    """Return what an audit was made with, as JSON types: versions, device, precision, model, description, date."""
+    parameters = [*model.parameters(), *model.buffers(), x]
+    return {
+        "versions": {"fa_audit": version("fa-audit"), "torch": torch.__version__, "python": platform.python_version()},
+        "device": str(parameters[0].device),
+        "dtype": str(parameters[0].dtype).removeprefix("torch."),
+        "model": f"{type(model).__module__}.{type(model).__qualname__}",
+        "blocks": list(getattr(network, "names", range(len(network.blocks)))),
+        "reads": description.reads if description else "",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
 
 
 def _name(network: Network) -> str:
@@ -164,6 +290,24 @@ def _distance(one: Tensor, other: Tensor) -> float:
     if not (one.isfinite().all() and other.isfinite().all()):
         return 0.0
     return ((one - other).abs().max() / one.abs().max().clamp_min(torch.finfo(one.dtype).tiny)).item()
+
+
+def _data_as_state(h: Tensor, x: Tensor) -> str:
+    """Warn of a first block that reads the data itself."""
+    if h.numel() != x.numel() or not torch.equal(h.detach().flatten().to(x), x.flatten()):
+        return ""
+    return (
+        "The first block reads the data itself: D1 then measures their units, and frozen blocks leave no embedding to"
+        " train. Take the first layer for the embedding: leave it out of the blocks."
+    )
+
+
+def _unused(network: Network) -> str:
+    """Warn of parameters that are not finite, though no logit shows it."""
+    names = [name.removeprefix("model.") for name, p in network.named_parameters() if not p.isfinite().all()]
+    if not names:
+        return ""
+    return f"{listed(names, 3)}: found NaN or infinite values, though the pass that is audited may not use them."
 
 
 def _probabilities(logits: Tensor) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fa_audit.audit.advice import advice
 from fa_audit.audit.verdicts import Check, four_check_verdict, is_borderline, three_check_verdict
-from fa_audit.core.thresholds import CHECK_LABELS, FACTORS, LIMITS, sign_of
+from fa_audit.core.thresholds import CHECK_LABELS, FACTORS, LIMITS, fires, sign_of
 
 if TYPE_CHECKING:
     from fa_audit.audit.report import DiagnosticReport
@@ -21,8 +21,8 @@ DECISIVE = ("scale", "reference", "stability", "depth")
 CREDIT_COLUMNS = ("cosine", "rho", "nudging")
 MEANING = {  # of every check that is fine, and of one that fires
     "scale": ("the blocks keep the size of the states", "a block inflates the states"),
-    "reference": ("the true gradient has not vanished", "the true gradient has vanished"),
-    "stability": ("the mean gradient depends on the data", "the mean gradient ignores the data"),
+    "reference": ("the true gradient at the last state has not vanished", "the true gradient has vanished"),
+    "stability": ("the mean gradients of batches differ", "the mean gradients of all batches point the same way"),
     "depth": ("trained blocks beat frozen ones", "trained blocks beat frozen ones by too little or not at all"),
     "depth_strict": ("it beats frozen blocks under backpropagation", "frozen ones do about as well or better"),
 }
@@ -46,6 +46,12 @@ CREDIT_LEGEND = (
     " output. cosine: of both. rho: correlation of the changes of the loss that the credit predicts with the true ones,"
     " best 1. nudging: change of the loss after a small step against the credit; negative where the credit helps."
 )
+ABSENT, MARK = "-", "*"  # in place of a number; behind a cosine with a gradient below the limit of D2
+UNTRUE = (
+    "the backward pass of this model is not the derivative of its forward pass (states {}): its gradients there are not"
+    " those of the loss, no cosine is taken with them, and their norms are estimated from changes of the loss; "
+)
+BELOW_FLOOR = f" {MARK}: the gradient that it is compared with is below the limit of D2."
 
 
 @dataclass(frozen=True)
@@ -61,15 +67,17 @@ class Part:
 
 def parts(report: DiagnosticReport) -> Iterator[Part]:
     """Yield the parts of a report after its first sentence, the most important first."""
-    yield Part(entries=tuple(_facts(report)), text=FACTS_LEGEND)
-    yield Part("Checks", entries=tuple(_checks(report)), text=_checks_legend(report))
-    yield Part("What to do", items=tuple(advice(report.checks)))
     if report.warnings:
         yield Part("Warnings", items=report.warnings)
+    yield Part(entries=tuple(_facts(report)), text=FACTS_LEGEND)
+    yield Part("Checks", entries=tuple(_checks(report)), text=_checks_legend(report))
+    yield Part("What to do", items=tuple(advice(report.checks, report.evidence.untrue)))
     explained = LAYERS_LEGEND.format(len(report.evidence.layers) - 1, report.evidence.samples)
     yield Part("Evidence at every state", table=tuple(_layers(report)), text=explained)
     if report.credit:
-        yield Part("Credits at every block", table=tuple(_credits(report)), text=CREDIT_LEGEND)
+        rows = tuple(_credits(report))
+        marked = BELOW_FLOOR if any(MARK in cell for row in rows for cell in row) else ""
+        yield Part("Credits at every block", table=rows, text=CREDIT_LEGEND + marked)
     if report.notes:
         yield Part("Notes", text=report.notes)
 
@@ -91,14 +99,20 @@ def worth(report: DiagnosticReport) -> str:
         end = " is worth nothing yet: a state, gradient or logit is NaN or infinite"
     elif depth.fires:
         end = f" is no evidence that training the blocks helped: it is {'only ' * ((depth.value or 0) > 0)}{margin}"
+    elif fired == [MEANING["stability"][True]]:
+        end = f"{aside} goes with a (c) that fires, as it does on many healthy networks (its card: docs/protocol.md)"
     elif fired:
         end = f"{aside} does not show what the blocks learned: {_and(fired)}"
     elif open_:
         end = f"{aside} has no verdict yet; not evaluated: {_and(open_)}"
     else:
-        end = f" is the work of trained blocks: it is {margin}, and no check fires"
+        end = f" comes from trained blocks: it is {margin}, and no check fires"
     narrow = [check.name for check in checks.values() if check.borderline]
-    return f"the accuracy{accuracy}{end}{f'; borderline: {_and(narrow)}' if narrow else ''}."
+    strict = report.checks.depth_strict
+    if strict.fires and not depth.fires and strict.value is not None:
+        end += f"; but it is only {_points(strict.value)} frozen blocks under backpropagation (D3-strict fires)"
+    before = UNTRUE.format(", ".join(map(str, report.evidence.untrue))) if report.evidence.untrue else ""
+    return f"{before}the accuracy{accuracy}{end}{f'; borderline: {_and(narrow)}' if narrow else ''}."
 
 
 def _points(margin: float) -> str:
@@ -172,12 +186,15 @@ def _layers(report: DiagnosticReport) -> Iterator[tuple[str, ...]]:
 
 def _credits(report: DiagnosticReport) -> Iterator[tuple[str, ...]]:
     yield "block", *CREDIT_COLUMNS
+    floor = report.checks.reference.threshold
     for index, block in enumerate(report.credit):
-        yield str(index), *(_number(block[name].value) for name in CREDIT_COLUMNS)
+        below = fires("reference", report.evidence.layers[index + 1].grad_norm, floor)
+        cosine, *others = (_number(block[name].value) for name in CREDIT_COLUMNS)
+        yield str(index), cosine + MARK * (below and cosine != ABSENT), *others
 
 
 def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+    return ABSENT if value is None else f"{value:.3g}"
 
 
 def _percent(fraction: float | None) -> str:

@@ -46,6 +46,7 @@ class DiagnosticReport(dict[str, Any]):
             where the training was not followed.
         batch_norm_twice: what statistics that are updated twice a step would change (`fa_audit.audit.batch_norm`).
         warnings: sentences about what may make the numbers mean something else than they say.
+        about: what the audit was made with: versions, device, precision, model, description, date.
     """
 
     method_name: str
@@ -60,6 +61,7 @@ class DiagnosticReport(dict[str, Any]):
     first_flags: dict[str, int | None] = field(default_factory=dict)
     batch_norm_twice: dict[str, float | None] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    about: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         self.update(as_dictionary(self))
@@ -146,6 +148,8 @@ class DiagnosticReport(dict[str, Any]):
                 "samples": self.evidence.samples,
                 "batches": self.evidence.batches,
                 "untrue": self.evidence.untrue,
+                "frequencies": self.evidence.frequencies and self.evidence.frequencies.to_dict(),
+                "about": self.about,
                 "thresholds": self.thresholds.limits,
                 "notes": self.notes,
             }

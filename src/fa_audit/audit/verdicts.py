@@ -23,6 +23,8 @@ from fa_audit.core.thresholds import (
 if TYPE_CHECKING:
     from fa_audit.audit.diagnostics import Diagnostics
 
+UNTRUE = "the model's backward pass is not the derivative of its forward pass there"
+
 
 @dataclass(frozen=True)
 class Check:
@@ -130,8 +132,10 @@ def _reference(evidence: Diagnostics, thresholds: DiagnosticThresholds) -> Check
         untrue = last.layer in evidence.untrue
         note = "the backward pass does not tell the gradient at h_L" if untrue else "the gradient at h_L is not finite"
         return Check("reference validity", None, floor, None, note, threshold_note=meant)
+    low = [str(layer.layer) for layer in evidence.layers[:-1] if fires("reference", layer.grad_norm, floor)]
+    others = f"below the limit at state {', '.join(low)}" if low else ""
     cause = "saturated loss" if last.scale_free < thresholds.loss_saturation else "collapsed reference"
-    note = cause if fires("reference", last.grad_norm, floor) else ""
+    note = cause if fires("reference", last.grad_norm, floor) else others
     around = _over_samples(evidence, evidence.gradient_interval)
     found = _evaluated("reference", "reference validity", last.grad_norm, floor, note, *around)
     return replace(found, threshold_note=meant)
@@ -150,7 +154,8 @@ def _stability(evidence: Diagnostics, thresholds: DiagnosticThresholds) -> Check
     if measured.value is None or measured.n_valid < FEWEST:
         return Check(name, None, ceiling, None, measured.reason or few)
     around = interval, f"jackknife over {measured.n_valid} batches" if interval else ""
-    return _evaluated("stability", name, measured.value, ceiling, "", *around)
+    note = str(evidence.frequencies or "")
+    return _evaluated("stability", name, measured.value, ceiling, note, *around)
 
 
 def _depth(
@@ -232,7 +237,7 @@ def flags(checks: Checks) -> list[str]:
     ['D2 (saturated loss)', 'non-finite']
     """
     fired = {name: entry for name, entry in _by_flag(checks).items() if entry.fires}
-    noted = [f"{name} ({entry.note})" if entry.note else name for name, entry in fired.items()]
+    noted = [f"{name} ({entry.note})" if entry.note and name != "c" else name for name, entry in fired.items()]
     return noted + ([] if checks.finite else [NON_FINITE])
 
 

@@ -106,7 +106,7 @@ def _part(network: Network, x: Tensor, labels: Tensor, batch: int, loss_fn: Loss
     """Return the `reference` of some samples of a batch of size `batch`, with gradients of the whole batch's loss."""
     with torch.enable_grad():
         points, logits = network.chain(x.clone())  # a network may work on its input in place
-        loss = _scalar(loss_fn, logits, labels) * (len(x) / batch)
+        loss = scalar_loss(loss_fn, logits, labels) * (len(x) / batch)
         gradients = _gradients(loss, points)
     states = network.states_at(points)
     return Reference(
@@ -133,7 +133,7 @@ def _gradients(loss: Tensor, points: list[Tensor]) -> tuple[Tensor, ...]:
         ) from error
 
 
-def _scalar(loss_fn: LossFunction, logits: Tensor, labels: Tensor) -> Tensor:
+def scalar_loss(loss_fn: LossFunction, logits: Tensor, labels: Tensor) -> Tensor:
     """Return the loss of a batch.
 
     The function may work on the labels in place.

@@ -1,0 +1,77 @@
+"""Measure how much of the cross-batch stability (c) is a bias of the predictions towards classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fa_audit.audit.diagnostics import Batch, mean_gradient
+from fa_audit.core.metrics import Measured, mean_pairwise_cosine
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import reference, untouched
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """Mean predictions beside class frequencies.
+
+    Attributes:
+        gaps: ``mean(p) - mean(y)`` over all batches, by class.
+        refitted: (c) on the second half of the batches, once the head's bias is refitted on the first half.
+    """
+
+    gaps: tuple[float, ...]
+    refitted: Measured
+
+    def __str__(self) -> str:
+        largest = max(range(len(self.gaps)), key=lambda label: abs(self.gaps[label]))
+        again = self.refitted.reason if self.refitted.value is None else f"{self.refitted.value:.3g}"
+        return (
+            f"mean(p) - mean(y) is up to {self.gaps[largest]:+.3g}, of class {largest}; with the head's bias refitted"
+            f" on half of the batches, (c) is {again} on the others"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON types."""
+        return {"gaps": list(self.gaps), "refitted": self.refitted.to_dict()}
+
+
+def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequencies:
+    """Compare predictions with labels on batches, and take (c) at ``h_layer`` without their mean difference."""
+    half = len(batches) // 2
+    with untouched(network):
+        with torch.no_grad():
+            logits = [network(x.clone()).double() for x, _ in batches]
+        labels = [labels for _, labels in batches]
+        p, y = torch.cat(logits).softmax(dim=-1), F.one_hot(torch.cat(labels), logits[0].shape[-1])
+        bias = refitted_bias(torch.cat(logits[:half]), torch.cat(labels[:half])) if half else torch.zeros(1)
+
+        def loss(logits: Tensor, labels: Tensor) -> Tensor:
+            return F.cross_entropy(logits + bias.to(logits), labels)
+
+        means = [mean_gradient(reference(network, *batch, loss), layer) for batch in batches[half:]]
+    return Frequencies(tuple((p - y).mean(dim=0).tolist()), mean_pairwise_cosine(means))
+
+
+def refitted_bias(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the bias ``(C,)`` that, added to logits ``(N, C)``, minimises their cross-entropy; float64.
+
+    At the minimum mean predictions are class frequencies, each raised by half a sample so that none is 0.
+    """
+    counts = torch.bincount(labels, minlength=logits.shape[-1]).double() + 0.5
+    targets, bias = counts / counts.sum(), torch.zeros_like(logits[0], requires_grad=True)
+    optimiser = torch.optim.LBFGS([bias], max_iter=100, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        with torch.enable_grad():
+            loss = torch.logsumexp(logits + bias, dim=-1).mean() - bias @ targets
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    return bias.detach()

@@ -1,0 +1,312 @@
+"""Networks unlike the paper's: no skips, changing shapes, own losses, own backward passes; and mistaken arguments."""
+
+import itertools
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fa_audit import Description, diagnose
+from fa_audit.core.errors import AuditError
+
+F64 = torch.float64
+
+
+class Chain(nn.Module):
+    """An embedding, blocks without skips, a head; its own gradients at every state."""
+
+    def __init__(self, embed, blocks, head):
+        super().__init__()
+        self.embed, self.layers, self.head = embed, nn.ModuleList(blocks), head
+
+    def forward(self, x):
+        h = self.embed(x)
+        for block in self.layers:
+            h = block(h)
+        return self.head(h)
+
+    def credits(self, loss_fn=F.cross_entropy):
+        def credits(model, x, y, states):
+            points = [states[0].requires_grad_()]
+            for block in self.layers:
+                points.append(block(points[-1]))
+            return torch.autograd.grad(loss_fn(self.head(points[-1]), y), points[1:])
+
+        return credits
+
+
+def linear(a, b, layer=nn.Linear):
+    return nn.Sequential(layer(a, b), nn.Tanh())
+
+
+def narrowing(layer=nn.Linear):
+    widths = (32, 24, 16, 12)
+    return Chain(nn.Linear(20, 32), [linear(a, b, layer) for a, b in itertools.pairwise(widths)], nn.Linear(12, 5))
+
+
+class Projected(nn.Module):
+    """A block of a ResNet that halves the resolution, with a projection in its skip."""
+
+    def __init__(self, a, b):
+        super().__init__()
+        self.path = nn.Sequential(nn.Conv2d(a, b, 3, 2, 1), nn.Tanh(), nn.Conv2d(b, b, 3, 1, 1))
+        self.skip = nn.Conv2d(a, b, 1, 2)
+
+    def forward(self, h):
+        return torch.tanh(self.path(h) + self.skip(h))
+
+
+class Pooled(nn.Module):
+    """A block of a transformer that halves the number of tokens."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.mix = nn.Linear(width, width)
+
+    def forward(self, h):
+        return torch.tanh(h + self.mix(h))[:, ::2]
+
+
+NETWORKS = {
+    "narrowing": (narrowing, (20,), "all features"),
+    "square": (lambda: Chain(nn.Linear(20, 16), [linear(16, 16) for _ in range(3)], nn.Linear(16, 5)), (20,),
+               "all features"),
+    "resnet": (lambda: Chain(nn.Conv2d(3, 4, 3, 1, 1), [Projected(4, 6), Projected(6, 8)],
+                             nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))), (3, 8, 8),
+               "spatial mean"),
+    "tokens": (lambda: Chain(nn.Linear(6, 8), [Pooled(8), Pooled(8)],
+                             nn.Sequential(nn.Flatten(), nn.Linear(16, 5))), (8, 6), "all features"),
+}  # fmt: skip
+BLOCKS = "layers.*"
+
+
+def made(name, targets="labels", seed=0, batches=8):
+    torch.manual_seed(seed)
+    make, shape, reads = NETWORKS[name]
+    y = {"labels": lambda: torch.randint(5, (32,)), "floats": lambda: torch.randn(32, 5, dtype=F64)}[targets]
+    given = [(torch.randn(32, *shape, dtype=F64), y()) for _ in range(batches)]
+    return make().double(), given, Description(BLOCKS, reads)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("loss_fn", "targets"), [(F.cross_entropy, "labels"), (F.mse_loss, "floats")])
+def test_the_exact_gradient_scores_one_and_half_noise_its_own_cosine(name, loss_fn, targets):
+    model, batches, description = made(name, targets)
+    exact, x = model.credits(loss_fn), batches[0][0]
+    report = diagnose(model, batches, None, description=description, credits=exact, loss_fn=loss_fn)
+    for block in report.credit:
+        ceiling = block["rho_bp"].value
+        assert [block[key].value for key in ("cosine", "scale")] == pytest.approx([1, 1], abs=1e-9)
+        assert ceiling > 0.99 and block["rho"].value == pytest.approx(ceiling, abs=1e-9) and block["nudging"].value < 0
+
+    def mixed(model, x, y, states):
+        unit = [a / a.flatten(1).norm(dim=1).view(-1, *[1] * (a.dim() - 1)) for a in exact(model, x, y, states)]
+        return [a + torch.randn(a.shape, dtype=F64, generator=torch.Generator().manual_seed(1)) / a[0].numel() ** 0.5
+                for a in unit]  # fmt: skip
+
+    report = diagnose(model, batches, None, description=description, credits=mixed, loss_fn=loss_fn)
+    with torch.no_grad():
+        states, h = [], model.embed(x)
+        for block in (*model.layers, None):
+            states.append(h)
+            h = block(h) if block else h
+    read = (lambda a: a.sum(dim=(2, 3))) if description.reads == "spatial mean" else (lambda a: a.flatten(1))
+    pairs = zip(mixed(model, *batches[0], [h.clone() for h in states]), exact(model, *batches[0], states))
+    expected = [F.cosine_similarity(read(a), read(g), eps=0).mean().item() for a, g in pairs]
+    assert [block["cosine"].value for block in report.credit] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_published_convention_stands_beside_it_and_is_noise_without_skips():
+    model, batches, description = made("square")
+    blocks = diagnose(model, batches, None, description=description, credits=model.credits()).credit
+    assert all(abs(block["cosine_at_input"].value) < 0.5 for block in blocks)
+    model, batches, description = made("narrowing")
+    blocks = diagnose(model, batches, None, description=description, credits=model.credits()).credit
+    assert all(
+        "changes the shape" in block[f"{name}_at_input"].reason for block in blocks for name in ("rho", "cosine")
+    )
+
+
+def test_fresh_draws_directions_and_blocks():
+    model, batches, description = made("narrowing")
+
+    def draw(model, x, y, states, number):
+        randomness = torch.Generator().manual_seed(number)
+        return [torch.randn(len(x), h.shape[1], dtype=F64, generator=randomness) for h in states[1:]]
+
+    report = diagnose(model, batches, None, description=description, credits=model.credits(), draw=draw, directions=3,
+                      blocks=[2])  # fmt: skip
+    null = report.deep["fresh_b_null"]
+    assert (null.n, null.n_valid) == (20, 20) and abs(null.value) < 3 * null.std / 20**0.5
+    assert ["left out" in block["rho"].reason for block in report.credit] == [True, True, False]
+    assert report.credit[2]["rho"].n == 3 * 32
+
+
+def test_a_loss_that_is_no_mean_over_samples_has_cosines_and_no_rho():
+    def spread(logits, y):
+        return F.cross_entropy(logits, y) + logits.mean(dim=0).square().sum()
+
+    model, batches, description = made("square")
+    block = diagnose(model, batches, None, description=description, credits=model.credits(spread),
+                     loss_fn=spread).credit[0]  # fmt: skip
+    assert block["cosine"].value == pytest.approx(1, abs=1e-9) and "not the mean" in block["rho"].reason
+
+
+class Feedback(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, feedback):
+        ctx.save_for_backward(x, feedback)
+        return x @ weight.T + bias
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, feedback = ctx.saved_tensors
+        return grad @ feedback, grad.T @ x, grad.sum(0), None
+
+
+class FALinear(nn.Linear):
+    def __init__(self, a, b):
+        super().__init__(a, b)
+        self.register_buffer("feedback", torch.randn(b, a) / a**0.5)
+
+    def forward(self, x):
+        return Feedback.apply(x, self.weight, self.bias, self.feedback)
+
+
+class Straight(nn.Module):
+    def forward(self, h):
+        return h + (h.sign() - h).detach()
+
+
+def test_feedback_alignment_as_an_autograd_function_is_not_taken_for_the_gradient():
+    torch.manual_seed(0)
+    model, plain = narrowing(FALinear).double(), narrowing().double()
+    plain.load_state_dict({name: v for name, v in model.state_dict().items() if "feedback" not in name})
+    _, batches, description = made("narrowing")
+    report = diagnose(model, batches, 0.2, 0.1, description=description, credits=model.credits())
+    truth = diagnose(plain, batches, 0.2, 0.1, description=description, credits=model.credits())
+    assert report.evidence.untrue == (0, 1, 2) and truth.evidence.untrue == ()
+    assert report.bp_grad_norms == pytest.approx(truth.bp_grad_norms, rel=0.35)  # estimates from 32 directions
+    assert [block["cosine"].value is None for block in report.credit] == [True, True, False]
+    assert all("not the derivative" in report.credit[0][name].reason for name in ("cosine", "rho_bp", "scale"))
+    assert [b["rho"].value for b in report.credit] == pytest.approx([b["rho"].value for b in truth.credit], abs=1e-9)
+    assert report.cross_batch_stability is None and report.to_dict()["untrue"] == [0, 1, 2]
+    first, _, rest = str(report).partition("\n\n")
+    assert "not the derivative of its forward pass (states 0, 1, 2)" in " ".join(first.split())
+    assert "give what the backward pass computes as credits" in " ".join(rest.split())
+
+
+def test_straight_through_estimators_are_found_and_their_true_derivative_is_none():
+    model = Chain(nn.Linear(20, 16), [nn.Sequential(nn.Linear(16, 16), Straight()) for _ in range(2)], nn.Linear(16, 5))
+    _, batches, _ = made("square")
+    report = diagnose(model.double(), batches, None, description=Description(BLOCKS, "all features"))
+    assert report.evidence.untrue == (0, 1) and report.bp_grad_norms[:2] == pytest.approx([0, 0], abs=1e-9)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_backward_pass_of_torch_is_found_right_in_either_precision(name):
+    model, batches, description = made(name)
+    for kind in (F64, torch.float32):
+        given = [(x.to(kind), y) for x, y in batches]
+        assert diagnose(model.to(kind), given, None, description=description).evidence.untrue == ()
+
+
+def test_the_bias_of_predictions_is_measured_where_stability_fires():
+    model, batches, description = made("square")
+    model.head.bias.data[3] = 3.0
+    report = diagnose(model, batches, None, description=description)
+    found = report.evidence.frequencies
+    p = torch.cat([model(x).softmax(dim=-1) for x, _ in batches]).mean(dim=0)
+    y = torch.cat([F.one_hot(labels, 5) for _, labels in batches]).double().mean(dim=0)
+    assert report.checks.stability.fires and found.gaps == pytest.approx((p - y).tolist(), abs=1e-9)
+    assert found.refitted.value < 0.3 < report.cross_batch_stability
+    assert "refitted on half of the batches" in report.checks.stability.note and "c" in report.flags
+    assert diagnose(made("square")[0], batches, None, description=description).evidence.frequencies is None
+
+
+def test_states_below_the_floor_and_exploding_gradients_are_named_though_d2_is_fine():
+    model, batches, description = made("square")
+    with torch.no_grad():
+        model.layers[0][0].weight.mul_(1e-9)
+    report = diagnose(model, batches, None, description=description, credits=model.credits())
+    assert report.checks.reference.fires is False and "below the limit at state 0" in str(report)
+    with torch.no_grad():
+        model.head.weight.mul_(1e8)
+    assert any("explodes at state" in text for text in diagnose(model, batches, None, description=description).warnings)
+
+
+def test_cosines_with_a_gradient_below_the_floor_are_marked():
+    model, batches, description = made("square")
+    with torch.no_grad():
+        model.head.weight.mul_(1e-9)
+    text = str(diagnose(model, batches, None, description=description, credits=model.credits()))
+    assert "1*" in text and "* : the gradient" in " ".join(text.replace("*:", "* :").split())
+
+
+def separable(batches):
+    """Labels that a linear readout of the inputs finds."""
+    return [(x, x[:, :5].argmax(dim=-1)) for x, _ in batches]
+
+
+MISTAKES = {
+    "classified correctly": {"headline_acc": 0.99},
+    "may have failed to train": {"headline_acc": 0.4, "frozen_baseline_acc": 0.2},
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_accuracies_that_the_batches_contradict_are_named(words):
+    model, batches, description = made("square")
+    nn.init.eye_(model.embed.weight)
+    report = diagnose(model, separable(batches), description=description, **MISTAKES[words])
+    assert [words in text for text in report.warnings] == [True]
+    assert str(report).index("Warnings") < str(report).index("Checks")
+    plain = diagnose(model, separable(batches), 0.2, 0.9, description=description)
+    assert plain.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda b: [b[0]] * 8, "more than once"),
+        (lambda b: [(x, torch.full_like(y, i % 5)) for i, (x, y) in enumerate(b)], "one class only"),
+    ],
+)
+def test_batches_that_make_stability_large_by_themselves_are_named(change, words):
+    model, batches, description = made("square")
+    found = diagnose(model, change(batches), None, description=description).warnings
+    assert any(words in text for text in found)
+
+
+def test_the_first_layer_of_a_plain_network_is_its_embedding():
+    model = nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 5))
+    batches = [(torch.randn(8, 20), torch.arange(8) % 5)]
+    report = diagnose(model, batches, None, description=Description(("0", "2"), "all features"))
+    assert any("reads the data itself" in text for text in report.warnings)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"loss_fn": nn.CrossEntropyLoss(reduction="sum")}, "found a sum over the batch"),
+        ({"headline_acc": torch.tensor(True)}, "expected a fraction"),
+        ({"notes": 5}, "notes: found 5; expected a text"),
+        ({"blocks": [7], "credits": len}, "blocks: found [7]"),
+        ({"directions": 0}, "directions: found 0"),
+        ({"draw": len}, "draw: found it without credits"),
+    ],
+)
+def test_mistaken_arguments_are_refused(given, words):
+    model, batches, description = made("square")
+    with pytest.raises(AuditError) as caught:
+        diagnose(model, batches, **{"headline_acc": None, "description": description} | given)
+    assert words in str(caught.value)
+
+
+def test_the_record_says_what_the_audit_was_made_with():
+    model, batches, description = made("square")
+    about = diagnose(model, batches, None, description=description).to_dict()["about"]
+    assert about["versions"]["torch"] == torch.__version__ and about["model"].endswith("Chain")
+    assert (about["dtype"], about["device"], about["reads"]) == ("float64", "cpu", "all features")
+    assert about["blocks"] == ["layers.0", "layers.1", "layers.2"]
