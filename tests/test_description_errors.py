@@ -17,7 +17,7 @@ class Tricky(nn.Module):
     def __init__(self):
         super().__init__()
         self.one, self.two, self.head = nn.Linear(3, 6), nn.Linear(6, 6), nn.Linear(6, CLASSES)
-        self.pair = Returns(lambda h: (h, h))
+        self.pair = Returns(lambda h: [h, h])
         self.flat = Returns(lambda h: h.mean())
         self.counted = Returns(lambda h: h.long())
         self.side, self.idle, self.named = nn.Linear(6, 6), nn.Linear(6, 6), Returns(lambda h: h)
@@ -72,7 +72,7 @@ MISFITS = [  # a model, its blocks, what its head reads, and words of the error
     (resnet18, "layer*.*", "spatial max", "unknown vector of a state 'spatial max'"),
     (Tricky, ["one", "idle"], "all features", "block 'idle' did not run in a forward pass"),
     (Tricky, ["one", "pair"], "all features",
-     "the output of block 'pair': found tuple (Tensor, Tensor); expected one tensor"),
+     "the output of block 'pair': found list (Tensor, Tensor); expected one tensor"),
     (Tricky, ["one", "flat"], "all features",
      "the output of block 'flat': found shape () for 3 inputs; expected (3, ...)"),
     (Tricky, ["one", "counted"], "all features",

@@ -1,11 +1,13 @@
 """Networks unlike the paper's: no skips, changing shapes, own losses, own backward passes; and mistaken arguments."""
 
 import itertools
+from typing import NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from fa_audit import Description, diagnose
 from fa_audit.core.errors import AuditError
@@ -302,6 +304,71 @@ def test_mistaken_arguments_are_refused(given, words):
     with pytest.raises(AuditError) as caught:
         diagnose(model, batches, **{"headline_acc": None, "description": description} | given)
     assert words in str(caught.value)
+
+
+class Output(NamedTuple):
+    logits: torch.Tensor
+
+
+class Named(nn.Module):
+    """Takes its inputs by name and returns an object with logits, as models of Hugging Face do."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.inner = model
+
+    def forward(self, pixels, mask, labels=None):
+        assert labels is None and mask.dtype == torch.int64 and pixels.dtype == F64
+        return Output(self.inner(pixels * mask))
+
+
+class Tuples(nn.Module):
+    """A block that returns its state first in a tuple."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, h):
+        return self.block(h), None
+
+
+def in_tuples(model):
+    model.layers = nn.ModuleList(nn.Sequential(Tuples(block), First()) for block in model.layers)
+    return model
+
+
+class First(nn.Module):
+    def forward(self, pair):
+        return pair[0]
+
+
+def test_wrappers_mappings_outputs_with_logits_and_states_in_tuples_change_nothing():
+    model, batches, description = made("square")
+    own = diagnose(model, batches, 0.2, description=description)
+    ones = torch.ones(32, 1, dtype=torch.int64)
+    mappings = [{"pixels": x, "mask": ones, "labels": y} for x, y in batches]
+    named = diagnose(Named(model), mappings, 0.2, description=Description("inner.layers.*", "all features"))
+    parallel = diagnose(nn.DataParallel(model), batches, 0.2, description=description)
+    compiled = diagnose(torch.compile(model, backend="eager"), batches, 0.2, description=description)
+    tuples = diagnose(in_tuples(model), batches, 0.2, description=Description("layers.*.0", "all features"))
+    for report in (named, parallel, compiled, tuples):
+        assert report.bp_grad_norms == pytest.approx(own.bp_grad_norms, rel=1e-12)
+        assert report.cross_batch_stability == pytest.approx(own.cross_batch_stability, rel=1e-9)
+
+
+class Checkpointed(Chain):
+    def forward(self, x):
+        h = self.embed(x)
+        for block in self.layers:
+            h = checkpoint(block, h, use_reentrant=False)
+        return self.head(h)
+
+
+def test_activation_checkpointing_is_refused_by_its_name():
+    model, batches, description = made("square")
+    with pytest.raises(AuditError, match="turn activation checkpointing off"):
+        diagnose(Checkpointed(model.embed, model.layers, model.head), batches, 0.2, description=description)
 
 
 def test_the_record_says_what_the_audit_was_made_with():

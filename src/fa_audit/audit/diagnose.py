@@ -36,6 +36,7 @@ from fa_audit.audit.three_checks import as_text
 from fa_audit.audit.verdicts import Baselines
 from fa_audit.core.errors import AuditError, first_line, shortened
 from fa_audit.core.thresholds import DiagnosticThresholds, fires
+from fa_audit.networks.adapters import as_pair, by_name, unwrapped
 from fa_audit.networks.contract import wrap_contract_model
 from fa_audit.networks.description import describe, shown
 from fa_audit.networks.network import Network
@@ -259,7 +260,7 @@ def prepared(
     Raises:
         AuditError: as `diagnose`.
     """
-    check_model(model, description)
+    check_model(model := unwrapped(model), description)
     device = next((t.device for t in (*model.parameters(), *model.buffers())), torch.device("cpu"))
     if torch.is_inference_mode_enabled() or torch.is_autocast_enabled(device.type):
         raise AuditError(
@@ -267,10 +268,10 @@ def prepared(
             " torch.autocast()."
         )
     with as_found(model):  # a DataLoader draws from the global stream
-        batches = [
-            [_checked(name, batch, device, loss_fn) for batch in islice(listed_batches(name, part), limit)]
-            for name, part in given.items()
-        ]
+        raw = {name: list(islice(listed_batches(name, part), limit)) for name, part in given.items()}
+        if description and isinstance(first := next(chain.from_iterable(raw.values()), None), Mapping):
+            model, description = by_name(model, description, first)
+        batches = [[_checked(name, as_pair(batch), device, loss_fn) for batch in part] for name, part in raw.items()]
         every = list(chain.from_iterable(batches))
         if not every:
             raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")

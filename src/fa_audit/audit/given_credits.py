@@ -30,6 +30,7 @@ from fa_audit.audit.credit_metrics import (
 )
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.metrics import Measured, unit
+from fa_audit.networks.adapters import OneTensor
 from fa_audit.networks.description import passes_from, shown
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, reference, untouched
@@ -102,7 +103,9 @@ def _asked(
             states = [h.detach() for h in network(x, return_hidden=True)[1]]
         try:
             with torch.enable_grad():
-                found = function(model, x.clone(), targets.clone(), [h.clone() for h in states], *more)
+                own = getattr(network, "model", None)
+                inputs = dict(own.parts(x)) if isinstance(own, OneTensor) else x.clone()
+                found = function(model, inputs, targets.clone(), [h.clone() for h in states], *more)
         except Exception as error:  # external code may raise anything
             raise _refused(name, f"the function fails: {first_line(error)}", len(states) - 1) from error
     if not isinstance(found, list | tuple) or len(found) != len(states) - 1:

@@ -31,6 +31,7 @@ LEAST_LIKELY = 1e-6  # probability of the hits of the batches below which an acc
 OVERLAP = 0.01  # share of the samples that are there twice
 LARGE = 1e3  # gradient of one sample's loss by a state, in units of loss per unit of state
 FLOAT32_ERROR = 1e-2  # median relative error of the gradients above which float32 is named as a cause
+QUANTISED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torchao.")
 NARROW = (torch.float16, torch.bfloat16)
 
 UNUSABLE: tuple[tuple[Callable[[Tensor], bool], str], ...] = (  # parameters and buffers, and what is wrong with them
@@ -59,6 +60,11 @@ def check_model(model: Any, description: Any = None) -> None:
         raise AuditError(f"model: found {type(model).__name__}; expected a torch.nn.Module.")
     if isinstance(model, torch.jit.ScriptModule):
         raise AuditError("found a model compiled by torch.jit; expected the Python module that it was made from.")
+    if quantised := [name for name, part in model.named_modules() if type(part).__module__.startswith(QUANTISED)]:
+        raise AuditError(
+            f"{type(model).__name__}: found quantised modules ({listed(quantised, 3)}), which have no gradients;"
+            " expected the floating-point model that they were made from."
+        )
     tensors = [*model.parameters(), *model.buffers()]
     for unusable, problem in UNUSABLE:
         if any(map(unusable, tensors)):

@@ -164,7 +164,8 @@ def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
     """Run the model and check its logits and states against the contract."""
     if not isinstance(getattr(model, "blocks", None), nn.ModuleList | nn.Sequential):
         children = ", ".join(name for name, _ in model.named_children())
-        hint = " Is it wrapped? Then pass model.module." if hasattr(model, "module") else ""
+        own = getattr(model, "blocks", None)
+        hint = f" Its 'blocks' is a {type(own).__name__}, which hides their parameters." if own is not None else ""
         raise AuditError(
             f"{_name(model)}: expected an nn.ModuleList 'blocks'; found children: {children or 'none'}.{hint}"
         )

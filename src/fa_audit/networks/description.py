@@ -13,13 +13,24 @@ import difflib
 import re
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, first_line, printable, unknown
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, Observation, observe, overwritten, storages, trace, untouched
+from fa_audit.networks.trace import (
+    Description,
+    Observation,
+    first_of,
+    logits_of,
+    observe,
+    overwritten,
+    storages,
+    trace,
+    untouched,
+)
 
 CHUNK_VALUES = 2**20  # input values at a time: six images of 3 x 224 x 224, so that a ViT-B/16 fits into a few GB
 PROBE = 3  # samples that a description is tried on
@@ -113,7 +124,7 @@ class DescribedNetwork(Network):
     def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Return the model's logits ``(B, C)``; with `return_hidden` also the states, detached."""
         if not return_hidden:
-            return self.model(x.clone())  # a model may work on its input in place
+            return logits_of(self.model(x.clone()))  # a model may work on its input in place
         points, logits = self.chain(x)
         return logits, self.states_at(points)
 
@@ -124,6 +135,11 @@ class DescribedNetwork(Network):
             AuditError: the blocks are no chain that ends in the logits, or the head reads another vector.
         """
         seen = self._observe(x)
+        if seen.checkpointed:
+            raise self._error(
+                "its blocks run under torch.utils.checkpoint, which runs them again in the backward pass. Expected"
+                " plain ones: turn activation checkpointing off for the audit."
+            )
         points = [seen.start, *(returned for _, returned in seen.outputs)]
         with torch.enable_grad():
             self._check_chain([*points, seen.answer])
@@ -162,7 +178,10 @@ class DescribedNetwork(Network):
         for name in self.names:
             if found.count(name) != 1:
                 times = f"ran {found.count(name)} times" if name in found else "did not run"
-                raise self._error(f"block '{name}' {times} in a forward pass; expected once. Leave it out of blocks.")
+                raise self._error(
+                    f"block '{name}' {times} in a forward pass; expected once. Leave it out of blocks, or fold the"
+                    " passes into one (docs/recipes.md: forward-forward)."
+                )
         if found != list(self.names):
             raise self._error(
                 f"blocks: found that they run in the order {', '.join(found)}; the description has"
@@ -201,7 +220,7 @@ class DescribedNetwork(Network):
                 start = f"the output of block '{self.names[index - 1]}'" if index else "the input of the first block"
                 raise self._error(
                     f"{start} does not influence {ends[index]}; expected a chain of blocks that ends in the logits."
-                    " Leave blocks of side branches out."
+                    " Leave blocks of side branches out; a detach() between them is left out in docs/recipes.md."
                 )
 
     def _depends(self, after: Tensor, point: Tensor) -> bool:
@@ -247,15 +266,16 @@ class DescribedNetwork(Network):
             value = change(given[0].clone())
             return None if overwritten(given[0], value, owned) else (value, *given[1:])
 
-        def leave(module: nn.Module, given: tuple[Tensor, ...], returned: Tensor) -> Tensor:
-            return change(returned.clone())
+        def leave(module: nn.Module, given: tuple[Tensor, ...], returned: Any) -> Any:
+            h, others = first_of(returned)
+            return (change(h.clone()), *others) if isinstance(returned, tuple) else change(h.clone())
 
         if layer:
             handle = self.blocks[layer - 1].register_forward_hook(leave)
         else:
             handle = self.blocks[0].register_forward_pre_hook(enter)
         try:
-            return self.model(x.clone())
+            return logits_of(self.model(x.clone()))
         finally:
             handle.remove()
 

@@ -99,11 +99,11 @@ def propose(model: nn.Module, x: Tensor) -> list[Proposal]:
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> print(propose(model, torch.rand(3, 2, 2))[0])
-    # 2 blocks (Linear) with 67 % of the layers
-    description=Description(("1", "3"), "all features")
+    # 1 block (Linear) with 33 % of the layers
+    description=Description(("3",), "all features")
     <BLANKLINE>
     # the same in a configuration
-    blocks: ["1", "3"]
+    blocks: ["3"]
     reads: all features
     """
     if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
@@ -159,8 +159,8 @@ def _proposal(fit: _Fit) -> Proposal:
 def _ran_once(model: nn.Module, x: Tensor) -> list[str]:
     """Return the modules with parameters that can be blocks, in the order in which they end in a forward pass.
 
-    They run once, their input and their output is a tensor of floating-point numbers with one row for every sample,
-    and their output is not the logits already.
+    They run once and do not read the data itself, their input and their output is a tensor of floating-point numbers
+    with one row for every sample, and their output is not the logits already.
 
     Raises:
         AuditError: the forward pass fails, or returns no logits.
@@ -184,11 +184,14 @@ def _ran_once(model: nn.Module, x: Tensor) -> list[str]:
     if not isinstance(logits, Tensor) or logits.dim() != 2:
         raise AuditError(f"{type(model).__name__} returns {shown(logits)}; expected logits (B, C), one per class.")
     names = {module: name for name, module in model.named_modules()}
-    return [names[module] for module, found in calls.items() if len(found) == 1 and _is_block(found[0], logits)]
+    return [names[module] for module, found in calls.items() if len(found) == 1 and _is_block(found[0], x, logits)]
 
 
-def _is_block(call: tuple[tuple[Any, ...], Any], logits: Tensor) -> bool:
+def _is_block(call: tuple[tuple[Any, ...], Any], x: Tensor, logits: Tensor) -> bool:
+    """Return whether a module can be a block: a layer that reads the data itself is the embedding."""
     given, returned = call
+    if given and isinstance(given[0], Tensor) and torch.equal(given[0].flatten(), x.flatten()):
+        return False
     for h in (*given, returned) if given else (None,):
         if not isinstance(h, Tensor) or not h.is_floating_point() or h.dim() < 2 or len(h) != len(logits):
             return False

@@ -6,11 +6,14 @@ Shapes: B batch, d width, L blocks, C classes. A state is ``(B, d)``, ``(B, T, d
 from __future__ import annotations
 
 import copy
+import os
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
@@ -189,6 +192,8 @@ class Observation:
         answer: what the model returned.
         owned: where the model's parameters and buffers lie in memory.
         whole: whether the model's own tensor starts at `start`, too, so that a skip outside the block does.
+        checkpointed: whether a block ran under ``torch.utils.checkpoint``, which runs it a second time in the backward
+            pass, unseen.
     """
 
     start: Tensor | None = None
@@ -197,6 +202,7 @@ class Observation:
     answer: Any = None
     owned: frozenset[int] = frozenset()
     whole: bool = False
+    checkpointed: bool = False
 
     def enter(self, index: int, module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Record the input of block `index` and, for the first one, replace it by the leaf: a forward pre-hook."""
@@ -208,10 +214,31 @@ class Observation:
         self.whole = overwritten(given[0], self.start, self.owned)
         return None if self.whole else (self.start.clone(), *given[1:])
 
-    def leave(self, index: int, module: nn.Module, given: tuple[Any, ...], returned: Any) -> Tensor | None:
+    def leave(self, index: int, module: nn.Module, given: tuple[Any, ...], returned: Any) -> Any:
         """Record the output of block `index` and pass on a copy, safe from in-place code: a forward hook."""
-        self.outputs.append((index, returned))
-        return returned.clone() if isinstance(returned, Tensor) else None
+        h, others = first_of(returned)
+        self.outputs.append((index, h))
+        self.checkpointed |= _is_recomputed()
+        if not isinstance(h, Tensor):
+            return None
+        return (h.clone(), *others) if isinstance(returned, tuple) else h.clone()
+
+
+def first_of(returned: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return the state that a block returns, alone or first in a tuple, and what else the tuple has."""
+    return (returned[0], returned[1:]) if isinstance(returned, tuple) and returned else (returned, ())
+
+
+def logits_of(answer: Any) -> Any:
+    """Return what a model returns, or its attribute ``logits``."""
+    return getattr(answer, "logits", answer)
+
+
+def _is_recomputed() -> bool:
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and not frame.f_code.co_filename.endswith(os.path.join("torch", "utils", "checkpoint.py")):
+        frame = frame.f_back
+    return frame is not None
 
 
 def storages(model: nn.Module) -> frozenset[int]:
@@ -247,7 +274,7 @@ def observe(model: nn.Module, blocks: nn.ModuleList, x: Tensor) -> Observation:
         for parameter in learning:
             parameter.requires_grad_(False)
         with torch.enable_grad():
-            seen.answer = model(x.clone())  # a model may work on its input in place
+            seen.answer = logits_of(model(x.clone()))  # a model may work on its input in place
     finally:
         for handle in handles:
             handle.remove()
@@ -259,7 +286,7 @@ def observe(model: nn.Module, blocks: nn.ModuleList, x: Tensor) -> Observation:
 def accuracy_of(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
     """Return the fraction of samples that `model`, in eval mode and left as it was, classifies correctly."""
     with untouched(model), torch.no_grad():
-        hits = torch.cat([model(x.clone()).argmax(dim=-1) == labels for x, labels in batches])
+        hits = torch.cat([logits_of(model(x.clone())).argmax(dim=-1) == labels for x, labels in batches])
     return int(hits.sum()) / len(hits)
 
 

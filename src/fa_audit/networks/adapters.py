@@ -1,0 +1,78 @@
+"""Adapt models and batches that are not one tensor in, logits out: wrappers of torch, and mappings of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fa_audit.core.errors import AuditError
+from fa_audit.networks.trace import Description
+
+LABELS = ("labels", "label", "targets", "y")  # keys of a mapping, the first that it has
+WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]  # by name, the shape of a row and the type
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Return the module that `DataParallel`, `DistributedDataParallel` or `torch.compile` wrap."""
+    while True:
+        if isinstance(model, WRAPPERS):
+            model = model.module
+        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
+            model = model._orig_mod
+        else:
+            return model
+
+
+class OneTensor(nn.Module):
+    """Call a model with the parts of one tensor, by name.
+
+    Attributes:
+        model: takes the parts.
+        layout: of the parts in the columns of a float64 tensor ``(B, columns)``, which holds integers exactly.
+    """
+
+    def __init__(self, model: nn.Module, layout: Layout) -> None:
+        super().__init__()
+        self.model, self.layout = model, layout
+
+    def forward(self, x: Tensor) -> Any:
+        return self.model(**dict(self.parts(x)))
+
+    def parts(self, x: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Yield the parts of `x` by name, floating-point ones in the precision of the model."""
+        own = next((p.dtype for p in self.model.parameters() if p.is_floating_point()), torch.float32)
+        sizes = [int(torch.Size(shape).numel()) for shape, _ in self.layout.values()]
+        for (name, (shape, kind)), columns in zip(self.layout.items(), x.split(sizes, dim=1)):
+            yield name, columns.reshape(-1, *shape).to(own if kind.is_floating_point else kind)
+
+
+def layout_of(batch: Mapping[str, Any]) -> Layout:
+    """Return how a mapping of tensors becomes one tensor, without its labels.
+
+    Raises:
+        AuditError: it has no labels, or an entry is not a tensor.
+    """
+    label = next((name for name in LABELS if name in batch), None)
+    found = ", ".join(f"{name}: {type(value).__name__}" for name, value in batch.items())
+    if label is None or not all(isinstance(value, Tensor) and value.dim() for value in batch.values()):
+        raise AuditError(f"eval_batches: found a mapping ({found}); expected tensors, one of them under {LABELS[0]!r}.")
+    return {name: (tuple(value.shape[1:]), value.dtype) for name, value in batch.items() if name != label}
+
+
+def as_pair(batch: Any) -> Any:
+    """Return a mapping as a pair of one tensor and its labels; anything else as it is."""
+    if not isinstance(batch, Mapping):
+        return batch
+    columns = [batch[name].flatten(1).double() for name in layout_of(batch)]
+    return torch.cat(columns, dim=1), next(batch[name] for name in LABELS if name in batch)
+
+
+def by_name(model: nn.Module, description: Description, batch: Mapping[str, Any]) -> tuple[nn.Module, Description]:
+    """Return a model that takes one tensor in place of mappings such as `batch`, and its description."""
+    names = [description.blocks] if isinstance(description.blocks, str) else description.blocks
+    return OneTensor(model, layout_of(batch)), replace(description, blocks=tuple(f"model.{name}" for name in names))
