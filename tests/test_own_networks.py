@@ -1,6 +1,7 @@
 """Networks unlike the paper's: no skips, changing shapes, own losses, own backward passes; and mistaken arguments."""
 
 import itertools
+import json
 from typing import NamedTuple
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from fa_audit import Description, diagnose
+from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 
 F64 = torch.float64
@@ -377,3 +379,24 @@ def test_the_record_says_what_the_audit_was_made_with():
     assert about["versions"]["torch"] == torch.__version__ and about["model"].endswith("Chain")
     assert (about["dtype"], about["device"], about["reads"]) == ("float64", "cpu", "all features")
     assert about["blocks"] == ["layers.0", "layers.1", "layers.2"]
+
+
+def test_the_command_line_audits_a_model_of_a_file_of_one_s_own(tmp_path, monkeypatch, capsys):
+    code = """import torch
+from torch import nn
+torch.manual_seed(0)
+batches = [(torch.randn(32, 20), torch.arange(32) % 5) for _ in range(8)]
+def make_model():
+    return nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 12), nn.Tanh(), nn.Linear(12, 5))
+def credits(model, x, y, states):
+    return [h + 1 for h in states[1:]]
+"""
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    command = ["audit", "mine:make_model", "--data", "mine:batches", "--accuracy", "0.2", "--frozen", "0.1"]
+    assert main([*command, "--credits", "mine:credits", "--format", "json"]) == 0
+    printed = capsys.readouterr()
+    audit = json.loads(printed.out)
+    assert (audit["headline_acc"], audit["baselines"]["own"], len(audit["credit"])) == (0.2, 0.1, 1)
+    assert 'Description(("2",), "all features")' in printed.err and audit["model"] == "mine:make_model"
+    assert main(["audit", "mine:make_model"]) != 0 and "expected my_file:batches" in capsys.readouterr().err

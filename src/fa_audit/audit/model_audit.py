@@ -52,7 +52,7 @@ def _audit(
     report = diagnose(
         model,
         inputs(dataset, shape, device, limit=1),
-        None,
+        entry["accuracy"],
         entry["frozen_accuracy"],
         method_name=name,
         notes=_remarks(entry),
@@ -63,8 +63,7 @@ def _audit(
         stability_batches=_shaped(stability_batches(dataset, BATCH_SIZE, entry["batches"]), shape, device),
         description=Description(entry["blocks"], entry["reads"]),
     )
-    accuracy = entry["accuracy"]
-    if accuracy is None:  # last, so that a wrong description fails before a pass over the whole test set
+    if (accuracy := entry["accuracy"]) is None:  # last: a wrong description fails before
         accuracy = accuracy_of(model, inputs(dataset, shape, device))
     return replace(report, headline_acc=accuracy)
 

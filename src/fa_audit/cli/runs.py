@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fa_audit.cli.completion import completed
 from fa_audit.core.errors import AuditError
@@ -16,6 +18,9 @@ from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES, architecture_options
+
+if TYPE_CHECKING:
+    from fa_audit.audit.report import DiagnosticReport
 
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
 DEFAULTS = {field.name: field.default for field in fields(RunSpec)}
@@ -85,15 +90,29 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit audit`."""
     add = parser.add_argument
     parser.set_defaults(command=_audit)
-    add("checkpoint", type=Path, help="a .safetensors file; .json and .csv beside it are read where they are")
-    add("--data", type=Path, metavar="FILE", help=f"data file; default {data_file('NAME')} of the run's data set")
+    add(
+        "checkpoint",
+        metavar="NETWORK",
+        help="a .safetensors file, with .json and .csv beside it; or what makes a model of one's own: my_file:make_model",
+    )
+    add(
+        "--data",
+        metavar="DATA",
+        help=f"data file; default {data_file('NAME')} of the run's data set. Of one's own: my_file:batches, a list of"
+        " (x, labels) or a function that returns it",
+    )
     add(
         "--frozen",
-        type=Path,
-        metavar="JSON",
-        help="the method's own frozen baseline; default none: D3 is not evaluated",
+        metavar="BASELINE",
+        help="the method's own frozen baseline: its .json, or of one's own its accuracy; default none: D3 is not evaluated",
     )
-    add("--bp-frozen", type=Path, metavar="JSON", help="backpropagation's frozen baseline; default none")
+    add("--bp-frozen", metavar="BASELINE", help="backpropagation's frozen baseline, likewise; default none")
+    own = parser.add_argument_group("of a model of one's own")
+    own.add_argument("--accuracy", type=float, help="on the whole test set, a fraction; default unknown")
+    own.add_argument("--blocks", nargs="+", metavar="NAME", help="default the best proposal of `fa-audit describe`")
+    own.add_argument("--reads", help="what the head reads of a state; default as proposed")
+    own.add_argument("--credits", metavar="MODULE:NAME", help="a function, as of `fa_audit.diagnose`")
+    own.add_argument("--loss", metavar="MODULE:NAME", help="a function of logits and labels; default cross-entropy")
     for kind in ("method", "architecture"):
         help_text = f"of a checkpoint whose {kind} is not registered; default the file's"
         add(f"--{kind}", metavar="MODULE:CLASS", help=help_text)
@@ -168,22 +187,8 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
 
 
 def _audit(options: argparse.Namespace) -> int:
-    from fa_audit.audit.run_audit import audit_files
-    from fa_audit.core.numerics import set_numerics
-
-    set_numerics(threads=1)
-    beside = {"sidecar": options.checkpoint.with_suffix(".json"), "trajectory": options.checkpoint.with_suffix(".csv")}
-    baselines = {"own": options.frozen, "bp": options.bp_frozen}
-    report, about = audit_files(
-        options.checkpoint,
-        options.data,
-        **{kind: path for kind, path in beside.items() if path.exists()},
-        baselines={role: path for role, path in baselines.items() if path},
-        method=options.method,
-        architecture=options.architecture,
-    )
-    del about["baseline_runs"]
-    known = {key: value for key, value in about.items() if value is not None}
+    own = ":" in options.checkpoint and not Path(options.checkpoint).exists()
+    report, known = (_audit_model if own else _audit_run)(options)
     forms = {
         "text": str,
         "markdown": type(report).to_markdown,
@@ -191,3 +196,63 @@ def _audit(options: argparse.Namespace) -> int:
     }
     print(forms[options.format](report))
     return 0
+
+
+def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str, Any]]:
+    """Audit what a function makes, on batches that another one makes."""
+    from fa_audit.audit.diagnose import diagnose
+    from fa_audit.audit.model_audit import build_model
+    from fa_audit.core.registry import load
+    from fa_audit.networks.proposals import propose
+    from fa_audit.networks.trace import Description
+
+    if not options.data or ":" not in options.data:
+        raise AuditError(
+            f"--data: found {options.data}; expected my_file:batches, a list of (x, labels) or a function."
+        )
+    model = build_model({"model": options.checkpoint, "arguments": {}, "seed": 0, "weights": None})
+    batches = load("batches", {}, options.data)
+    batches = list(batches() if callable(batches) else batches)
+    chosen = Description(tuple(options.blocks), options.reads or "all features") if options.blocks else None
+    if chosen is None:
+        if not (found := propose(model, batches[0][0])):
+            raise AuditError(f"{options.checkpoint}: found no chain of blocks; name them: --blocks.")
+        print(f"fa-audit: {found[0].note}: {found[0].python}", file=sys.stderr)
+        chosen = found[0].description
+    functions = {"credits": options.credits, "loss_fn": options.loss}
+    given = {name: load(name, {}, entry) for name, entry in functions.items() if entry}
+    fractions = [_accuracy(name, getattr(options, name)) for name in ("frozen", "bp_frozen")]
+    report = diagnose(
+        model, batches, options.accuracy, fractions[0], options.checkpoint, bp_frozen_acc=fractions[1],
+        description=chosen, **given,
+    )  # fmt: skip
+    return report, {"model": options.checkpoint}
+
+
+def _accuracy(name: str, text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError as error:
+        option = name.replace("_", "-")
+        raise AuditError(f"--{option}: found '{text}'; expected an accuracy, a fraction, with a model.") from error
+
+
+def _audit_run(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str, Any]]:
+    """Audit a checkpoint of this package."""
+    from fa_audit.audit.run_audit import audit_files
+    from fa_audit.core.numerics import set_numerics
+
+    set_numerics(threads=1)
+    checkpoint = Path(options.checkpoint)
+    beside = {"sidecar": checkpoint.with_suffix(".json"), "trajectory": checkpoint.with_suffix(".csv")}
+    baselines = {"own": options.frozen, "bp": options.bp_frozen}
+    report, about = audit_files(
+        checkpoint,
+        options.data,
+        **{kind: path for kind, path in beside.items() if path.exists()},
+        baselines={role: path for role, path in baselines.items() if path},
+        method=options.method,
+        architecture=options.architecture,
+    )
+    del about["baseline_runs"]
+    return report, {key: value for key, value in about.items() if value is not None}
