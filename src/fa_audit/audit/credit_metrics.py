@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from fa_audit.audit.verdicts import UNTRUE
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.metrics import Measured, clamped_cosine, cosine, median_of, median_ratio, sample_norms, unit
+from fa_audit.core.progress import following
 from fa_audit.core.randomness import generator
 from fa_audit.experiments.paths import AT_INPUT, at_both_sides
 from fa_audit.networks.description import Passes
@@ -315,7 +316,7 @@ def against_the_loss(
     none = dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(targets), 0, LEFT_OUT))
     return [
         none if credit is None else compared(layer, credit, gradients, partial(at, credit=credit))
-        for layer, credit in enumerate(credits)
+        for layer, credit in enumerate(following(credits, "credit of block", len(credits)))
     ]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
+from fa_audit.audit.backward import CHECKED
+from fa_audit.audit.backward import SAMPLES as CHECKED_SAMPLES
+from fa_audit.audit.credit_metrics import DIRECTIONS, DRAWS, CreditReport
 from fa_audit.audit.diagnostics import Batch, measure
 from fa_audit.audit.frequencies import frequencies
 from fa_audit.audit.given_credits import CreditFunction, Given, measure_given_credits
@@ -35,14 +39,17 @@ from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.three_checks import as_text
 from fa_audit.audit.verdicts import Baselines
 from fa_audit.core.errors import AuditError, first_line, shortened
+from fa_audit.core.metrics import median_norm
+from fa_audit.core.progress import duration
 from fa_audit.core.thresholds import DiagnosticThresholds, fires
 from fa_audit.networks.adapters import as_pair, by_name, unwrapped
 from fa_audit.networks.contract import wrap_contract_model
 from fa_audit.networks.description import describe, shown
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, LossFunction, accuracy_of
+from fa_audit.networks.trace import Description, LossFunction, accuracy_of, reference, untouched
 
 MOST_DIRECTIONS = 4096
+LONG, TIMED = 10, 8  # seconds of an audit that are announced; samples by which they are measured
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
 ROUNDED = 1e-3  # by how much an accuracy that is given may differ from that of the hits
 
@@ -133,6 +140,7 @@ def diagnose(
             check_layer("layer_for_stability", layer_for_stability, network)
         given_credits = _given(credits, draw, directions, blocks, network)
         where, measured = (first or batches or others)[0], CreditReport()
+        _announce(expected_seconds(network, where, [*batches, *others], loss_fn, given_credits))
         if given_credits:
             measured = measure_given_credits(given_credits, model, network, *where, loss_fn)
         evidence = measure(network, batches, layer_for_stability, loss_fn, where, others)
@@ -159,6 +167,36 @@ def diagnose(
         warnings=(*warnings, *precision_warnings(evidence)),
         about=about,
     )
+
+
+def _announce(seconds: float) -> None:
+    """Say before a long audit how long it will take."""
+    if seconds > LONG:
+        print(
+            f"fa-audit: this audit takes about {duration(seconds)}; fewer directions= or blocks= take less.",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def expected_seconds(
+    network: Network, where: Batch, batches: list[Batch], loss_fn: LossFunction, credits: Given | None
+) -> float:
+    """Return about how long an audit takes, from one pass of a few samples forward and backward.
+
+    A pass forward takes a third of it, one in float64 twice as long.
+    """
+    few = [part[:TIMED] for part in where]
+    with untouched(network):
+        started = time.perf_counter()
+        median_norm(reference(network, *few, loss_fn).gradients[0])  # a number: it has been computed by then
+        one = (time.perf_counter() - started) / len(few[0])
+    samples, states = len(where[0]), len(network.blocks) + 1
+    passes = 1.3 * sum(len(x) for x, _ in batches) + 2 * samples + CHECKED * 4 / 3 * states * CHECKED_SAMPLES
+    if credits:
+        moved = states if credits.blocks is None else 2 * len(credits.blocks)
+        passes += 2 / 3 * samples * moved * (credits.directions + 2) + samples * (DRAWS if credits.draw else 1)
+    return one * passes
 
 
 def _given(

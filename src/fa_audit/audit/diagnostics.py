@@ -27,6 +27,7 @@ from fa_audit.core.metrics import (
     sample_norms,
     unit,
 )
+from fa_audit.core.progress import following
 from fa_audit.core.resampling import bootstrap_medians, jackknife_interval, largest_growth, percentile_interval
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference, reference, untouched
@@ -143,7 +144,7 @@ def measure(
         double, estimates = _in_double(network, *sample, loss_fn)
         layers, finite = tuple(_layers(truth, double, estimates)), truth.finite
         over_samples, means = _intervals(truth, layers, estimates), []
-        for batch in over:
+        for batch in following(over, "batch", len(over)):
             if batch is not sample:
                 truth = reference(network, *batch, loss_fn)  # one batch at a time is kept: states can be large
             means.append(mean_gradient(truth, middle))

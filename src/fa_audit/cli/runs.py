@@ -93,18 +93,18 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "checkpoint",
         metavar="NETWORK",
-        help="a .safetensors file, with .json and .csv beside it; or what makes a model of one's own: my_file:make_model",
+        help="a .safetensors file, with .json and .csv beside it; or what makes a model: my_file:make_model",
     )
     add(
         "--data",
         metavar="DATA",
-        help=f"data file; default {data_file('NAME')} of the run's data set. Of one's own: my_file:batches, a list of"
+        help=f"data file; default {data_file('NAME')} of the run's data set. With a model: my_file:batches, a list of"
         " (x, labels) or a function that returns it",
     )
     add(
         "--frozen",
         metavar="BASELINE",
-        help="the method's own frozen baseline: its .json, or of one's own its accuracy; default none: D3 is not evaluated",
+        help="the method's own frozen baseline: its .json, or with a model its accuracy; default none: no D3",
     )
     add("--bp-frozen", metavar="BASELINE", help="backpropagation's frozen baseline, likewise; default none")
     own = parser.add_argument_group("of a model of one's own")
