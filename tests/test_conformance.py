@@ -1,5 +1,7 @@
 """The conformance suite passes every registered method, and finds by name what is wrong with a broken one."""
 
+import os
+import random
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -10,13 +12,14 @@ from networks import MY_METHOD
 from torch import nn
 
 from fa_audit import networks as registry
+from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 from fa_audit.methods import METHODS
 from fa_audit.methods.bp import BP
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.ep import EP
 from fa_audit.methods.fa import FA
-from fa_audit.methods.method import Credits, Method
+from fa_audit.methods.method import Credits, Feedback, Method
 from fa_audit.methods.state_bridge import StateBridge
 from fa_audit.testing import CHECKS, ConformanceError, check_method
 from fa_audit.testing.findings import Finding
@@ -24,7 +27,7 @@ from fa_audit.testing.subject import Subject
 from fa_audit.training.learner import load_method
 from fa_audit.training.loop import train
 
-SLOW = {"direction", "downhill", "learns", "architectures"}  # three quarters of the suite's time
+SLOW = {"process", "direction", "downhill", "learns", "architectures"}  # three quarters of the suite's time
 # A method that draws from the global stream resumes to the same bits or not by what was drawn before.
 QUICK = set(CHECKS) - SLOW - {"resume"} - {name for name, check in CHECKS.items() if check.__module__.endswith("steps")}
 
@@ -66,10 +69,13 @@ def after_step(base, function):
     return Updating
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_every_registered_method_conforms(name):
-    """The architectures with every method: `test_architectures.py`, marker `matrix`."""
-    assert failures(name, set(CHECKS) - {"architectures"}) == {}
+LONG = {"process", "architectures"}
+COMPLETE = [pytest.param(name, CHECKS, marks=[] if name == "dfa" else pytest.mark.matrix) for name in METHODS]
+
+
+@pytest.mark.parametrize(("name", "checks"), [*((name, set(CHECKS) - LONG) for name in METHODS), *COMPLETE])
+def test_every_registered_method_conforms(name, checks):
+    assert failures(name, checks) == {}
 
 
 class Exact(BP):
@@ -168,7 +174,7 @@ BROKEN = {
     "unfreezes": (after_step(FA, lambda net, _: net.requires_grad_(True)), "frozen"),
     "writes to a block": (after_step(FA, lambda net, _: [p.mul_(1.01) for p in net.blocks[:1].parameters()]), "frozen"),
     "graph": (Attached, "detached"),
-    "idle": (with_parts(FA, lambda c: replace(c, blocks=(*(0 * a for a in c.blocks[:1]), *c.blocks[1:]))), "rows"),
+    "idle": (with_parts(FA, lambda c: replace(c, blocks=(*c.blocks[:-1], *(0 * a for a in c.blocks[-1:])))), "moves"),
     "by place": (with_credits(DFA, lambda a: a * torch.arange(1, len(a) + 1)[:, None]), "rows"),
     "needs blocks": (Blockwise, "shapes"),
     "half precision of numpy": (with_credits(DFA, lambda a: a.new(a.numpy().astype("half"))), "precision"),
@@ -257,6 +263,206 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+class Hashed(DFA):
+    def init_state(self, network, generator):
+        return super().init_state(network, generator.manual_seed(hash("Hashed") % 1000))
+
+
+class Leaving(DFA):
+    def credits(self, *given):
+        os._exit(0)
+
+
+class Exiting(DFA):
+    def credits(self, *given):
+        raise SystemExit(0)
+
+
+class Peeking(DFA):
+    """Learns from the test set's labels, which it sees in evaluations."""
+
+    def credits(self, network, trace, labels, state):
+        if not network.training:
+            state.seen = labels.double().mean()
+        return super().credits(network, trace, labels, state)
+
+    @torch.no_grad()
+    def update_state(self, network, state, randomness):
+        state.B0.add_(getattr(state, "seen", 0))
+
+
+def remembering(function):
+    """DFA whose credits are ``function(what it keeps, own credits)``; `what it keeps` is an attribute of the state."""
+
+    class Remembering(DFA):
+        def credits(self, network, trace, labels, state):
+            kept = state.__dict__.setdefault("kept", {})
+            own = super().credits(network, trace, labels, state)
+            blocks = tuple(function(kept, layer, a) for layer, a in enumerate(own.blocks))
+            return replace(own, blocks=blocks, embedding=function(kept, -1, own.embedding))
+
+    return Remembering
+
+
+def last(kept, layer, a):
+    before, kept[layer] = kept.get(layer, a), a
+    return before
+
+
+def changed_in(base, *, layers, to):
+    """A method with the credits ``to(network, trace, labels)``, or a layer's own where `layers` leaves it out."""
+
+    class Changed(base):
+        def credits(self, network, trace, labels, state):
+            own, other = super().credits(network, trace, labels, state), to(network, trace, labels)
+            pairs = enumerate(zip(own.blocks, other.blocks))
+            return replace(own, blocks=tuple(theirs if layer in layers else a for layer, (a, theirs) in pairs))
+
+    return Changed
+
+
+def fixed_first(self, network, generator):
+    state = DFA.init_state(self, network, generator)
+    state.B0.copy_(DFA.init_state(self, network, torch.Generator()).B0)
+    return state
+
+
+def averaged(credits, network, trace, labels):
+    if trace.states[0].dim() != 3:
+        return credits
+    loss = F.cross_entropy(trace.logits, labels, reduction="sum")
+    embedding, *blocks = (g.mean(1) for g in torch.autograd.grad(loss, trace.states, retain_graph=True))
+    return replace(credits, blocks=tuple(blocks), embedding=embedding)
+
+
+def in_maps(function):
+    return told(DFA, lambda c, n, t, y: function(c) if t.states[0].dim() == 4 else c)
+
+
+def summed(self, network, trace, labels, *rest):
+    return len(labels) * StateBridge.auxiliary_loss(self, network, trace, labels, *rest)
+
+
+def rolled(c):
+    return replace(c, blocks=tuple(a.roll(1, 0) for a in c.blocks))
+
+
+def exact(n, t, y):
+    return Exact().credits(n, t, y, None)
+
+
+HOSTILE += [
+    (Hashed, "process", "B0.* in another process|other .*embed.* in another process"),
+    (Leaving, "process", r"a process that a training ended, status 0"),
+    (Peeking, "determinism", "another test set"),
+    (told(DFA, lambda c, *_: [torch.manual_seed(0), c][1]), "purity", "the global random state"),
+    (told(DFA, lambda c, *_: [random.seed(0), c][1]), "purity", "Python's random state"),
+    (in_maps(lambda c: scaled(c, -1)), "architectures", r"with \w+, found a mean cosine of -1"),
+    (in_maps(rolled), "architectures", r"with \w+, found rows \[1\]"),
+    (told(BP, averaged), "architectures", r"with vit_mini, found a cosine of 0.* network.read_gradient"),
+    (with_parts(DFA, lambda c: replace(c, batch_mean=True)), "means", "unchanged in a .* expected batch_mean=False"),
+    (with_parts(FA, lambda c: replace(c, batch_mean=False)), "means", "halved in a .* expected batch_mean=True"),
+    (type("Summed", (StateBridge,), {"auxiliary_loss": summed}), "means", "twice the gradient of the state's"),
+    (
+        type("FixedB0", (DFA,), {"init_state": fixed_first}),
+        "fresh",
+        "same credit of embedding, block 0 with other feed",
+    ),
+    (changed_in(DFA, layers=[1], to=exact), "fresh", "the same credit of block 1 with .* true gradient"),
+    (remembering(lambda kept, layer, a: kept.setdefault((layer, *a.shape), a.clone()).copy_(a)), "calls", "workspace"),
+    (remembering(last), "calls", "no last batch"),
+    (remembering(lambda kept, layer, a: kept.setdefault(layer, a)), "calls", "another batch was seen"),
+    (starting(lambda n: n.embed.requires_grad_(False)), "apart", "off the gradients of embed.1.weight"),
+    (
+        with_credits(DFA, lambda a: a @ torch.eye(a.shape[1]).roll(1, 0).to(a)),
+        "direction",
+        "transposed weight|the sign",
+    ),
+    (with_credits(DFA, torch.Tensor.to_sparse), "shapes", r"found sparse \(5, 21\)"),
+    (with_parts(DFA, lambda c: replace(c, blocks=(a for a in c.blocks))), "shapes", "a generator for the blocks"),
+    (with_credits(DFA, lambda a: a - a.mean(0)), "rows", "declare across_samples, which forbids nothing"),
+]
+
+
+def scalar_error(shared):
+    """A global scalar error, of each sample or of the batch, through a fixed random vector per block."""
+
+    class Scalar(DFA):
+        across_samples: ClassVar[bool] = shared
+
+        def init_state(self, network, generator):
+            return Feedback(max(1, len(network.blocks)), (network.width, 1), 1.0, generator)
+
+        def credits(self, network, trace, labels, state):
+            error = F.cross_entropy(trace.logits.detach(), labels, reduction="none")[:, None]
+            error = error.mean().expand_as(error) if shared else error
+            return Credits(tuple(error @ state[i].T for i in range(len(network.blocks))), error @ state[0].T)
+
+    return Scalar
+
+
+class Scheduled(DFA):
+    """One layer after the other learns."""
+
+    def init_state(self, network, generator):
+        state = super().init_state(network, generator)
+        state.register_buffer("stage", torch.tensor(0))
+        return state
+
+    def begin_epoch(self, state, progress):
+        state.stage.fill_(int(progress * 4))
+
+    def credits(self, network, trace, labels, state):
+        own = super().credits(network, trace, labels, state)
+        blocks = tuple(a * (state.stage == layer + 1) for layer, a in enumerate(own.blocks))
+        return replace(own, blocks=blocks, embedding=own.embedding * (state.stage == 0))
+
+
+class Choosy(DFA):
+    """Does without BatchNorm."""
+
+    def init_state(self, network, generator):
+        if any(isinstance(module, nn.BatchNorm2d) for module in network.modules()):
+            raise NotImplementedError
+        return super().init_state(network, generator)
+
+
+def silenced(credits):
+    return [0 * a for a in credits]
+
+
+CENTRED = with_credits(DFA, lambda a: a - a.mean(0))
+UNUSUAL = {
+    "first block idle": with_parts(FA, lambda c: replace(c, blocks=(*silenced(c.blocks[:1]), *c.blocks[1:]))),
+    "layer by layer": Scheduled,
+    "a scalar error of a sample": scalar_error(False),
+    "a scalar error of the batch": scalar_error(True),
+    "batch statistics": type("Centred", (CENTRED,), {"across_samples": True}),
+    "sparse": with_credits(DFA, lambda a: a.where(a.abs() >= a.abs().amax(1, keepdim=True), 0)),
+    "some networks only": Choosy,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_an_unusual_method_conforms(name):
+    assert failures(UNUSUAL[name], set(CHECKS) - (LONG if name != "some networks only" else set())) == {}
+
+
+def test_a_method_that_exits_is_reported_and_the_status_says_so(capsys):
+    assert main(["check", f"{__name__}:Exiting"]) == 1
+    assert "SystemExit: 0 (test_conformance.py, line" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("function", [lambda p: p.mul_(1.01), lambda p: p.requires_grad_()])
+def test_a_training_that_touches_what_is_frozen_has_no_result(function):
+    late = after_step(
+        FA, lambda n, s: [setattr(s, "n", getattr(s, "n", 0) + 1), s.n > 20 and function(next(n.blocks.parameters()))]
+    )
+    subject = Subject(late(), "mine")
+    with pytest.raises(AuditError, match=r"frozen blocks.0\S+ changed or thawed"):
+        subject.trained(frozen_blocks=1, epochs=4)
+
+
 @pytest.mark.parametrize(("kind", "check", "words"), HOSTILE)
 def test_a_hostile_method_is_refused_by_what_it_does(kind, check, words):
     with pytest.raises(Finding, match=words):
@@ -271,9 +477,9 @@ def test_architectures_added_to_the_registry_are_trained_and_small(monkeypatch):
         return train(spec, *args, **options)
 
     monkeypatch.setitem(registry.ARCHITECTURES, "large", registry.ARCHITECTURES["resmlp"])
-    monkeypatch.setattr("fa_audit.testing.training.train", train_and_tell)
+    monkeypatch.setattr("fa_audit.testing.subject.train", train_and_tell)
     CHECKS["architectures"](Subject(load_method("dfa"), "dfa"))
-    assert sorted(seen) == [(kind, 16, 2) for kind in sorted(registry.ARCHITECTURES)]
+    assert {(kind, 21, 2) for kind in registry.ARCHITECTURES} == set(seen)
 
 
 class Flat(FA):
@@ -328,7 +534,7 @@ def test_the_message_has_one_line_for_a_mistake_and_the_random_state_stays():
     with pytest.raises(ConformanceError) as caught:
         check_method(Blockwise)
     title, *lines = str(caught.value).splitlines()
-    rest = f"{len(CHECKS) - 2} that rest on them were not run:"
+    rest = f"{len(CHECKS) - 3} that rest on them were not run:"
     assert title == f"{__name__}:Blockwise fails 1 of {len(CHECKS)} conformance checks; {rest}"
     assert ["IndexError: tuple index out of range (test_conformance.py, line" in line for line in lines] == [True]
     assert torch.equal(torch.get_rng_state(), before)

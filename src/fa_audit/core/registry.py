@@ -71,7 +71,7 @@ def naming_errors(kind: str, registry: Mapping[str, str], name: str, *, inside: 
         yield
     except AuditError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if name in registry or (inside and not _place(name, error)):
             raise
         raise _own_error(kind, name, error, ".") from error

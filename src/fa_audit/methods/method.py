@@ -55,6 +55,7 @@ class Method:
         memory_mb: memory beyond backpropagation's; added to the workflow's ``mem_mb``.
         end_to_end: learn from the global loss by ordinary backpropagation. `credits` is then only audited.
         random_feedback: `init_state` draws feedback at random, so that fresh draws make a null for its cosine.
+        across_samples: a sample's credit depends on the others of its batch, as with centred errors and negatives.
         decays_state: the optimiser's weight decay acts on the parameters of the state as on those of the network.
     """
 
@@ -67,6 +68,7 @@ class Method:
     memory_mb: ClassVar[int] = 0
     end_to_end: ClassVar[bool] = False
     random_feedback: ClassVar[bool] = False
+    across_samples: ClassVar[bool] = False
     decays_state: ClassVar[bool] = False
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import torch
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.randomness import seeded
+from fa_audit.core.randomness import seeded, stream_seed
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Method
 from fa_audit.testing import credits, steps, training
@@ -41,18 +41,18 @@ from fa_audit.training.learner import load_method
 CHECKS: dict[str, Callable[[Subject], None]] = {
     check.__name__: check
     for check in (
-        steps.apart, credits.shapes, credits.purity, credits.finite, credits.determinism, training.declarations,
-        credits.detached, training.architectures, steps.labels, credits.rows, credits.direction, credits.downhill,
-        steps.fresh, steps.trains, steps.sizes, steps.means, steps.precision, steps.memory, training.learns,
-        training.moves, training.frozen, training.options, training.penalty, training.auxiliary, training.saved,
-        training.resume,
+        training.process, steps.apart, credits.shapes, credits.calls, credits.purity, credits.finite,
+        credits.determinism, training.declarations, credits.detached, steps.labels, credits.rows, credits.direction,
+        credits.downhill, steps.fresh, steps.trains, steps.sizes, steps.means, steps.precision, steps.memory,
+        training.learns, training.moves, training.frozen, training.options, training.penalty, training.auxiliary,
+        training.saved, training.resume, training.architectures,
     )
 }  # fmt: skip
 
 # Which failures explain which: FIRST explains all that come later, FORM none, STATE those of trainings, and any other
 # all after it.
-FIRST = {"apart", "shapes", "purity", "finite", "determinism"}
-FORM = {"declarations", "detached", "architectures"}
+FIRST = {"process", "apart", "shapes", "calls", "purity", "finite", "determinism"}
+FORM = {"declarations", "detached"}
 STATE = {"auxiliary", "saved", "resume"}
 SINGLE = {"labels", "rows", "direction", "downhill"}  # of single credits, which STATE does not explain
 
@@ -132,11 +132,11 @@ def _instance_and_name(method: str | type[Method] | Method) -> tuple[Method, str
     return found, next((registered for registered, other in METHODS.items() if other == name), name)
 
 
-def _failure(check: Callable[[Subject], None], subject: Subject) -> Exception | None:
+def _failure(check: Callable[[Subject], None], subject: Subject) -> BaseException | None:
     try:
-        with kept_settings(), seeded(subject.seed):
+        with kept_settings(), seeded(stream_seed(subject.seed, "checks")):  # a seed that no method sets
             torch.set_num_threads(1)  # tensors this small are slower on several
             check(subject)
-    except Exception as error:  # whatever a method does wrong is a finding of this check
+    except (Exception, SystemExit) as error:  # whatever a method does wrong is a finding of this check
         return error
     return None

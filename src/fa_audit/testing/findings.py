@@ -51,7 +51,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
     return one.shape == other.shape and bool(((one == other) | ((one != one) & (other != other))).all())
 
 
-def in_one_line(error: Exception, method: Method) -> str:
+def in_one_line(error: BaseException, method: Method) -> str:
     """Describe a failure of a check: a finding, or an exception and the line of the method that raised it."""
     if isinstance(error, Finding | AuditError):
         return str(error)

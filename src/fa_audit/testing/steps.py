@@ -40,6 +40,8 @@ def apart(subject: Subject) -> None:
     own, plain = subject.build(), build(subject.spec(), subject.data.image_shape, subject.data.classes, BP())
     advice = "let init_state only read the network, and keep what it needs in a state of its own"
     expect_same(own.network.state_dict(), plain.network.state_dict(), "init_state changing {}", advice)
+    fixed = [name for name, p in own.network.named_parameters() if not p.requires_grad]
+    expect_none(fixed, "init_state switching off the gradients of {}", "none", "give credits of zeros instead")
     pairs = zip(own.network.named_modules(), plain.network.named_modules(), strict=True)
     marked = [name or "the network" for (name, one), (_, other) in pairs if _marks(one) != _marks(other)]
     expect_none(marked, "hooks or attributes that init_state left on {}", "none", advice)
@@ -56,14 +58,22 @@ def _marks(module: nn.Module) -> tuple[Any, ...]:
 
 
 def fresh(subject: Subject) -> None:
-    """Check that feedback that is declared to be random comes from the generator, as the null of its cosine needs."""
-    if not subject.method.random_feedback:
-        return
-    network = subject.build().network
-    one, other = (subject.method.init_state(network, generator(seed, "feedback")).state_dict() for seed in (1, 2))
-    found = f"the same {len(one)} tensors in the state from two generators"
-    advice = "draw from init_state's generator, or drop random_feedback"
-    expect(not one or bool(differing(one, other)), found, "others", advice)
+    """Check that every credit follows `init_state`'s generator, if one does or should, except at the top."""
+    credits, declared = [], subject.method.random_feedback
+    for seed in (1, 2):
+        learner = subject.build()
+        learner = replace(learner, state=subject.method.init_state(learner.network, generator(seed, "feedback")))
+        learner.method.begin_epoch(learner.state, 0.0)
+        credits.append((named(credits_of(learner, *subject.batch(8))), learner.state.state_dict()))
+    (first, one), (second, other) = credits
+    found, advice = f"the same {len(one)} tensors in the state", "draw from init_state's generator, for every layer"
+    alike = declared and one and not differing(one, other)
+    expect(not alike, f"{found} from two generators", "others", f"{advice}, or drop random_feedback")
+    names = [name for name, a in first.items() if a.any()]
+    same = [name for name in names if torch.equal(first[name], second[name])]
+    fixed = [name for name in same if name not in names[-1 if declared else -len(same) :]] if same != names else []
+    advice = f"{advice}; only at the top can the true gradient be known"
+    expect_none(fixed, "the same credit of {} with other feedback", "another, as of other layers", advice)
 
 
 def trains(subject: Subject) -> None:
@@ -94,15 +104,17 @@ def _check_step(
     learner: Learner, plain: Network, optimiser: Optimiser, x: Tensor, labels: Tensor, randomness: torch.Generator
 ) -> None:
     """Take the gradients of one minibatch and compare them, part by part, with those that its credits imply."""
-    plain.load_state_dict(before := copy.deepcopy(learner.network.state_dict()))
+    plain.load_state_dict(copy.deepcopy(learner.network.state_dict()))
+    before = {name: p.detach().clone() for name, p in learner.network.named_parameters()}
     optimiser.zero_grad()
     with untouched(learner.network):
+        learner.network.train(any(True for _ in plain.buffers()))  # BatchNorm trains on other states than those of eval
         credits = credits_of(learner, x, labels)
     expected = _implied(plain, credits, x, labels)
     learner.train_mode()
     learn(learner, x, labels, randomness)
     advice = "leave the network's parameters and their gradients to the engine"
-    expect_same(before, learner.network.state_dict(), "a step changing {} before the optimiser does", advice)
+    expect_same(before, dict(learner.network.named_parameters()), "a step changing {} by itself", advice)
     real = {name: p.grad for name, p in learner.network.named_parameters() if p.grad is not None}
     parts = dict.fromkeys(_part(name) for name in expected)
     pairs = {part: [_joined(gradients, part, expected) for gradients in (real, expected)] for part in parts}
@@ -149,7 +161,7 @@ def _cosine(one: Tensor, other: Tensor) -> float:
 
 def _distance(real: Tensor, implied: Tensor) -> float:
     """Return the distance relative to the longer one."""
-    size = torch.stack([real, implied]).norm(dim=1).max()
+    size = max(real.norm(), implied.norm())
     return ((real - implied).norm() / size).item() if size else 0.0
 
 
@@ -166,10 +178,11 @@ def sizes(subject: Subject) -> None:
     whole, part = named(credits_of(learner, x, labels)), named(credits_of(learner, x[:8], labels[:8]))
     where = f"at width {LARGE['width']}, {LARGE['depth']} blocks, {MANY_CLASSES} classes"
     expect_finite(whole | part, where)
-    idle = [name for name, a in whole.items() if 0 < a.any(dim=0).float().mean() < LEAST_FILLED]
+    idle = [name for name, a in whole.items() if _is_short(a)]
     expect_none(idle, f"zeros in most features of the credit of {{}} {where}", "values", "fill rows of any width")
+    part = {} if subject.method.across_samples else part
     turned = [name for name, a in part.items() if _cosine(a, whole[name][:8]) < PARALLEL]
-    advice = "compute every sample's credit from its own row, by one rule for every size"
+    advice = "compute every sample's credit from its own row, by one rule for every size, or declare across_samples"
     expect_none(turned, f"another direction of the credit of {{}} in a batch of {LARGE_BATCH} than of 8", "one", advice)
     plain = build(learner.spec, shape, MANY_CLASSES, BP()).network
     _check_step(learner, plain, learner.optimiser(), x, labels, randomness)
@@ -179,26 +192,44 @@ def sizes(subject: Subject) -> None:
         expect(large > LEAST_COSINE / 2, found, "one sign at every size", "check the sign")
 
 
+def _is_short(credit: Tensor) -> bool:
+    """Return whether a few features are filled in most samples and the others in none, unlike sparse credits'."""
+    used = credit.any(dim=0)
+    return bool(0 < used.float().mean() < LEAST_FILLED < (credit[:, used] != 0).float().mean())
+
+
 def means(subject: Subject) -> None:
-    """Check that a batch given twice has the gradients of the batch: losses and objectives are means over samples."""
+    """Check that a batch given twice has the gradients of the batch: losses are means; credits may declare theirs."""
     x, labels = subject.batch(8)
-    gradients = []
+    gradients, states, credits = [], [], []
     for times in (1, 2):
         learner = subject.build()
         batch = (torch.cat([x] * times), torch.cat([labels] * times))
+        credits.append(credits_of(learner, *batch))
         learn(learner, *batch, generator(subject.seed, "method"))
         gradients.append({name: p.grad for name, p in learner.network.named_parameters()})
+        states.append({name: p.grad for name, p in learner.state.named_parameters() if p.grad is not None})
     one, two = gradients
     moved = [name for name, g in one.items() if g is not None and (two[name] - g).norm() > 0.02 * g.norm()]
     advice = "make objectives means over the batch, and credits that are not normalised gradients of single losses"
     expect_none(moved, "another gradient of {} for a batch given twice", "that of the batch", advice)
+    summed = [n for n, g in states[0].items() if (states[1][n] - 2 * g).norm() < (states[1][n] - g).norm()]
+    found = "twice the gradient of the state's {} for a batch given twice"
+    expect_none(summed, found, "that of the batch", "make the auxiliary loss a mean over the batch, not a sum")
+    declared, long = credits[0].batch_mean, named(credits[1])
+    other = 1.0 if declared else 0.5  # what credits of the other kind become
+    wrong = [name for name, a in named(credits[0]).items() if _distance(long[name][: len(a)], other * a) < ROUNDING]
+    found = f"credits of {{}} {'unchanged' if declared else 'halved'} in a batch given twice"
+    advice = "declare it where credits are gradients of the batch-mean loss, not where they are of single losses"
+    if not subject.method.end_to_end and credits[0].objective is None:
+        expect_none([name for name in wrong if long[name].any()], found, f"batch_mean={not declared}", advice)
 
 
 def labels(subject: Subject) -> None:
-    """Check that every credit of a sample depends on its label."""
+    """Check that every credit of a sample depends on its label, except where it is zero."""
     learner, (x, own) = subject.copy(), subject.batch(6)
     first, second = (named(credits_of(learner, x, (own + step) % subject.data.classes)) for step in (1, 2))
-    deaf = [name for name, a in first.items() if bool((a == second[name]).all(dim=1).any())]
+    deaf = [name for name, a in first.items() if bool((a.any(dim=1) & (a == second[name]).all(dim=1)).any())]
     expect_none(deaf, "a credit of {} that ignores the labels", "another for another label", "use `labels`")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from fa_audit.core.randomness import generator
 from fa_audit.data.dataset import Dataset, evaluation_batches
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods.method import Credits, Method
+from fa_audit.networks import architecture_options
 from fa_audit.networks.trace import trace
 from fa_audit.training.checkpoint import learner_tensors, load_learner_tensors
 from fa_audit.training.learner import Learner, build
@@ -35,12 +37,14 @@ class Subject:
         method: its constants; every learner gets an instance of its own.
         name: its registered name, or ``package.module:ClassName``.
         seed: of data, networks and trainings.
+        architecture: the network's.
         runs: the trainings so far.
     """
 
     method: Method
     name: str
     seed: int = 0
+    architecture: str = "resmlp"
     runs: dict[Any, Trained] = field(default_factory=dict)
 
     @cached_property
@@ -53,14 +57,16 @@ class Subject:
         return copy.deepcopy(replace(self.method))
 
     def spec(self, **changes: Any) -> RunSpec:
-        """Return a small specification; `changes` are its fields and options of the network."""
-        options = {name: changes.pop(name, value) for name, value in OPTIONS.items()}
-        values = {"dataset": self.data.name, "architecture": "resmlp", "method": self.name, "seed": self.seed}
-        return RunSpec(**{**values, "architecture_options": tuple(options.items()), **COMMON, **changes})
+        """Return a small specification; `changes` are its fields, and options for networks that have them."""
+        given = {name: changes.pop(name, value) for name, value in OPTIONS.items()}
+        options = tuple((name, given[name]) for name in given if name in architecture_options(self.architecture))
+        values = {"dataset": self.data.name, "architecture": self.architecture, "method": self.name, "seed": self.seed}
+        return RunSpec(**{**values, "architecture_options": options, **COMMON, **changes})
 
     def build(self, classes: int = CLASSES, **changes: Any) -> Learner:
-        """Build an untrained learner, at the beginning of an epoch."""
+        """Build an untrained learner, at the beginning of an epoch, in evaluation mode."""
         learner = build(self.spec(**changes), self.data.image_shape, classes, self.fresh())
+        learner.network.eval()
         learner.method.begin_epoch(learner.state, 0.0)
         return learner
 
@@ -105,11 +111,13 @@ def credits_of(learner: Learner, x: Tensor, labels: Tensor) -> Credits:
 
 @contextmanager
 def kept_settings() -> Iterator[None]:
-    """Restore torch's threads, default type and gradient mode."""
+    """Restore torch's threads, default type and gradient mode, and Python's random state."""
+    drawn = random.getstate()
     threads, default, gradients = torch.get_num_threads(), torch.get_default_dtype(), torch.is_grad_enabled()
     try:
         yield
     finally:
+        random.setstate(drawn)
         torch.set_num_threads(threads)
         torch.set_default_dtype(default)
         torch.set_grad_enabled(gradients)

@@ -192,12 +192,19 @@ def shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dt
     """Say which of number, shapes and type of credits is wrong; an empty text if none is."""
     if not isinstance(credits, Credits):
         return f"{type(credits).__name__}, not Credits"
+    if not isinstance(credits.blocks, tuple | list):
+        return f"a {type(credits.blocks).__name__} for the blocks, not a tuple"
     if len(credits.blocks) != len(network.blocks):
         return f"{len(credits.blocks)} for {len(network.blocks)} blocks"
     for name, a in _named(credits).items():
-        if not isinstance(a, Tensor) or a.shape != (rows, network.width) or a.dtype != (dtype or a.dtype):
+        if (
+            not isinstance(a, Tensor)
+            or a.is_sparse
+            or a.shape != (rows, network.width)
+            or a.dtype != (dtype or a.dtype)
+        ):
             found = f"{tuple(a.shape)} of {a.dtype}" if isinstance(a, Tensor) else type(a).__name__
-            return f"{found} for {name}"
+            return f"{'sparse ' * getattr(a, 'is_sparse', False)}{found} for {name}"
     return ""
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.metrics import cosine, growth, median_norm
 from fa_audit.core.randomness import generator
 from fa_audit.data.dataset import Dataset, evaluation_batches, held_out, pad, training_batches
@@ -68,10 +69,13 @@ def train(
         method: constants and functions to use in place of those that `spec.method` names.
 
     Raises:
-        AuditError: the method's credits on the first minibatch are not what the engine learns from.
+        AuditError: the method's credits on the first minibatch are not what the engine learns from, or it learned in
+            what is frozen.
     """
     dataset, validation = held_out(dataset.to(device), spec.validation)
     learner = build(spec, dataset.image_shape, dataset.classes, method).to(device)
+    frozen = spec.frozen_blocks or spec.frozen_embedding
+    drawn = {n: p.clone() for n, p in learner.network.named_parameters() if frozen and not p.requires_grad}
     optimiser = learner.optimiser()
     past = resume.load(learner, optimiser) if resume else None
     progress: dict[str, Any] = past or {"epoch": 0, "seconds": 0.0, "history": []}
@@ -94,6 +98,7 @@ def train(
         log.info(_progress_line(rows, spec.epochs, time.perf_counter() - start))
     if resume:
         resume.save(learner, optimiser, progress)
+    _check_frozen(learner, drawn)
     last = progress["epoch"]
     history = progress["history"] or observe(learner, test, epoch=0)
     stopped_after = last if last < spec.last_epoch else None
@@ -101,6 +106,16 @@ def train(
         log.info("stopped by the monitor after epoch %d: %s fired", last, " and ".join(dict(spec.monitor)))
     chosen_by = accuracy_of(learner.network, evaluation_batches(validation)) if validation else None
     return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"], stopped_after, chosen_by)
+
+
+def _check_frozen(learner: Learner, drawn: dict[str, Tensor]) -> None:
+    """Check that what is frozen kept every bit: a baseline that learns there is none; errors as of `train`."""
+    own = {name: p for name, p in learner.network.named_parameters() if name in drawn}
+    if moved := [name for name, p in own.items() if p.requires_grad or not torch.equal(p, drawn[name])]:
+        raise AuditError(
+            f"method '{learner.spec.method}': found frozen {listed(moved, most=3)} changed or thawed after training;"
+            " expected every bit as it was drawn. Leave the network's parameters to the engine."
+        )
 
 
 Seen = tuple[float | None, float | None]  # loss and accuracy of an epoch's minibatches, augmented, before each update
