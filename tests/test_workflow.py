@@ -137,7 +137,7 @@ def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_chang
     assert "FA explodes" in page and planned(folder, target) == {}
     own, output = (str(folder / name) for name in ("results/audits/resmlp/bp/seed1.json", "own.html"))
     assert main(["report", "--html", own, "--output", output]) == 0
-    assert '"epoch":{"epoch":[1,2],' in Path(output).read_text()  # the trajectory lies beside it
+    assert '"epoch":{"epoch":[1,2],' in Path(output).read_text(encoding="utf-8")  # the trajectory lies beside it
     for part in ("src/fa_audit/results/page/page.css", "report/captions/trajectories.rst"):
         (folder / part).write_text((folder / part).read_text() + " ")
         assert "build_report" in planned(folder, target)

@@ -116,7 +116,7 @@ def artefacts_digest():
 
 @readable
 def load_published():
-    return read_published(yaml.safe_load((Path(workflow.basedir) / FILE).read_text()))
+    return read_published(yaml.safe_load((Path(workflow.basedir) / FILE).read_text(encoding="utf-8")))
 
 
 PUBLISHED = load_published()

@@ -73,7 +73,7 @@ class Failures:
 def last_line(path: str) -> str:
     """Return the last line of a log without its time, or nothing."""
     try:
-        lines = Path(path).read_text(errors="replace").split("\n")
+        lines = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         return ""
     return TIME.sub("", next((line for line in reversed(lines) if line.strip()), "")).strip()
