@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from fa_audit.core.code import own_code
 from fa_audit.core.errors import AuditError, printable, shortened
 from fa_audit.core.files import read_json, sha256_of
 from fa_audit.core.provenance import commit, packages
-from fa_audit.experiments.paths import MANIFEST, ORIGIN
+from fa_audit.data.data_file import data_digest
+from fa_audit.experiments.paths import MANIFEST, ORIGIN, RunKey, data_file
 
 SUMS = "results/SHA256SUMS"  # of every file of an archive, for `sha256sum --check` too
+OF_RUNS = ("checkpoints", "baselines", "audits")  # the folders whose JSON records digests
+OF_TRAINING = {"checkpoint": ("checkpoints", "safetensors"), "trajectory": ("trajectories", "csv")}
+WHOLE, ARRAYS = "SHA-256", "SHA-256 of its arrays"
+DIGESTS = {WHOLE: sha256_of, ARRAYS: data_digest}
 LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<name>\S.*)")
 
 
@@ -56,13 +62,13 @@ def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:
     """Return the versions of Python and packages, and for every artefact its SHA-256 and its origin.
 
     Args:
-        origins: files ``NAME.origin.json``; the artefacts are ``NAME.*`` beside each.
+        origins: files ``NAME.origin.json``; the artefacts are ``NAME.*`` beside each, and these files themselves.
     """
     entries = {}
     for path in sorted(map(Path, origins)):
         name = path.name.removesuffix(ORIGIN)
         origin = read_json(path)
-        for artefact in sorted(set(path.parent.glob(f"{name}.*")) - {path}):
+        for artefact in sorted(path.parent.glob(f"{name}.*")):
             entries[str(artefact)] = {"sha256": sha256_of(artefact)} | origin
     return {"versions": {"python": platform.python_version()} | packages(), "artefacts": entries}
 
@@ -70,46 +76,63 @@ def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:
 # --- verification --------------------------------------------------------------------------------------------------
 
 
-def recorded() -> dict[str, str]:
-    """Return the SHA-256 of every file that is recorded here, by path.
+def recorded() -> list[tuple[str, str, str]]:
+    """Return for every record its file, what was digested (one of `DIGESTS`) and the digest, sorted.
 
     Raises:
-        AuditError: nothing is recorded, or a list is damaged.
+        AuditError: nothing is recorded, or what holds the records is damaged.
     """
-    lines = [*_manifest_lines(), *_sums_lines()]
-    if not lines:
-        raise AuditError(f"found neither {MANIFEST} nor {SUMS}; the workflow writes the one, make archive the other.")
-    found = {}
-    for line in lines:
-        match = LINE.fullmatch(line)
-        if not match or PurePosixPath(match["name"]).is_absolute() or ".." in PurePosixPath(match["name"]).parts:
-            raise AuditError(f"found {shortened(line)}; expected a SHA-256 and a path in this folder. Unpack it again.")
-        found[match["name"]] = match["digest"]
-    return found
+    if found := sorted({*_of_artefacts(), *_of_archive(), *_of_runs(), *_of_audits()}):
+        return found
+    raise AuditError(f"found neither {MANIFEST} nor {SUMS} nor runs; the workflow makes these, make archive the list.")
 
 
-def _manifest_lines() -> Iterator[str]:
+def _of_artefacts() -> Iterator[tuple[str, str, str]]:
     if not Path(MANIFEST).exists():
         return
     try:
         artefacts: Any = read_json(MANIFEST)["artefacts"]
         for name, entry in artefacts.items():
-            yield from (f"{digest}  {path}" for path, digest in {**entry["inputs"], name: entry["sha256"]}.items())
+            yield from ((path, WHOLE, digest) for path, digest in {**entry["inputs"], name: entry["sha256"]}.items())
     except (KeyError, TypeError, AttributeError) as error:
         raise AuditError(f"{MANIFEST}: expected a manifest that the workflow wrote; unpack it again.") from error
 
 
-def _sums_lines() -> list[str]:
-    return Path(SUMS).read_text(encoding="utf-8", errors="replace").splitlines() if Path(SUMS).exists() else []
+def _of_archive() -> Iterator[tuple[str, str, str]]:
+    text = Path(SUMS).read_text(encoding="utf-8", errors="replace") if Path(SUMS).exists() else ""
+    for line in text.splitlines():
+        if not (match := LINE.fullmatch(line)):
+            raise AuditError(f"{SUMS}: found {shortened(line)}; expected a SHA-256 and a path. Unpack it again.")
+        yield match["name"], WHOLE, match["digest"]
 
 
-def mismatches(digests: dict[str, str]) -> Iterator[str]:
+def _of_runs() -> Iterator[tuple[str, str, str]]:
+    """Yield what sidecars, baselines and audits record of the data and the files of their training."""
+    for path in (path for folder in OF_RUNS for path in Path("results", folder).glob("*/*/seed*.json")):
+        facts, key = read_json(path), RunKey.of(path)
+        try:
+            files = {"data_sha256": (data_file(facts["spec"]["dataset"]), ARRAYS)}
+            files |= {f"{kind}_sha256": (key.path(*place), WHOLE) for kind, place in OF_TRAINING.items()}
+            yield from ((*file, facts[name]) for name, file in files.items() if facts.get(name))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise AuditError(f"{path}: expected a result of the workflow; delete it and make it again.") from error
+
+
+def _of_audits() -> Iterator[tuple[str, str, str]]:
+    """Yield what tidy tables record of the audits that they were made from."""
+    for path in Path("results/tidy").glob("*/work.csv"):
+        with path.open(encoding="utf-8", newline="") as lines:
+            for row in csv.DictReader(lines):
+                audit = RunKey(row["setting"], row["run"], int(row["seed"])).path("audits", "json")
+                yield audit, WHOLE, row["audit_sha256"]
+
+
+def mismatches(records: Iterable[tuple[str, str, str]]) -> Iterator[str]:
     """Yield one line for every file that is missing or differs from what is recorded of it."""
-    for name, expected in sorted(digests.items()):
-        path = Path(name)
-        found = f"SHA-256 {sha256_of(path)}" if path.is_file() else "no file"
-        if found != f"SHA-256 {expected}":
-            yield f"{printable(name)}: found {found}; expected SHA-256 {expected}"
+    for name, part, expected in records:
+        found = f"{part} {DIGESTS[part](name)}" if Path(name).is_file() else "no file"
+        if found != f"{part} {expected}":
+            yield f"{printable(name)}: found {found}; expected {part} {expected}"
 
 
 def sums(paths: Iterable[Path]) -> str:
