@@ -9,11 +9,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from fa_audit.core.errors import AuditError
+from fa_audit.experiments.config_file import load_config
+
 SHOWN = 2  # of the failures, at the end
 READING = re.compile(r"^Config file |\bload_configfile\b", re.MULTILINE)  # in Snakemake's errors over a configuration
 CONFIGFILE = (
-    "fa-audit: `fa-audit plan --configfile FILE` says in which line of a configuration the mistake is. Snakemake takes"
-    " every word after --configfile for a file: write targets before it."
+    "fa-audit: Snakemake takes every word after --configfile for a file of YAML or JSON: write targets before it."
 )
 TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} +")
 
@@ -34,7 +36,7 @@ class Failures:
     def error(self, message: str) -> list[str]:
         """Return an error of Snakemake; one about a job is kept, to stand in for an empty log."""
         if READING.search(message):
-            return [message.splitlines()[-1], CONFIGFILE]
+            return mistakes(sys.argv[1:]) or [message.splitlines()[-1], CONFIGFILE]
         if message.startswith(("RuleException", "CalledProcessError")):
             self.interrupted |= "Signals.SIGINT" in message
             self.message = message.splitlines()[-1]
@@ -68,6 +70,18 @@ class Failures:
             lines.append(f"  and {len(self.jobs) - SHOWN} more")
         command = os.environ.get("FA_AUDIT_COMMAND") or shlex.join(["snakemake", *sys.argv[1:]])
         return [*lines, *advice.splitlines()[1:], f"             {command}"]
+
+
+def mistakes(words: Sequence[str]) -> list[str]:
+    """Return what is wrong with the configurations that a command names, each with its file and line."""
+    found = []
+    for path in (word.rpartition("=")[2] for word in words):
+        try:
+            if path.endswith((".yaml", ".yml", ".json")):
+                load_config(path)
+        except AuditError as error:
+            found.append(f"fa-audit: {error}")
+    return found
 
 
 def last_line(path: str) -> str:
