@@ -9,9 +9,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fa_audit.core.errors import AuditError
-from fa_audit.experiments.config_file import load_config
-
 SHOWN = 2  # of the failures, at the end
 READING = re.compile(r"^Config file |\bload_configfile\b", re.MULTILINE)  # in Snakemake's errors over a configuration
 CONFIGFILE = (
@@ -74,6 +71,10 @@ class Failures:
 
 def mistakes(words: Sequence[str]) -> list[str]:
     """Return what is wrong with the configurations that a command names, each with its file and line."""
+    # Not on top: the rules import the library of the folder in which they run.
+    from fa_audit.core.errors import AuditError
+    from fa_audit.experiments.config_file import load_config
+
     found = []
     for path in (word.rpartition("=")[2] for word in words):
         try:
