@@ -114,7 +114,7 @@ def test_a_configuration_that_snakemake_cannot_read_is_told_of_with_its_file_and
     (tmp_path / "broken.yaml").write_text("settings: [\nlabels: {bp: BP}\n")
     monkeypatch.setattr("sys.argv", ["snakemake", "--configfile", str(tmp_path / "broken.yaml")])
     (line,) = Terminal().log(error, logging.ERROR, event=LogEvent.ERROR).splitlines()
-    assert line.startswith(f"fa-audit: {tmp_path}/broken.yaml, line 2, column 7: expected ',' or ']'")
+    assert line.startswith(f"fa-audit: {tmp_path}/broken.yaml, line 3, column 1: expected ',' or ']'")
     monkeypatch.setattr("sys.argv", ["snakemake", "--configfile", "a.pdf"])
     said = Terminal().log(error, logging.ERROR, event=LogEvent.ERROR)
     assert said.startswith(error.splitlines()[-1] + "\n") and "write targets before it" in said

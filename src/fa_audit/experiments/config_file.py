@@ -99,11 +99,7 @@ def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
         name = key.value if isinstance(node, yaml.MappingNode) else position
         if isinstance(key, yaml.ScalarNode) and name in seen and name != "<<":
             raise yaml.MarkedYAMLError(problem=f"found '{name}' twice", problem_mark=key.start_mark)
-        if (
-            isinstance(node, yaml.MappingNode)
-            and isinstance(key, yaml.ScalarNode)
-            and key.tag.endswith(("bool", "null"))
-        ):
+        if key is not value and key.tag.endswith(("bool", "null")):
             raise _misread(key)
         if isinstance(name, str | int):
             seen.add(name)

@@ -7,24 +7,24 @@ import hashlib
 import json
 import platform
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from fa_audit.core.code import own_code
-from fa_audit.core.errors import AuditError, printable, shortened
-from fa_audit.core.files import read_json, sha256_of
+from fa_audit.core.errors import AuditError, first_line, printable
+from fa_audit.core.files import FOREIGN, read_json, sha256_of
 from fa_audit.core.provenance import commit, packages
 from fa_audit.data.data_file import data_digest
 from fa_audit.experiments.paths import MANIFEST, ORIGIN, RunKey, data_file
 
 SUMS = "results/SHA256SUMS"  # of every file of an archive, for `sha256sum --check` too
-OF_RUNS = ("checkpoints", "baselines", "audits")  # the folders whose JSON records digests
+Record = tuple[str, str, str]  # a file, what was digested (one of `DIGESTS`) and the digest
 OF_TRAINING = {"checkpoint": ("checkpoints", "safetensors"), "trajectory": ("trajectories", "csv")}
 WHOLE, ARRAYS = "SHA-256", "SHA-256 of its arrays"
 DIGESTS = {WHOLE: sha256_of, ARRAYS: data_digest}
-LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<name>\S.*)")
+LINE = r"([0-9a-f]{64})  (\S.*)"
 
 
 @dataclass(frozen=True)
@@ -76,58 +76,65 @@ def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:
 # --- verification --------------------------------------------------------------------------------------------------
 
 
-def recorded() -> list[tuple[str, str, str]]:
-    """Return for every record its file, what was digested (one of `DIGESTS`) and the digest, sorted.
+def recorded() -> list[Record]:
+    """Return everything that is recorded here, sorted.
 
     Raises:
-        AuditError: nothing is recorded, or what holds the records is damaged.
+        AuditError: nothing is recorded, or a file with records is damaged.
     """
-    if found := sorted({*_of_artefacts(), *_of_archive(), *_of_runs(), *_of_audits()}):
+    if found := sorted(
+        {record for pattern in RECORDS for path in Path().glob(pattern) for record in _read(path, pattern)}
+    ):
         return found
     raise AuditError(f"found neither {MANIFEST} nor {SUMS} nor runs; the workflow makes these, make archive the list.")
 
 
-def _of_artefacts() -> Iterator[tuple[str, str, str]]:
-    if not Path(MANIFEST).exists():
-        return
+def _read(path: Path, pattern: str) -> list[Record]:
     try:
-        artefacts: Any = read_json(MANIFEST)["artefacts"]
-        for name, entry in artefacts.items():
-            yield from ((path, WHOLE, digest) for path, digest in {**entry["inputs"], name: entry["sha256"]}.items())
-    except (KeyError, TypeError, AttributeError) as error:
-        raise AuditError(f"{MANIFEST}: expected a manifest that the workflow wrote; unpack it again.") from error
+        return list(RECORDS[pattern](path))
+    except AuditError:
+        raise
+    except FOREIGN as error:
+        raise AuditError(
+            f"{path}: damaged ({first_line(error)}). Delete it and make it, or unpack it, again."
+        ) from error
 
 
-def _of_archive() -> Iterator[tuple[str, str, str]]:
-    text = Path(SUMS).read_text(encoding="utf-8", errors="replace") if Path(SUMS).exists() else ""
-    for line in text.splitlines():
-        if not (match := LINE.fullmatch(line)):
-            raise AuditError(f"{SUMS}: found {shortened(line)}; expected a SHA-256 and a path. Unpack it again.")
-        yield match["name"], WHOLE, match["digest"]
+def _of_artefacts(path: Path) -> Iterator[Record]:
+    for name, entry in read_json(path)["artefacts"].items():
+        yield from ((file, WHOLE, digest) for file, digest in {**entry["inputs"], name: entry["sha256"]}.items())
 
 
-def _of_runs() -> Iterator[tuple[str, str, str]]:
-    """Yield what sidecars, baselines and audits record of the data and the files of their training."""
-    for path in (path for folder in OF_RUNS for path in Path("results", folder).glob("*/*/seed*.json")):
-        facts, key = read_json(path), RunKey.of(path)
-        try:
-            files = {"data_sha256": (data_file(facts["spec"]["dataset"]), ARRAYS)}
-            files |= {f"{kind}_sha256": (key.path(*place), WHOLE) for kind, place in OF_TRAINING.items()}
-            yield from ((*file, facts[name]) for name, file in files.items() if facts.get(name))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise AuditError(f"{path}: expected a result of the workflow; delete it and make it again.") from error
+def _of_archive(path: Path) -> Iterator[Record]:
+    for line in path.read_text(encoding="utf-8").splitlines():
+        digest, name = re.fullmatch(LINE, line).groups()
+        yield name, WHOLE, digest
 
 
-def _of_audits() -> Iterator[tuple[str, str, str]]:
-    """Yield what tidy tables record of the audits that they were made from."""
-    for path in Path("results/tidy").glob("*/work.csv"):
-        with path.open(encoding="utf-8", newline="") as lines:
-            for row in csv.DictReader(lines):
-                audit = RunKey(row["setting"], row["run"], int(row["seed"])).path("audits", "json")
-                yield audit, WHOLE, row["audit_sha256"]
+def _of_training(path: Path) -> Iterator[Record]:
+    """Yield what a sidecar, a baseline or an audit records of the data and the files of a training."""
+    facts, key = read_json(path), RunKey.of(path)
+    files = {"data_sha256": (data_file(facts["spec"]["dataset"]), ARRAYS)}
+    files |= {f"{kind}_sha256": (key.path(*place), WHOLE) for kind, place in OF_TRAINING.items()}
+    yield from ((*file, facts[name]) for name, file in files.items() if facts.get(name))
 
 
-def mismatches(records: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+def _of_audits(path: Path) -> Iterator[Record]:
+    """Yield what a tidy table records of the audits that it was made from."""
+    for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+        key = RunKey(row["setting"], row["run"], int(row["seed"]))
+        yield key.path("audits", "json"), WHOLE, str(row["audit_sha256"])
+
+
+RECORDS: dict[str, Callable[[Path], Iterator[Record]]] = {
+    MANIFEST: _of_artefacts,
+    SUMS: _of_archive,
+    "results/tidy/*/work.csv": _of_audits,
+    **{f"results/{kind}/*/*/seed*.json": _of_training for kind in ("checkpoints", "baselines", "audits")},
+}
+
+
+def mismatches(records: Iterable[Record]) -> Iterator[str]:
     """Yield one line for every file that is missing or differs from what is recorded of it."""
     for name, part, expected in records:
         found = f"{part} {DIGESTS[part](name)}" if Path(name).is_file() else "no file"
