@@ -72,7 +72,7 @@ def generated_grid(runs: int) -> dict[str, Any]:
 def dry_run(name: str, folder: Path, *arguments: str) -> Measured:
     """Measure a dry run that prints the number of jobs per rule (`--quiet`)."""
     command = [sys.executable, "-m", "snakemake", "-n", "--quiet", "rules", "--logger-fa-audit-plain", *arguments]
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
         start = time.perf_counter()
         process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=subprocess.STDOUT)
         _, status, usage = os.wait4(process.pid, 0)

@@ -1,7 +1,5 @@
 rule prepare_data:
     """One data set as arrays with checksums, downloaded or taken from data_root and checked."""
-    input:
-        code=data_code,
     output:
         data="results/data/{dataset}.safetensors",
     log:
@@ -16,5 +14,7 @@ rule prepare_data:
         gpu=0,
         mem_mb=2000,
         runtime=60,
+    params:
+        code=data_code,
     script:
         "../workflow_scripts/prepare_data.py"

@@ -2,7 +2,6 @@ rule draw_figure:
     """One figure from tidy tables."""
     input:
         tidy=figure(tidy_inputs),
-        code=figure(drawing_code),
     output:
         pdf=report(
             "results/figures/{figure}.pdf",
@@ -32,6 +31,7 @@ rule draw_figure:
         mem_mb=1000,
         runtime=15,
     params:
+        code=figure(drawing_code),
         entry=figure(entry),
         caption=figure(caption),
         upstream=figure(upstream),

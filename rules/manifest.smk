@@ -2,7 +2,6 @@ rule manifest:
     """Contents and origins of every figure and table, so that a copy of them can be checked."""
     input:
         origins=origin_files(),
-        code=code_files(*stage("manifest")),
     output:
         manifest=report(
             "results/MANIFEST.json",
@@ -23,6 +22,7 @@ rule manifest:
         mem_mb=500,
         runtime=5,
     params:
+        code=code_digest(*stage("manifest")),
         upstream=artefacts_digest(),
     script:
         "../workflow_scripts/manifest.py"

@@ -3,7 +3,6 @@ rule audit_model:
     input:
         data=lambda wildcards: data_file(model_of(wildcards)["dataset"]),
         weights=model_weights,
-        code=model_code,
     output:
         audit="results/models/{model}.json",
         report="results/models/{model}.md",
@@ -23,6 +22,7 @@ rule audit_model:
         mem_mb=8000,
         runtime=60,
     params:
+        code=model_code,
         model=model_of,
         thresholds=THRESHOLDS,
         upstream=lambda wildcards: code_digest(*data_stage(model_of(wildcards)["dataset"])),

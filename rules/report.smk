@@ -7,7 +7,6 @@ rule build_report:
         published=FILE if published_keys() else [],
         artefacts=page_artefacts(),
         page=expand("src/fa_audit/results/page/page.{ending}", ending=["html", "css", "js"]),
-        code=code_files(*stage("build_report")),
     output:
         page="results/report.html",
     log:
@@ -23,6 +22,7 @@ rule build_report:
         mem_mb=2000,
         runtime=15,
     params:
+        code=code_digest(*stage("build_report")),
         labels=config.get("labels", {}),
         words=page_words,
         upstream=[artefacts_digest(), *map(LINEAGE.tidy, sorted(GRID.settings))],

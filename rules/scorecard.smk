@@ -4,7 +4,6 @@ rule build_scorecard:
         audits=run_files("audits", "json", published_keys()),
         trajectories=run_files("trajectories", "csv", published_keys()),
         published=FILE,
-        code=code_files(*stage("build_scorecard")),
     output:
         csv=report(
             "results/scorecard.csv",
@@ -38,6 +37,7 @@ rule build_scorecard:
         mem_mb=1000,
         runtime=15,
     params:
+        code=code_digest(*stage("build_scorecard")),
         upstream=LINEAGE.audits(published_keys()),
     script:
         "../workflow_scripts/build_scorecard.py"
@@ -47,7 +47,6 @@ rule draw_scorecard:
     """How far every reproduced number lies from the published one."""
     input:
         scorecard="results/scorecard.csv",
-        code=code_files(*stage("draw_scorecard")),
     output:
         pdf=report(
             "results/figures/scorecard.pdf",
@@ -75,6 +74,7 @@ rule draw_scorecard:
         mem_mb=1000,
         runtime=15,
     params:
+        code=code_digest(*stage("draw_scorecard")),
         upstream=[code_digest(*stage("build_scorecard")), LINEAGE.audits(published_keys())],
     script:
         "../workflow_scripts/draw_scorecard.py"

@@ -2,7 +2,6 @@ rule build_table:
     """One table from tidy tables, as csv, markdown and LaTeX."""
     input:
         tidy=table(tidy_inputs),
-        code=table(drawing_code),
     output:
         csv=report(
             "results/tables/{table}.csv",
@@ -46,6 +45,7 @@ rule build_table:
         mem_mb=1000,
         runtime=15,
     params:
+        code=table(drawing_code),
         entry=table(entry),
         caption=table(caption),
         upstream=table(upstream),

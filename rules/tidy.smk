@@ -3,7 +3,6 @@ rule tidy_setting:
     input:
         audits=lambda wildcards: run_files("audits", "json", audited(wildcards.setting)),
         trajectories=lambda wildcards: run_files("trajectories", "csv", audited(wildcards.setting)),
-        code=code_files(*stage("tidy_setting")),
     output:
         runs="results/tidy/{setting}/runs.csv",
         layers="results/tidy/{setting}/layers.csv",
@@ -23,6 +22,7 @@ rule tidy_setting:
         mem_mb=1000,
         runtime=15,
     params:
+        code=code_digest(*stage("tidy_setting")),
         upstream=lambda wildcards: LINEAGE.audits(audited(wildcards.setting)),
     script:
         "../workflow_scripts/tidy_setting.py"
@@ -32,7 +32,6 @@ rule tidy:
     """One tidy table over all settings."""
     input:
         parts=tidy_parts,
-        code=code_files(*stage("tidy")),
     output:
         table="results/tidy/{name}.csv",
     log:
@@ -50,6 +49,7 @@ rule tidy:
         mem_mb=1000,
         runtime=15,
     params:
+        code=code_digest(*stage("tidy")),
         upstream=[LINEAGE.tidy(setting) for setting in sorted(GRID.settings)],
     script:
         "../workflow_scripts/tidy.py"

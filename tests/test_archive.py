@@ -12,9 +12,12 @@ import yaml
 from projects import PUBLISHED, ROOT, copy_sources, planned
 
 from fa_audit.core.files import exclusive
+from fa_audit.experiments.paths import RunKey
 
 TABLE, INPUT, SUMS = "results/tables/inventory.md", "results/tidy/resmlp/runs.csv", "results/SHA256SUMS"
-AUDIT = "results/audits/student_mlp/ep/seed1.json"
+AUDIT, OTHER = "results/audits/student_mlp/ep/seed1.json", "results/audits/vit_mini/drtp/seed1.json"
+ORIGIN, DATA = "results/tables/inventory.origin.json", ("digits", "synthetic_teacher")
+LOG = "results/logs/train_network/student_mlp/ep/seed1.log"
 
 
 def run(folder, *command):
@@ -70,15 +73,32 @@ def test_what_is_altered_or_missing_is_named_with_or_without_the_archives_list(p
     folder = unpacked(packed, tmp_path / "clone")
     (folder / TABLE).write_text("better\n")
     (folder / INPUT).unlink()
-    (folder / AUDIT).write_text("{}")
-    for names in ([INPUT, AUDIT, TABLE], [INPUT, TABLE]):
+    for name in (AUDIT, LOG):
+        (folder / name).write_text((folder / name).read_text() + " ")
+    for names in ([INPUT, AUDIT, TABLE, LOG], [INPUT, AUDIT, TABLE]):
         done = verify(folder)
         *lines, summary = done.stdout.splitlines()
         assert done.returncode == 1 and f"{len(names)} not as recorded" in summary
         assert sorted(line.partition(": found ")[0] for line in lines) == sorted(names)
         (folder / SUMS).unlink(missing_ok=True)
-    (folder / "results/MANIFEST.json").unlink()
+    shutil.rmtree(folder / "results")
     assert "found neither results/MANIFEST.json nor results/SHA256SUMS" in verify(folder).stderr
+
+
+def test_without_a_list_files_are_compared_with_what_sidecars_tables_and_the_manifest_record(project):
+    """Files cut short, and two that were swapped: each has the form of a sound one, or is read by nothing else."""
+    (project / SUMS).unlink()
+    network, data = RunKey("resmlp", "dfa", 1), [f"results/data/{name}.safetensors" for name in DATA]
+    cut = [network.path("checkpoints", "safetensors"), network.path("trajectories", "csv"), ORIGIN]
+    for path in (project / name for name in cut):
+        path.write_bytes(path.read_bytes()[:-20])
+    for one, other in ((AUDIT, OTHER), data):
+        (project / one).rename(project / "moved")
+        (project / other).rename(project / one)
+        (project / "moved").rename(project / other)
+    done = verify(project)
+    named = {line.partition(": found ")[0] for line in done.stdout.splitlines()[:-1]}
+    assert done.returncode == 1 and named >= {*cut, AUDIT, OTHER, *data}, done
 
 
 def test_an_archive_names_no_user_holds_no_unfinished_work_and_follows_links(packed, project, tmp_path):
@@ -117,14 +137,13 @@ def test_what_cannot_be_packed_is_refused_with_one_line(project):
     assert not (project / "results.tar").exists()
 
 
-def test_nothing_is_trusted_that_a_list_names(project):
-    """A path that climbs out, a digest that is none, a manifest that is none: one line each, and nothing is read."""
+def test_a_damaged_list_is_one_line(project):
+    """A digest that is none, a manifest that is none, a sidecar that is none."""
     for name, content in (
-        (SUMS, f"{64 * '0'}  ../outside\n"),
-        (SUMS, f"{64 * '0'}  /etc/hostname\n"),
         (SUMS, "short  results/x\n"),
         ("results/MANIFEST.json", '{"artefacts": {"a": {}}}'),
         ("results/MANIFEST.json", "{"),
+        (AUDIT, "[]"),
     ):
         before = (project / name).read_bytes()
         (project / name).write_text(content)

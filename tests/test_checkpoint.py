@@ -80,7 +80,7 @@ def test_damaged_and_other_files_are_refused(learner, tmp_path):
     foreign = [path.name for path in tmp_path.iterdir() if path.name != "whole"]
     words = dict.fromkeys([*foreign, "."], "truncated, foreign or executable") | {"missing": "no such file"}
     (tmp_path / "a bit").write_bytes(altered(content))
-    words["a bit"] = r"a bit: altered \(SHA-256 differs\); train the run again or name another"
+    words["a bit"] = r"a bit: altered \(SHA-256 differs\); name another file, or delete a damaged one and"
     write_tensor_file(tmp_path / "resume", resume_files.FORMAT, tensors, {})
     words["resume"] = "holds 'fa-audit resume 1', expected 'fa-audit checkpoint 1'"
     for name, message in words.items():
@@ -135,7 +135,9 @@ def test_a_description_and_tensors_that_do_not_fit_each_other_are_refused(make_s
     changed += [(change(tensors), about, UNFIT) for change in CHANGED_TENSORS]
     for wrong, description, words in changed:
         write_tensor_file(path, FORMAT, wrong, description)
-        with pytest.raises(AuditError, match=r"^\S*/c: .*; train the run again or name another file\.$") as caught:
+        with pytest.raises(
+            AuditError, match=r"^\S*/c: .*; name another file, or delete a damaged one and train the run again\.$"
+        ) as caught:
             load_checkpoint(path)
         assert words in str(caught.value)
 

@@ -37,6 +37,8 @@ def also(**parts):
 MISTAKES = [
     # the types of a setting
     (setting(epoch=3), "settings.demo: unknown key 'epoch'", "Did you mean 'epochs'"),
+    (setting(architecture={"name": "resmlp", 3: 4}), "settings.demo.architecture: found the key 3; expected text"),
+    ({"settings": {"demo": {5: 1}}}, "settings.demo: found the key 5; expected text"),
     (setting(epochs="many"), "settings.demo.epochs: found 'many'; expected an integer 0..100000"),
     (setting(lr=float("nan")), "settings.demo.lr: found nan; expected a number > 0"),
     (setting(lr=10**400), "settings.demo.lr: found 1000"),
@@ -89,6 +91,8 @@ MISTAKES = [
     (setting(vary={"batch_size": [0]}), "settings.demo.vary.batch_size: found 0; expected an integer 1..65536"),
     ({"settings": {"a": SETTING | VARIED, "a_epochs3": SETTING}}, "makes a setting 'a_epochs3', and so does"),
     # sizes
+    ({"settings": {"demo": NO_RUNS | {"runs": ["dfa"], "seeds": list(range(15_000))}}},
+     "settings: found 60000 runs"),  # with those that it is compared with by default
     (setting(seeds=list(range(30_000))), "settings: found 120000 runs, 120000 of them in 'demo'; expected at"),
     (setting(vary={"heads": list(range(8000)), "dim": list(range(8000))}), "found 256000000 runs"),
     # the rest of a configuration

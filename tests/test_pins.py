@@ -54,5 +54,6 @@ def test_conda_environment_has_the_direct_dependencies_with_the_same_pins() -> N
     assert (
         used[0] == "fa-audit[datasets,plots,report]" and conda.keys() == by_name(PROJECT["dependencies"] + used).keys()
     )
+    assert "pygments" in conda  # which `snakemake --report` imports and Snakemake does not ask for
     for name, requirement in conda.items():
         assert pinned(requirement) == pinned(pins[name])

@@ -19,7 +19,7 @@ def room_of(module: str) -> str | None:
 def imported_rooms(path: Path) -> set[str]:
     """Rooms that a file imports, function-level imports included."""
     names: list[str] = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

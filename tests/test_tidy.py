@@ -82,7 +82,7 @@ def table_of_shown(tidy, *, title, labels):
 
 def note_shown(tidy):
     runs = {name: sorted(set(getattr(tidy, name)["run"])) for name in MEASURED}
-    Path("shown.json").write_text(json.dumps({"settings": tidy.settings} | runs))
+    Path("shown.json").write_text(json.dumps({"settings": tidy.settings} | runs), encoding="utf-8")
 
 
 @pytest.mark.parametrize(("write", "kind", "ending"), [(write_figure, "figure", "pdf"), (write_table, "table", "md")])
@@ -93,7 +93,9 @@ def test_a_figure_or_table_shows_the_runs_it_names(write, kind, ending, tmp_path
     write_tables({path: table.assign(digest=table["run"]) for path, table in tables.items()})
     entry = {"kind": f"test_tidy:{kind}_of_shown", "title": "Shown", "labels": {}, "thresholds": {}}
     write(entry | {"runs": ["dfa"]}, list(paths), [f"shown.{ending}"], "shown.origin.json")
-    assert json.loads(Path("shown.json").read_text()) == {"settings": ["both"]} | {name: ["dfa"] for name in MEASURED}
+    assert json.loads(Path("shown.json").read_text(encoding="utf-8")) == {"settings": ["both"]} | {
+        name: ["dfa"] for name in MEASURED
+    }
     with pytest.raises(AuditError, match=r"^both/runs\.csv, first/runs\.csv: found none of the runs ep\.$"):
         write(entry | {"runs": ["ep"]}, list(paths), [f"shown.{ending}"], "shown.origin.json")
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import re
 import shutil
 import time
@@ -48,6 +49,18 @@ def untouched(folder):
     """As it was made: nothing is stale."""
 
 
+def without_records(folder):
+    """Snakemake's records are gone, and the sources are newer than every result, even of tomorrow."""
+    shutil.rmtree(folder / ".snakemake")
+    for path in (folder / "src").rglob("*.py"):
+        os.utime(path, (time.time() + 86400,) * 2)
+
+
+def without_data(folder):
+    shutil.rmtree(folder / "results/data")
+    configured("data_root", value="nowhere")(folder)
+
+
 def without_results(folder):
     shutil.rmtree(folder / "results")
 
@@ -81,6 +94,7 @@ PLANS = {
     "nothing": Plan(untouched, {}),
     "a checkout": Plan(checked_out, {}),
     "the same data elsewhere": Plan(configured("data_root", value="elsewhere"), {}),
+    "no records and newer sources": Plan(without_records, {}),
     "a deleted figure": Plan(
         deleted("results/figures/trajectories.pdf"), {"draw_figure": ["figure=trajectories"], "manifest": [""]}
     ),
@@ -168,6 +182,7 @@ REFUSED = {  # what the message says -> what is edited, and the target
     "no file 'w.safetensors' in ": (configured("models", "resnet18", "weights", value="w.safetensors"),),
     "no caption of 'audit_overview'": (deleted("report/captions/audit_overview.rst"),),
     "reference/published.yaml": (wrong_published_numbers,),
+    "data_root: found no folder 'nowhere' in ": (without_data,),
 }
 
 
@@ -191,6 +206,7 @@ def test_a_change_makes_stale_what_uses_it_and_nothing_else(outcomes, name):
     for rule, wanted in plan.jobs.items():
         assert (len(jobs[rule]) if isinstance(wanted, int) else jobs[rule]) == wanted
     assert set(jobs) <= set(plan.jobs) | plan.others
+    assert ("records of these results (.snakemake/metadata) are gone" in outcome.said) == (plan.edit is without_records)
     trainings, _, done, hours, on_gpu = re.search(r"^in all(?: +\d+)" + r" +(\S+)" * 5, outcome.said, re.M).groups()
     if not plan.targets:  # the table is of everything
         assert int(trainings) - int(done) == len(jobs.get("train_network", ()))

@@ -43,7 +43,7 @@ def no_daemons() -> Iterator[None]:
     if POLICY.exists():
         yield
         return
-    POLICY.write_text("#!/bin/sh\nexit 101\n")
+    POLICY.write_text("#!/bin/sh\nexit 101\n", encoding="ascii")
     POLICY.chmod(0o755)
     try:
         yield

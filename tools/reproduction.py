@@ -141,7 +141,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as temporary:
             missing = make(name, folder := Path(temporary), figures=not check)
             found = dict(texts(name, folder, missing))
-            stale = [str(path) for path, text in found.items() if not path.exists() or path.read_text() != text]
+            stale = [str(path) for path, text in found.items() if not path.exists() or path.read_text("utf-8") != text]
             if check and stale:
                 raise SystemExit(f"stale: {', '.join(stale)}; run make reproduction")
             (ROOT / "docs" / name).mkdir(exist_ok=True)

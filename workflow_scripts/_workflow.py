@@ -53,10 +53,9 @@ def _log_to(path: str) -> None:
     """Send messages, standard output and standard error to a file, tracebacks included."""
     logging.raiseExceptions = False  # on a full disk the result that is not written is the error, not the log
     try:
-        logging.basicConfig(
-            filename=path, filemode="a", level=logging.INFO, format="%(asctime)s  %(message)s", force=True
-        )
-        with open(path, "a") as file:
+        words = "%(asctime)s  %(message)s"
+        logging.basicConfig(filename=path, encoding="utf-8", level=logging.INFO, format=words, force=True)
+        with open(path, "ab") as file:
             os.dup2(file.fileno(), sys.stdout.fileno())
             os.dup2(file.fileno(), sys.stderr.fileno())
     except OSError as error:

@@ -60,7 +60,7 @@ def drawing_stage(section, entry):
 
 
 def drawing_code(section, entry):
-    return code_files(*drawing_stage(section, entry))
+    return code_digest(*drawing_stage(section, entry))
 
 
 def upstream(section, entry):
@@ -116,7 +116,9 @@ def artefacts_digest():
 
 @readable
 def load_published():
-    return read_published(yaml.safe_load((Path(workflow.basedir) / FILE).read_text()))
+    return read_published(
+        yaml.safe_load((Path(workflow.basedir) / FILE).read_text(encoding="utf-8"))
+    )
 
 
 PUBLISHED = load_published()
@@ -156,7 +158,7 @@ def model_weights(wildcards):
 
 @readable
 def model_code(wildcards):
-    return code_files(*stage("audit_model", model_of(wildcards)["model"]))
+    return code_digest(*stage("audit_model", model_of(wildcards)["model"]))
 
 
 # ---- the page

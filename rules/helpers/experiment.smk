@@ -12,7 +12,7 @@ import yaml
 sys.path[:0] = [str(Path(workflow.basedir) / folder) for folder in ("src", "workflow_scripts")]
 sys.path.append(os.getcwd())  # the user's own code
 
-from fa_audit.core.code import code_digest, code_files, digest_of
+from fa_audit.core.code import code_digest, digest_of
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.finished import previous_run
@@ -98,7 +98,7 @@ def previous_network(wildcards):
 
 @readable
 def data_code(wildcards):
-    return code_files(*data_stage(wildcards.dataset))
+    return code_digest(*data_stage(wildcards.dataset))
 
 
 @cache

@@ -12,6 +12,7 @@ COSTS = read_costs(
 )
 COMPUTING = ("train_network", "audit_network", "audit_model")
 WRITTEN = ("results", ".snakemake")
+DOWNLOADS = "data"  # the folder of data sets, unless the configuration names another: made where it is missing
 # Per run: the count decides the bits, and one-thread runs side by side are fastest on a CPU.
 THREADS = 1
 
@@ -58,11 +59,15 @@ def devices():
     return f"GPU, {limits['gpu']} at a time" if limits["gpu"] else "CPU"
 
 
+def data_files():
+    return {data_file(setting.common["dataset"]) for setting in GRID.settings.values()}
+
+
 @readable
 def start_work():
     check_room(WRITTEN)
     claim(paths.LOCK)
-    check_data_files({data_file(s.common["dataset"]) for s in GRID.settings.values()})
+    check_data_files(data_files())
     say_start(devices())
 
 
@@ -77,6 +82,19 @@ def check_command():
         )
 
 
+@readable
+def check_data_root():
+    """Refuse a folder of data sets that is not there, where it will be asked for one."""
+    root = config.get("data_root", DOWNLOADS)
+    there = root == DOWNLOADS or os.path.isdir(os.path.expanduser(root))
+    if not there and not all(map(os.path.exists, data_files())):
+        raise AuditError(
+            f"data_root: found no folder '{root}' in {os.getcwd()}; expected one that holds, or will receive, data"
+            " sets: make it, or name another."
+        )
+
+
 if workflow.is_main_process:
     check_command()
+    check_data_root()
     readable(check_writable)(WRITTEN)

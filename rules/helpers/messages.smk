@@ -19,9 +19,19 @@ def say_start(device):
         f"  device     {device}",
         *([f"  models     {len(models)}, {done} audited already"] if models else []),
         "  progress   one line per epoch in results/logs/train_network/",
-        *([plan_table(LINEAGE, COSTS)] if GRID.settings else []),
+        *(table_lines() if GRID.settings else []),
         "",
     )
+
+
+def table_lines():
+    """Return the table of the grid, and where Snakemake may do other jobs than those that it counts."""
+    yield plan_table(LINEAGE, COSTS)
+    if os.path.isdir("results/checkpoints") and not any(Path(".snakemake/metadata").glob("*")):
+        yield (
+            "Snakemake's records of these results (.snakemake/metadata) are gone: what is newer than its inputs counts"
+            " as up to date, whatever made it. What the table counts as to be done, delete."
+        )
 
 
 def say_results():
@@ -55,10 +65,11 @@ def say_how_to_go_on(log_files):
         "stopped",
         "fa-audit: a job failed or the work was interrupted.",
         f"  messages   {log_files[0]}",
-        "  to go on   run the same command again: results are kept, training resumes where its state was kept",
+        "  to go on   do what a message asks for (a damaged file: delete it) and run the same command again: results are"
+        " kept, training resumes where its state was kept",
     )
 
 
 # A dry run has no start; the logger prints the table at its end.
 if GRID.settings and workflow.output_settings.dryrun:
-    say("table", plan_table(LINEAGE, COSTS))
+    say("table", *table_lines())

@@ -120,7 +120,11 @@ OTHER = "of another run than expected: method"
 @pytest.mark.parametrize(
     ("name", "of", "words"),
     [
-        ("results/checkpoints/tiny/dfa/seed1.safetensors", None, "altered (SHA-256 differs); train the run again"),
+        (
+            "results/checkpoints/tiny/dfa/seed1.safetensors",
+            None,
+            "altered (SHA-256 differs); name another file, or delete",
+        ),
         ("results/trajectories/tiny/dfa/seed1.csv", None, MIXED_UP),
         (SIDECAR, None, DAMAGED),
         (BASELINE, None, DAMAGED),

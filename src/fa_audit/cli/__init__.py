@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import re
@@ -39,6 +40,8 @@ COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status: 0 done, 1 bad input or something that does not hold."""
     sys.path.append(os.getcwd())  # the user's own code
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # '±' on a terminal of ASCII
     try:
         with naming_extras():
             options = _parsed(sys.argv[1:] if arguments is None else arguments)

@@ -132,9 +132,9 @@ def _plan(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     from fa_audit.results.origin import mismatches, recorded
 
-    digests = recorded()
-    problems = list(mismatches(digests))
-    print("\n".join([*problems, f"{len(digests)} files, {f'{len(problems)} not' if problems else 'all'} as recorded"]))
+    records = recorded()
+    problems, files = list(mismatches(records)), len({name for name, *_ in records})
+    print("\n".join([*problems, f"{files} files, {f'{len(problems)} not' if problems else 'all'} as recorded"]))
     return 1 if problems else 0
 
 

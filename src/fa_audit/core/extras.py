@@ -26,7 +26,7 @@ def naming_extras() -> Iterator[None]:
     """Turn the failed import of a package that comes with an extra into one error that names the extra.
 
     Raises:
-        AuditError: such a package is not installed.
+        AuditError: such a package is not installed, or there is too little memory for torch.
     """
     try:
         yield
@@ -37,3 +37,7 @@ def naming_extras() -> Iterator[None]:
         raise AuditError(
             f"'{package}' is not installed; this needs it. Run: pip install 'fa-audit[{EXTRAS[package]}]'"
         ) from error
+    except ImportError as error:
+        if "failed to map" not in str(error):
+            raise
+        raise AuditError(f"{error}: too little memory; raise the limit (`ulimit -v`, or your batch job's).") from error

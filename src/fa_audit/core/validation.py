@@ -87,6 +87,8 @@ def _lines(schema: Schema, value: Any, errors: list[tuple[str, tuple[Any, ...]]]
     for (kind, loc), (place, found) in zip(errors, there):
         if loc and loc[-1] == KEY:
             yield _key_line(schema, value, _found(value, loc[:-2])[0], loc[-2])
+        elif kind == "invalid_key":
+            yield _key_line(schema, value, place[:-1], loc[-1])
         elif kind == "extra_forbidden":
             known = _node(schema, value, place[:-1]).get("properties", {})
             yield str(unknown("key", loc[-1], known, where=_dotted(place[:-1])))

@@ -48,6 +48,16 @@ def read_data_file(path: str | Path, framework: str) -> tuple[dict[str, Any], di
     return described, arrays
 
 
+def data_digest(path: str | Path) -> str:
+    """Return the digest of all arrays of a data set and of how to present them; errors as of `read_data_file`."""
+    return joined(checksums(*read_data_file(path, "np")))
+
+
+def joined(checksums: Mapping[str, str]) -> str:
+    """Return one digest of those of the description and of every array."""
+    return hashlib.sha256("".join(checksums.values()).encode()).hexdigest()
+
+
 def checksums(described: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, str]:
     """Return the SHA-256 of the description and of every array's bytes."""
     text = json.dumps(described, sort_keys=True)

@@ -6,7 +6,6 @@ inputs that are no pictures) until a batch is made.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
@@ -23,7 +22,7 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_bytes
 from fa_audit.core.registry import call, naming_errors
 from fa_audit.data import DATASETS
-from fa_audit.data.data_file import ARRAYS, HINT, KEY, checksums, read_data_file
+from fa_audit.data.data_file import ARRAYS, HINT, KEY, checksums, joined, read_data_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +60,7 @@ class Dataset:
     @property
     def sha256(self) -> str:
         """Return the digest of all arrays and of how to present them."""
-        parts = checksums(self.described, {name: getattr(self, name).cpu() for name in ARRAYS})
-        return hashlib.sha256("".join(parts.values()).encode()).hexdigest()
+        return joined(checksums(self.described, {name: getattr(self, name).cpu() for name in ARRAYS}))
 
     @property
     def described(self) -> dict[str, Any]:

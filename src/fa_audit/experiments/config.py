@@ -220,15 +220,19 @@ class SettingEntry(Strict):
         """
         penalties = [f"+penalty{short_number(value)}" if value else "" for value in sorted(self.sweep.penalties)]
         rungs = ["", *(f"+frozen{count}" for count in range(1, depth))]
-        audited = {
+        names = {
             "runs": self.runs,
             "sweep": [method + penalty for method in self.sweep.methods for penalty in penalties],
             "ladder": [method + rung for method in self.ladder for rung in rungs],
         }
-        named = "baselines" in self.model_fields_set
-        audited["baselines"] = self.baselines if named else _usual_baselines(audited.values())
+        names["baselines"] = self.compared_with()
         epochs = [epoch for epoch in sorted(self.snapshots) if epoch < self.epochs]
-        return {part: [*names, *_snapshots(names, epochs)] for part, names in audited.items()}
+        return {part: [*found, *_snapshots(found, epochs)] for part, found in names.items()}
+
+    def compared_with(self) -> list[str]:
+        """Return the baselines, written or by default, without their snapshots."""
+        named = "baselines" in self.model_fields_set
+        return self.baselines if named else _usual_baselines([self.runs, self.sweep.methods, self.ladder])
 
 
 def _named(value: Any) -> str:

@@ -15,7 +15,8 @@ import yaml
 from fa_audit.core.errors import AuditError, first_line, printable, shortened
 from fa_audit.core.files import FOREIGN
 
-OCTAL = re.compile(r"[-+]?0[0-7]+")
+# What YAML reads as another number than is written, or as true or false: 042, 1:30, no.
+MISREAD = re.compile(r"[-+]?(0[0-7]+|\d+(:[0-5]?\d)+(\.\d*)?)|yes|no|on|off", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -88,21 +89,28 @@ def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
     """Yield the line of every key and item below a node.
 
     Raises:
-        yaml.MarkedYAMLError: a key is repeated, or a number begins with 0, which YAML reads as octal.
+        yaml.MarkedYAMLError: a key is repeated, or YAML reads something else than is written.
     """
-    if isinstance(node, yaml.ScalarNode) and node.style is None and OCTAL.fullmatch(node.value):
-        read = f"found {node.value}, which YAML reads as the octal number {int(node.value, 8)}; write it without the 0"
-        raise yaml.MarkedYAMLError(problem=read, problem_mark=node.start_mark)
+    if isinstance(node, yaml.ScalarNode) and node.style is None and MISREAD.fullmatch(node.value):
+        raise _misread(node)
     seen = set()
     for position, child in enumerate(node.value if isinstance(node, yaml.CollectionNode) else ()):
         key, value = child if isinstance(node, yaml.MappingNode) else (child, child)
         name = key.value if isinstance(node, yaml.MappingNode) else position
         if isinstance(key, yaml.ScalarNode) and name in seen and name != "<<":
             raise yaml.MarkedYAMLError(problem=f"found '{name}' twice", problem_mark=key.start_mark)
+        if key is not value and key.tag.endswith(("bool", "null")):
+            raise _misread(key)
         if isinstance(name, str | int):
             seen.add(name)
             yield f"{place}{name}", key.start_mark.line + 1
             yield from _lines(f"{place}{name}.", value)
+
+
+def _misread(node: yaml.ScalarNode) -> yaml.MarkedYAMLError:
+    read = json.dumps(yaml.safe_load(node.value), default=str)
+    problem = f"found {node.value}, which YAML reads as {read}; write '{node.value}' if you mean a text, or {read}"
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
 def _values(place: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -179,7 +179,7 @@ def _own_row(name: str, path: Path, facts: Mapping[str, Any]) -> tuple[str, Row]
         facts: the sidecar of a training, whose seconds count those before an interruption, or an audit.
     """
     device = str(facts["provenance"]["device"])
-    with path.open() as lines:
+    with path.open(encoding="utf-8") as lines:
         seconds = float(next(csv.DictReader(lines, delimiter="\t"))["s"])
     if name == "seconds_per_epoch":
         epochs = facts["stopped_after"] or RunSpec.from_dict(facts["spec"]).last_epoch

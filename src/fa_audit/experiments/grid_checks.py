@@ -66,7 +66,7 @@ def _size(entry: SettingEntry) -> int:
     """Return the number of runs that a block asks for, of a ladder the longest that it can be."""
     depths = entry.vary.get("depth", [entry.architecture.options.get("depth", 1)])
     depth = max((min(value, LARGEST_OPTION) for value in depths if isinstance(value, int)), default=1)
-    names = len(entry.runs) + len(entry.baselines) + depth * len(entry.ladder)
+    names = len(entry.runs) + len(entry.compared_with()) + depth * len(entry.ladder)
     names += len(entry.sweep.methods) * len(entry.sweep.penalties)
     names *= 1 + len(entry.snapshots)
     return prod(map(len, entry.vary.values())) * max(1, names) * len(entry.seeds)  # without any run it is expanded, too

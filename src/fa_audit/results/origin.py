@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import platform
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from fa_audit.core.code import own_code
-from fa_audit.core.errors import AuditError, printable, shortened
-from fa_audit.core.files import read_json, sha256_of
+from fa_audit.core.errors import AuditError, first_line, printable
+from fa_audit.core.files import FOREIGN, read_json, sha256_of
 from fa_audit.core.provenance import commit, packages
-from fa_audit.experiments.paths import MANIFEST, ORIGIN
+from fa_audit.data.data_file import data_digest
+from fa_audit.experiments.paths import MANIFEST, ORIGIN, RunKey, data_file
 
 SUMS = "results/SHA256SUMS"  # of every file of an archive, for `sha256sum --check` too
-LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<name>\S.*)")
+Record = tuple[str, str, str]  # a file, what was digested (one of `DIGESTS`) and the digest
+OF_TRAINING = {"checkpoint": ("checkpoints", "safetensors"), "trajectory": ("trajectories", "csv")}
+WHOLE, ARRAYS = "SHA-256", "SHA-256 of its arrays"
+DIGESTS = {WHOLE: sha256_of, ARRAYS: data_digest}
+LINE = r"([0-9a-f]{64})  (\S.*)"
 
 
 @dataclass(frozen=True)
@@ -56,13 +62,13 @@ def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:
     """Return the versions of Python and packages, and for every artefact its SHA-256 and its origin.
 
     Args:
-        origins: files ``NAME.origin.json``; the artefacts are ``NAME.*`` beside each.
+        origins: files ``NAME.origin.json``; the artefacts are ``NAME.*`` beside each, and these files themselves.
     """
     entries = {}
     for path in sorted(map(Path, origins)):
         name = path.name.removesuffix(ORIGIN)
         origin = read_json(path)
-        for artefact in sorted(set(path.parent.glob(f"{name}.*")) - {path}):
+        for artefact in sorted(path.parent.glob(f"{name}.*")):
             entries[str(artefact)] = {"sha256": sha256_of(artefact)} | origin
     return {"versions": {"python": platform.python_version()} | packages(), "artefacts": entries}
 
@@ -70,46 +76,70 @@ def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:
 # --- verification --------------------------------------------------------------------------------------------------
 
 
-def recorded() -> dict[str, str]:
-    """Return the SHA-256 of every file that is recorded here, by path.
+def recorded() -> list[Record]:
+    """Return everything that is recorded here, sorted.
 
     Raises:
-        AuditError: nothing is recorded, or a list is damaged.
+        AuditError: nothing is recorded, or a file with records is damaged.
     """
-    lines = [*_manifest_lines(), *_sums_lines()]
-    if not lines:
-        raise AuditError(f"found neither {MANIFEST} nor {SUMS}; the workflow writes the one, make archive the other.")
-    found = {}
-    for line in lines:
-        match = LINE.fullmatch(line)
-        if not match or PurePosixPath(match["name"]).is_absolute() or ".." in PurePosixPath(match["name"]).parts:
-            raise AuditError(f"found {shortened(line)}; expected a SHA-256 and a path in this folder. Unpack it again.")
-        found[match["name"]] = match["digest"]
-    return found
+    if found := sorted(
+        {record for pattern in RECORDS for path in Path().glob(pattern) for record in _read(path, pattern)}
+    ):
+        return found
+    raise AuditError(f"found neither {MANIFEST} nor {SUMS} nor runs; the workflow makes these, make archive the list.")
 
 
-def _manifest_lines() -> Iterator[str]:
-    if not Path(MANIFEST).exists():
-        return
+def _read(path: Path, pattern: str) -> list[Record]:
     try:
-        artefacts: Any = read_json(MANIFEST)["artefacts"]
-        for name, entry in artefacts.items():
-            yield from (f"{digest}  {path}" for path, digest in {**entry["inputs"], name: entry["sha256"]}.items())
-    except (KeyError, TypeError, AttributeError) as error:
-        raise AuditError(f"{MANIFEST}: expected a manifest that the workflow wrote; unpack it again.") from error
+        return list(RECORDS[pattern](path))
+    except AuditError:
+        raise
+    except FOREIGN as error:
+        raise AuditError(
+            f"{path}: damaged ({first_line(error)}). Delete it and make it, or unpack it, again."
+        ) from error
 
 
-def _sums_lines() -> list[str]:
-    return Path(SUMS).read_text(encoding="utf-8", errors="replace").splitlines() if Path(SUMS).exists() else []
+def _of_artefacts(path: Path) -> Iterator[Record]:
+    for name, entry in read_json(path)["artefacts"].items():
+        yield from ((file, WHOLE, digest) for file, digest in {**entry["inputs"], name: entry["sha256"]}.items())
 
 
-def mismatches(digests: dict[str, str]) -> Iterator[str]:
+def _of_archive(path: Path) -> Iterator[Record]:
+    for line in path.read_text(encoding="utf-8").splitlines():
+        digest, name = re.fullmatch(LINE, line).groups()
+        yield name, WHOLE, digest
+
+
+def _of_training(path: Path) -> Iterator[Record]:
+    """Yield what a sidecar, a baseline or an audit records of the data and the files of a training."""
+    facts, key = read_json(path), RunKey.of(path)
+    files = {"data_sha256": (data_file(facts["spec"]["dataset"]), ARRAYS)}
+    files |= {f"{kind}_sha256": (key.path(*place), WHOLE) for kind, place in OF_TRAINING.items()}
+    yield from ((*file, facts[name]) for name, file in files.items() if facts.get(name))
+
+
+def _of_audits(path: Path) -> Iterator[Record]:
+    """Yield what a tidy table records of the audits that it was made from."""
+    for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+        key = RunKey(row["setting"], row["run"], int(row["seed"]))
+        yield key.path("audits", "json"), WHOLE, str(row["audit_sha256"])
+
+
+RECORDS: dict[str, Callable[[Path], Iterator[Record]]] = {
+    MANIFEST: _of_artefacts,
+    SUMS: _of_archive,
+    "results/tidy/*/work.csv": _of_audits,
+    **{f"results/{kind}/*/*/seed*.json": _of_training for kind in ("checkpoints", "baselines", "audits")},
+}
+
+
+def mismatches(records: Iterable[Record]) -> Iterator[str]:
     """Yield one line for every file that is missing or differs from what is recorded of it."""
-    for name, expected in sorted(digests.items()):
-        path = Path(name)
-        found = f"SHA-256 {sha256_of(path)}" if path.is_file() else "no file"
-        if found != f"SHA-256 {expected}":
-            yield f"{printable(name)}: found {found}; expected SHA-256 {expected}"
+    for name, part, expected in records:
+        found = f"{part} {DIGESTS[part](name)}" if Path(name).is_file() else "no file"
+        if found != f"{part} {expected}":
+            yield f"{printable(name)}: found {found}; expected {part} {expected}"
 
 
 def sums(paths: Iterable[Path]) -> str:

@@ -69,8 +69,7 @@ def read_results(folder: Path) -> Tidy:
     Raises:
         AuditError: there are neither; a file is none, or of another run, or altered, or lacks a column.
     """
-    if (folder / "audits").is_dir():
-        audits = sorted(folder.glob("audits/*/*/seed*.json"))
+    if audits := sorted(folder.glob("audits/*/*/seed*.json")):
         histories = [folder / "trajectories" / f"{RunKey.of(path)}.csv" for path in audits]
         return tidy_of(read_audits(audits), list(filter(Path.exists, histories)))
     folder = measured_folder(folder)

@@ -32,7 +32,7 @@ from fa_audit.training.learner import Learner, build, load_method
 log = logging.getLogger(__name__)
 FORMAT = "fa-audit checkpoint 1"
 LONGEST = 500  # characters of torch's message in an error
-HINT = "train the run again or name another file"
+HINT = "name another file, or delete a damaged one and train the run again"
 
 
 def learner_tensors(learner: Learner) -> dict[str, Tensor]:

@@ -129,7 +129,8 @@ def page(
     """
     runs = pages_of(tidy, audits or {}, labels or {})
     styles, colours = looks(run.key[1] for run in runs)
-    style, script, library = (FOLDER / "page.css").read_text(), (FOLDER / "page.js").read_text(), vega()
+    library = vega()
+    style, script = ((FOLDER / f"page.{ending}").read_text(encoding="utf-8") for ending in ("css", "js"))
     return (
         _environment()
         .get_template("page.html")
