@@ -268,7 +268,7 @@ MUTATIONS: dict[str, Mutation] = {
         # --- what is believed, and how sure it is
         ("credits-unchecked", "training/loop.py", "check_credits(learner, x, labels)", "pass",
          "credits that are none never train", "guards bridges"),
-        ("verdict-believed", "audit/audit_file.py", "in derived_entries(audit):", "in ():",
+        ("verdict-believed", "audit/audit_file.py", "    check_signature(audit, path)\n", "",
          "an edited verdict is refused", "reporting"),
         ("accuracy-believed", "training/trajectory.py", "accuracy is not None and accuracy != last", "False",
          "an edited accuracy is refused", "sidecar audit"),

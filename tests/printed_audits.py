@@ -7,7 +7,6 @@ import math
 from functools import reduce
 from operator import getitem
 
-from fa_audit.audit.audit_file import derived_entries
 from fa_audit.cli import main
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
@@ -37,10 +36,3 @@ def put(audit, changes):
     for place, value in changes.items():
         *way, last = (int(key) if key.lstrip("-").isdigit() else key for key in place.split("."))
         reduce(getitem, way, audit)[last] = str(value) if value in (math.inf, -math.inf) else value
-
-
-def consistent(audit):
-    """The audit, with everything derived again that follows from its other entries."""
-    for place, _, derived in derived_entries(audit):
-        put(audit, {place: derived})
-    return audit

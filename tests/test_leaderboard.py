@@ -14,6 +14,7 @@ from printed_audits import printed_audits
 from projects import ROOT
 
 from fa_audit.cli import main
+from fa_audit.core.files import signed
 from fa_audit.methods import METHODS
 from fa_audit.results.compare import differences, distances
 from fa_audit.results.standings import with_margins
@@ -106,7 +107,7 @@ def test_a_table_of_other_runs_is_refused_with_its_row(tmp_path, capsys, name, c
 def test_audits_of_ones_own_are_placed_and_written_whether_or_not_they_have_a_specification(tmp_path, capsys):
     audits = printed_audits(tmp_path, (3, 7))
     foreign = {key: value for key, value in audits[0].items() if key not in ("spec", "seed", "digest", "commit")}
-    for path, audit in zip("abc", [*audits, foreign | {"method": "mine"}]):
+    for path, audit in zip("abc", [*audits, signed(foreign | {"method": "mine"})]):
         (tmp_path / f"{path}.json").write_text(json.dumps(audit))
     own = [str(tmp_path / f"{path}.json") for path in "abc"]
     assert main(["compare", "--from", str(MEASURED), *own]) == 0
@@ -118,8 +119,8 @@ def test_audits_of_ones_own_are_placed_and_written_whether_or_not_they_have_a_sp
     assert len(list((tmp_path / "out").glob("leaderboard.*"))) == 5
     values = pd.read_csv(tmp_path / "out/leaderboard.csv").set_index(["run", "quantity", "statistic"])["value"]
     assert values["dfa (yours)", "accuracy", "mean"].item() == sum(audit["headline_acc"] for audit in audits) / 2
-    (tmp_path / "c.json").write_text(json.dumps(foreign | {"flags": []}))
-    assert main(["compare", own[2], "--from", str(MEASURED)]) == 1 and "flags: found []" in capsys.readouterr().err
+    (tmp_path / "c.json").write_text(json.dumps(signed(foreign) | {"flags": []}))
+    assert main(["compare", own[2], "--from", str(MEASURED)]) == 1 and "another SHA-256" in capsys.readouterr().err
     assert main(["compare", own[0], "--from", str(tmp_path)]) == 1
     assert "found no tables SETTING/runs.csv" in capsys.readouterr().err
 

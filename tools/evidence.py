@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from fa_audit.audit.run_audit import audit_files
-from fa_audit.core.files import write_json
+from fa_audit.core.files import signed, write_json
 from fa_audit.core.numerics import set_numerics
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import Setting, read_grid
@@ -48,7 +48,7 @@ def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
         spec=spec,
         name=key.run,
     )
-    write_json(path, key._asdict() | report.to_dict() | about)
+    write_json(path, signed(key._asdict() | report.to_dict() | about))
     return path
 
 

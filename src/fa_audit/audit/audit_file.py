@@ -1,28 +1,24 @@
 """Read audits from their JSON files, and group those of one network over its seeds. Imports no torch.
 
-Whatever follows from other entries is derived again: outcomes from values and limits, verdicts and flags from outcomes.
+A digest over the content, where it was written with one, tells whether it changed since.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
-from fa_audit.audit import verdicts
 from fa_audit.core.errors import AuditError, listed, printable, shortened
-from fa_audit.core.files import read_json
-from fa_audit.core.intervals import FEWEST
-from fa_audit.core.thresholds import CHECK_LABELS, LIMITS, depth_margin, distance, fires, floor_for
+from fa_audit.core.files import check_signature, read_json
+from fa_audit.core.thresholds import CHECK_LABELS, LIMITS, distance
 from fa_audit.core.validation import Tolerant, problems_of
 from fa_audit.experiments.paths import AT_INPUT, at_both_sides
-from fa_audit.experiments.spec import RunSpec, SpecFile, parse_run
+from fa_audit.experiments.spec import SpecFile
 from fa_audit.training.sidecar import Provenance
 
 AUDIT = (
@@ -293,8 +289,8 @@ def read_audit(path: str | Path) -> dict[str, Any]:
     """Read one audit; every entry that a report uses is checked.
 
     Raises:
-        AuditError: the file cannot be read, is no JSON, or is no audit; the message names the first problem, or the
-            first entry that contradicts those from which it follows.
+        AuditError: the file cannot be read, is no JSON, or is no audit, of which the message names the first problem;
+            or its content is not what was written.
     """
     try:
         audit = read_json(path, AUDIT)
@@ -302,116 +298,8 @@ def read_audit(path: str | Path) -> dict[str, Any]:
         raise AuditError(f"{path}: {error.strerror}; expected {AUDIT}.") from error
     for problem in problems_of(AuditFile, audit):
         raise AuditError(f"{path}: {printable(problem.removeprefix('top level: '))}")
-    for place, found, derived in derived_entries(audit):
-        if not _same(found, derived):
-            raise AuditError(
-                f"{path}: {place}: found {printable(shortened(found))}, but the rest of the audit gives"
-                f" {shortened(derived)}: altered after it was written. Delete it and make it again."
-            )
+    check_signature(audit, path)
     return audit
-
-
-def derived_entries(audit: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield every entry that follows from others: its place, what is there, and what follows."""
-    yield from _of_the_run(audit)
-    norms = [number(state["hidden_norm"]) for state in audit["layers"]]
-    growths = [after / before if before else math.inf for before, after in pairwise(norms)]
-    for layer, growth in enumerate([*growths, None]):
-        yield f"layers.{layer}.growth", number(audit["layers"][layer]["growth"]), growth
-    for name, entry in audit["deep"].items():
-        if name in CREDITS:
-            values = [block[name]["value"] for block in audit["credit"][1:] if name in block]
-            known = [value for value in map(number, values) if value is not None]
-            yield f"deep.{name}.value", number(entry["value"]), sum(known) / len(known) if known else None
-    baselines, samples = audit["baselines"], audit["baselines"].get("test_samples")
-    for name, role, paired in (("depth", "own", baselines.get("paired")), ("depth_strict", "bp", None)):
-        if samples:
-            both = audit["headline_acc"], baselines[role]
-            margin = None if None in both else verdicts.margin_interval(*both, samples, paired)[0]
-            yield f"checks.{name}.interval", audit["checks"][name].get("interval"), margin and list(margin)
-    checks = {}
-    for name in LIMITS:
-        entry, checks[name] = audit["checks"][name], _check(name, audit)
-        yield f"checks.{name}.value", number(entry["value"]), checks[name].value
-        for key in ("threshold", "fires"):
-            yield f"checks.{name}.{key}", entry[key], getattr(checks[name], key)
-        yield f"checks.{name}.borderline", entry.get("borderline", False), checks[name].borderline
-        if "distance" in entry:
-            yield f"checks.{name}.distance", number(entry["distance"]), checks[name].distance
-    unreal = any(not math.isfinite(number(state[norm]) or 0) for state in audit["layers"] for norm in NORMS)
-    yield "finite", audit["finite"], audit["finite"] and not unreal
-    outcomes = verdicts.Checks(**checks, finite=audit["finite"])
-    rules = {"three_check": verdicts.three_check_verdict, "four_check": verdicts.four_check_verdict}
-    for protocol, rule in rules.items():
-        yield f"verdict.{protocol}", audit["verdict"][protocol], rule(outcomes)
-    yield "verdict.baseline", audit["verdict"]["baseline"], audit["baselines"]["own_name"]
-    yield "flags", audit["flags"], verdicts.flags(outcomes)
-    if "borderline" in audit:
-        found = {protocol: verdicts.is_borderline(rule, outcomes) for protocol, rule in rules.items()}
-        yield "borderline", audit["borderline"], {"checks": verdicts.borderline(outcomes)} | found
-
-
-def _of_the_run(audit: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Yield what an audit of a trained run says of the run, and what its name and specification say."""
-    if "spec" not in audit:
-        return
-    spec = RunSpec.from_dict(audit["spec"])
-    if "run" in audit:
-        named = spec.with_run(parse_run(audit["run"])).to_dict() | {"monitor": audit["spec"]["monitor"]}
-        yield "method", audit["method"], audit["run"]
-        yield "seed", audit.get("seed"), spec.seed
-        yield "spec", audit["spec"], named
-    if "digest" in audit:
-        yield "digest", audit["digest"], RunSpec.from_dict(audit["spec"]).digest
-    for role, baseline in audit.get("baseline_runs", {}).items():
-        place, expected = f"baseline_runs.{role}", spec.with_run(parse_run(baseline["run"]))
-        if "digest" in baseline:
-            yield f"{place}.digest", baseline["digest"], expected.digest
-        if "spec" in baseline:
-            yield f"{place}.spec", baseline["spec"], expected.to_dict()
-        if role in ("own", "bp") and audit.get("stopped_after") is None:
-            yield f"baselines.{role}", audit["baselines"][role], baseline["accuracy"]
-
-
-def _same(found: Any, derived: Any) -> bool:
-    """Compare texts and the like, and numbers but for what platforms round differently; NaN equals NaN."""
-    if isinstance(found, list) and isinstance(derived, list):
-        return len(found) == len(derived) and all(map(_same, found, derived))
-    if isinstance(found, float) and isinstance(derived, float):
-        return math.isclose(found, derived) or (math.isnan(found) and math.isnan(derived))
-    return bool(found == derived)
-
-
-def _check(name: str, audit: Mapping[str, Any]) -> verdicts.Check:
-    """Return a check as it follows from the evidence and the limits."""
-    entry, value, limit = audit["checks"][name], _value(name, audit), LIMITS[name]
-    threshold = audit["thresholds"][limit]
-    if name == "reference":
-        threshold = floor_for(threshold, max(audit["samples"], 1))
-    ends = entry.get("interval")
-    return verdicts.Check(
-        entry["name"],
-        value,
-        threshold,
-        None if value is None else fires(limit, value, threshold),
-        entry["note"],
-        interval=(number(ends[0]), number(ends[1])) if ends else None,
-        distance=None if value is None else distance(limit, value, threshold),
-    )
-
-
-def _value(name: str, audit: Mapping[str, Any]) -> float | None:
-    """Return the value of a check as the evidence gives it; None where it cannot be measured."""
-    if name == "scale":
-        growths = [number(state["growth"]) for state in audit["layers"] if state["growth"] is not None]
-        return None if any(map(math.isnan, growths)) else max(growths, default=None)
-    if name == "reference":
-        value = number(audit["layers"][-1]["grad_norm"])
-        return None if value is None or not math.isfinite(value) else value
-    if name == "stability":
-        return number(audit["stability"]["value"]) if audit["stability"]["n_valid"] >= FEWEST else None
-    accuracy, frozen = audit["headline_acc"], audit["baselines"]["own" if name == "depth" else "bp"]
-    return None if accuracy is None or frozen is None else depth_margin(accuracy, frozen)
 
 
 # --- the audits of one network over its seeds ------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from fa_audit.audit.verdicts import (
     is_borderline,
     three_check_verdict,
 )
+from fa_audit.core.files import signed
 from fa_audit.core.metrics import Measured
 from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds
 
@@ -154,7 +155,7 @@ class DiagnosticReport(dict[str, Any]):
                 "notes": self.notes,
             }
         )
-        return facts
+        return signed(facts)
 
     def __str__(self) -> str:
         return to_text(self)

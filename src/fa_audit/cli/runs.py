@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fa_audit.cli.completion import completed
 from fa_audit.core.errors import AuditError
+from fa_audit.core.files import signed
 from fa_audit.core.registry import entry_of
 from fa_audit.data import DATASETS
 from fa_audit.experiments.config import BUDGET
@@ -192,7 +193,7 @@ def _audit(options: argparse.Namespace) -> int:
     forms = {
         "text": str,
         "markdown": type(report).to_markdown,
-        "json": lambda report: json.dumps(report.to_dict() | known, indent=2),
+        "json": lambda report: json.dumps(signed(report.to_dict() | known), indent=2),
     }
     print(forms[options.format](report))
     return 0

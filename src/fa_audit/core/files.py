@@ -12,7 +12,7 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from fa_audit.core.errors import AuditError
 
 # Raised by parsing, or by using, JSON that does not have the expected structure.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
+SIGNATURE = "content"  # the entry of a record that has the SHA-256 of the others
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 log = logging.getLogger(__name__)
 
@@ -111,6 +112,35 @@ def read_json(path: str | Path, expected: str = "JSON") -> Any:
         raise AuditError(
             f"{path}: found {found}; expected {expected}. If it should be that, delete it and make it again."
         ) from error
+
+
+def signed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record of JSON types with the SHA-256 of the entries that it has now; others may be added later."""
+    keys = sorted(record.keys() - {SIGNATURE})
+    return {**record, SIGNATURE: {"entries": keys, "sha256": _digest(record, keys)}}
+
+
+def check_signature(record: Mapping[str, Any], where: str | Path) -> None:
+    """Check that the entries of a record which were `signed` are as they were; without a signature nothing is known.
+
+    Raises:
+        AuditError: an entry was changed or removed.
+    """
+    found = record.get(SIGNATURE)
+    try:
+        same = found is None or _digest(record, found["entries"]) == found["sha256"]
+    except FOREIGN:
+        same = False
+    if not same:
+        raise AuditError(
+            f"{where}: its content has another SHA-256 than when it was written: changed or damaged since. Delete it"
+            " and make it again."
+        )
+
+
+def _digest(record: Mapping[str, Any], keys: Iterable[str]) -> str:
+    content = json.dumps({key: record[key] for key in keys}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def _refuse(constant: str) -> None:

@@ -17,7 +17,7 @@ from fa_audit.methods.formulas import NOT_STATED, SYMBOLS, stated
 from fa_audit.results.disclosures import by_seed, span
 
 Audit = Mapping[str, Any]
-GIVEN = "credits from a function"  # begins the reason why their feedback is not known
+GIVEN = "credits from a function"  # begins the reason why their auxiliary nets are not known
 RESOLUTION = 1e-2  # relative error of float32 gradients above which an audit warns (docs/protocol.md)
 EXACT = 1e-6
 UNKNOWN = "not recorded"
@@ -85,7 +85,7 @@ def kind_of(audit: Audit) -> str:
     """Return whether the credits are those of a `method`, were `given` by a function, or that there are `none`."""
     if not audit["credit"]:
         return "none"
-    reasons = (block["fresh_b_cosine"].get("reason") or "" for block in audit["credit"])
+    reasons = (block["bridge_residual"].get("reason") or "" for block in audit["credit"])
     return "given" if any(reason.startswith(GIVEN) for reason in reasons) else "method"
 
 
@@ -239,8 +239,8 @@ def _training_feedback(audit: Audit) -> Finding:
     kind = kind_of(audit)
     if kind == "none":
         return NO_COSINE
-    if kind == "given":
-        return Finding(False, "the credits are given by a function, whose feedback cannot be drawn again to compare")
+    if kind == "given" and not audit["deep"].get("fresh_b_null", {}).get("interval"):
+        return Finding(False, "the credits are given by a function, and draw= was not, which draws fresh feedback")
     if "spec" in audit and _ended_in_warm_up(audit):
         return Finding(
             False, "the training ended in the warm-up, whose feedback, DFA's, was not drawn again to compare"
