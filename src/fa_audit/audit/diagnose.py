@@ -49,7 +49,7 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, LossFunction, accuracy_of, reference, untouched
 
 MOST_DIRECTIONS = 4096
-LONG, TIMED = 10, 8  # seconds of an audit that are announced; samples by which they are measured
+LONG, TIMED = 10, 32  # seconds of an audit that are announced; samples by which they are measured
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
 ROUNDED = 1e-3  # by how much an accuracy that is given may differ from that of the hits
 
