@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torchvision import models
 
 from fa_audit import Description, diagnose
 from fa_audit.cli import main
@@ -214,6 +215,14 @@ def test_the_backward_pass_of_torch_is_found_right_in_either_precision(name):
     for kind in (F64, torch.float32):
         given = [(x.to(kind), y) for x, y in batches]
         assert diagnose(model.to(kind), given, None, description=description).evidence.untrue == ()
+
+
+def test_kinks_of_rectifiers_and_maxima_are_no_mistakes_of_the_backward_pass():
+    torch.manual_seed(0)
+    x, y = torch.randn(16, 3, 32, 32), torch.arange(16) % 10
+    model = models.resnet18(num_classes=10)
+    report = diagnose(model, [(x, y)], None, description=Description("layer*.*", "spatial mean"))
+    assert report.evidence.untrue == ()
 
 
 def test_the_bias_of_predictions_is_measured_where_stability_fires():

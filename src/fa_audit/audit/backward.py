@@ -21,17 +21,17 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference, reference
 
 SAMPLES, CHECKED = 16, 4  # of the batch, and directions, by which every state is checked
-STEP = 1e-5  # in units of the length of a state's vector
+STEPS = (1e-6, 1e-8)  # in units of the length of a state's vector
 TOLERANCE = 1e-3  # relative; derivatives that are right differ by the square of the step, and by kinks that it crosses
-RESOLVED = 1e-11  # smallest difference of two losses, relative to them or to the logits, that is not rounding
+ROUNDING = 1e-14  # of a difference of two losses, relative to them or to the logits
 DIRECTIONS = 32  # by which a norm is estimated: a standard error of an eighth
 
 
 def untrue_states(twin: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction) -> list[int]:
     """Return the states whose gradient is not the derivative of the loss.
 
-    The loss of a few samples is compared at ``h_l ± STEP ||h_l|| v``, with v random unit vectors, to what the gradient
-    predicts.
+    The loss of a few samples at ``h_l ± step ||h_l|| v``, with v random unit vectors, is compared to what the gradient
+    predicts. A kink that the longest step crosses lies beyond the shortest one.
 
     Args:
         twin: the network in float64.
@@ -44,18 +44,17 @@ def untrue_states(twin: Network, x: Tensor, targets: Tensor, loss_fn: LossFuncti
     def loss(state: int, move: Tensor) -> Tensor:
         return loss_fn(passes.logits_from(state, passes.shift(starts[state], move)), targets.clone()).detach()
 
-    untrue = []
-    for state, gradient in enumerate(truth.gradients):
-        moves = _moves(truth, state, CHECKED)
+    def differs(state: int, step: float) -> bool:
+        moves = _moves(truth, state, CHECKED, step)
         with torch.no_grad():
             ends = torch.stack([torch.stack([loss(state, move), loss(state, -move)]).flatten() for move in moves])
         found = (ends[:, 0] - ends[:, 1]) / 2
-        predicted = torch.stack([(gradient * move).sum() for move in moves])
+        predicted = torch.stack([(truth.gradients[state] * move).sum() for move in moves])
         larger = max(found.norm().item(), predicted.norm().item())
-        rounding = max(ends.abs().max().item(), truth.logits.abs().max().item()) * RESOLVED
-        if ends.isfinite().all() and larger > rounding and (found - predicted).norm() > TOLERANCE * larger:
-            untrue.append(state)
-    return untrue
+        rounding = max(ends.abs().max().item(), truth.logits.abs().max().item()) * ROUNDING / TOLERANCE
+        return bool(ends.isfinite().all() and larger > rounding and (found - predicted).norm() > TOLERANCE * larger)
+
+    return [state for state in range(len(truth.states)) if all(differs(state, step) for step in STEPS)]
 
 
 def norms_along_directions(
@@ -69,7 +68,7 @@ def norms_along_directions(
         NaN for a loss that is not the mean or the sum of the losses of its samples.
     """
     passes, starts = passes_from(twin, x, truth.states)
-    moves = _moves(truth, state, DIRECTIONS)
+    moves = _moves(truth, state, DIRECTIONS, STEPS[0])
     try:
         losses = losses_of_samples(loss_fn, truth.logits, targets)
     except AuditError:
@@ -80,10 +79,10 @@ def norms_along_directions(
     return lengths.median().item() / len(x)
 
 
-def _moves(truth: Reference, state: int, count: int) -> Tensor:
-    """Return random moves of a state, ``(count, B, d)``, of `STEP` times its length, or of `STEP` where that is 0."""
+def _moves(truth: Reference, state: int, count: int, step: float) -> Tensor:
+    """Return random moves of a state, ``(count, B, d)``, of `step` times its length, or of `step` where that is 0."""
     h = truth.states[state]
     lengths = sample_norms(h)
     lengths = torch.where(lengths > 0, lengths, 1)
     drawn = torch.randn(count, *h.shape, dtype=h.dtype, generator=generator(0, "audit", "backward", state)).to(h.device)
-    return STEP * lengths[:, None] * F.normalize(drawn, dim=-1)
+    return step * lengths[:, None] * F.normalize(drawn, dim=-1)

@@ -28,6 +28,7 @@ DIFFERENT = 1e-4  # relative to the largest logit; kernels that sum in another o
 SUM_TO_ONE = 1e-3
 SUMMED = 1e-4  # relative: by how much the loss of a batch may differ from what the losses of its halves make
 LEAST_LIKELY = 1e-6  # probability of the hits of the batches below which an accuracy is contradicted
+FAILED = 0.05  # accuracy below that of a linear readout at which a baseline is suspected
 OVERLAP = 0.01  # share of the samples that are there twice
 LARGE = 1e3  # gradient of one sample's loss by a state, in units of loss per unit of state
 FLOAT32_ERROR = 1e-2  # median relative error of the gradients above which float32 is named as a cause
@@ -211,7 +212,7 @@ def contradictions(network: Network, batches: list[Batch], accuracies: Mapping[s
     if frozen is not None and half and all(h.isfinite().all() for h in vectors):
         labels = [labels for _, labels in batches]
         readout = linear_readout(*map(torch.cat, (vectors[:half], labels[:half], vectors[half:], labels[half:])))
-        if frozen <= readout:
+        if frozen < readout - FAILED:
             warnings.append(
                 f"The frozen baseline's accuracy is {frozen:.3g}; a linear readout of this network's h_0, fitted on"
                 f" {sum(map(len, labels[:half]))} of the samples, has {readout:.3g} on the others. The baseline may"
@@ -241,8 +242,8 @@ def linear_readout(x: Tensor, labels: Tensor, others: Tensor, other_labels: Tens
 
 def alike(batches: list[Batch], *, labelled: bool) -> list[str]:
     """Warn of samples that are in several batches, and of batches of one class: (c) is then large by itself."""
-    rows = torch.cat([x.flatten(1).double().cpu() for x, _ in batches]) if batches else torch.empty(0, 1)
-    repeated = len(rows) - len(rows.unique(dim=0)) if len(batches) > 1 else 0
+    rows = [hash(row.numpy().tobytes()) for x, _ in batches for row in x.detach().cpu().flatten(1).view(torch.uint8)]
+    repeated = len(rows) - len(set(rows)) if len(batches) > 1 else 0
     single = sum(len(labels.unique()) == 1 and len(labels) > 1 for _, labels in batches) if labelled else 0
     found = []
     if repeated > OVERLAP * len(rows):
