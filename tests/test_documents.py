@@ -28,7 +28,7 @@ def test_what_documents_show_of_the_code_is_fresh(tool):
 
 def places():
     """What stands in backquotes after "In the files", in every card."""
-    files = re.findall(r"\*\*In the files:\*\*(.*?)\*\*Lies:\*\*", PROTOCOL, flags=re.DOTALL)
+    files = re.findall(r"\*\*In the files:\*\*(.*?)\*\*Pitfall:\*\*", PROTOCOL, flags=re.DOTALL)
     return set(re.findall(r"`([^`]+)`", " ".join(files)))
 
 
