@@ -118,6 +118,13 @@ def test_statistics_are_over_the_seeds_that_have_a_value(audits, render):
     assert "no own frozen baseline: check D3 / (d) (1 of 2)" in said(text, "Missing values")
 
 
+def test_baselines_that_lie_far_apart_are_suspected(audits, render):
+    set_accuracies(audits, [0.9, 0.9], [0.55, 0.85])
+    assert "they lie 30.0 points apart" in said(render(audits), "Baselines over seeds")
+    set_accuracies(audits, [0.9, 0.9], [0.8, 0.85])
+    assert "Baselines over seeds" not in render(audits)
+
+
 def test_layers_are_means_over_the_seeds_that_have_a_value(audits, render):
     absent = {"value": None, "n": 128, "n_valid": 0, "reason": "no angle"}
     for audit, norm, cosine in zip(audits, (2.0, 0.0), (absent | {"value": 0.5, "reason": ""}, absent)):

@@ -9,7 +9,8 @@ from fa_audit.core.thresholds import CHECK_LABELS
 
 FIRED = {
     "scale": "The residual stream explodes: report state norms beside the accuracy, and retrain with a residual"
-    " penalty (for example dfa+penalty1e-2) before you claim anything about the blocks.",
+    " penalty (lambda times the mean of ||f_l||^2, what a block adds, in every block's loss; in a configuration"
+    " dfa+penalty1e-2) before you claim anything about the blocks.",
     "collapsed reference": "The true gradient at the top has vanished with the exploding state: do not quote cosines"
     " with it, for they compare your credit with rounding noise.",
     "saturated loss": "The true gradient is tiny because the loss is almost zero: measure alignment at an earlier"

@@ -345,7 +345,11 @@ def answers(group: SeedGroup, author: Author) -> Iterator[Entry]:
     )
     yield _answer("Are the random seeds given?", bool(spec) or "seeds" in author.answers,
                   author.adds("seeds", listed) if spec else author.says("seeds"))  # fmt: skip
-    yield _answer("Is the precision of the computation given?", "provenance" in audit, by_seed(group, _precision))
+    yield _answer(
+        "Is the precision of the computation given?",
+        bool(audit.get("provenance") or audit.get("about")),
+        by_seed(group, _precision),
+    )
     yield _answer("Compute resources: are devices and times given?", "compute" in author.answers,
                   f"{_compute(group)}. In all: {author.says('compute')}")  # fmt: skip
     yield _answer("Is the code available?", "code" in author.answers, f"{by_seed(group, _code)}; {author.says('code')}")
@@ -398,6 +402,8 @@ def _held_out(spec: Mapping[str, Any] | None) -> str:
 
 def _precision(audit: Audit) -> str:
     found = audit.get("provenance")
+    if not found and (about := audit.get("about")):
+        return f"{about['dtype']} on {about['device']}; torch {about['versions']['torch']}"
     if not found:
         return "not recorded with this audit"
     tf32 = [name for name, on in (found.get("tf32") or {}).items() if on]
@@ -422,7 +428,8 @@ def _compute(group: SeedGroup) -> str:
 
 def _code(audit: Audit) -> str:
     found = audit.get("provenance", {})
-    version = found.get("packages", {}).get("fa-audit", "version not recorded")
+    own = audit.get("about", {}).get("versions", {}).get("fa_audit", "version not recorded")
+    version = found.get("packages", {}).get("fa-audit", own)
     return f"fa-audit {version}, commit {audit.get('commit') or found.get('commit') or 'not recorded'}"
 
 

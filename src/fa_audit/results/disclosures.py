@@ -18,6 +18,7 @@ from fa_audit.core.thresholds import CHECK_LABELS, FLOOR_SAMPLES, DiagnosticThre
 
 Audit = Mapping[str, Any]
 PAPER_BATCHES = 10
+APART = 0.1  # accuracies of one baseline over seeds
 
 
 def disclosures(group: SeedGroup) -> tuple[tuple[str, str], ...]:
@@ -28,6 +29,7 @@ def disclosures(group: SeedGroup) -> tuple[tuple[str, str], ...]:
         ("Borderline", by_seed(group, _borderline)),
         ("Warnings", by_seed(group, lambda audit: " ".join(audit.get("warnings", [])))),
         ("Baseline of D3", by_seed(group, _baseline)),
+        ("Baselines over seeds", _baselines_apart(group)),
         ("Baseline of D3-strict", by_seed(group, _strict_baseline)),
         ("Budget", by_seed(group, _budget)),
         ("Reference gradient", by_seed(group, _reference)),
@@ -92,7 +94,7 @@ def _borderline(audit: Audit) -> str:
         return ""
     rules = {"three_check": "three-check", "four_check": "four-check"}
     decided = [text for rule, text in rules.items() if audit.get("borderline", {}).get(rule)]
-    hang = f"the {' and the '.join(decided)} verdict hangs on it" if decided else "no verdict hangs on it"
+    hang = f"the {' and the '.join(decided)} verdict depends on it" if decided else "no verdict depends on it"
     return f"the 95 % interval of {', '.join(found)} contains the limit: {hang}"
 
 
@@ -103,6 +105,18 @@ def _baseline(audit: Audit) -> str:
     return (
         f"{audit['baselines']['own_name']}. An own frozen baseline (blocks at initialisation, embedding trained by the"
         " method's own credit) asks whether training the blocks helped, not whether the network beats a shallow one"
+    )
+
+
+def _baselines_apart(group: SeedGroup) -> str:
+    """Warn of frozen baselines of one network that differ by more than chance or seeds explain."""
+    known = [accuracy for audit in group.audits if (accuracy := audit["baselines"]["own"]) is not None]
+    apart = max(known, default=0) - min(known, default=0)
+    if apart <= APART:
+        return ""
+    return (
+        f"they lie {100 * apart:.1f} points apart (more than {100 * APART:.0f}): the lower ones may have failed to"
+        " train, and D3 then says little"
     )
 
 

@@ -148,7 +148,7 @@ def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str | N
 def _identification(group: SeedGroup) -> Iterator[tuple[str, str]]:
     audit = group.audits[0]
     yield "Method", audit["spec"]["method"] if "spec" in audit else audit["method"]
-    yield from _specification(audit["spec"]) if "spec" in audit else _model(audit.get("entry", {}))
+    yield from _specification(audit["spec"]) if "spec" in audit else _model(audit)
     if group.unit == "seed":
         yield "Seeds", ", ".join(map(str, group.labels))
     if "validation_acc" in audit:
@@ -184,9 +184,16 @@ def _specification(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Training", f"{budget}, learning rate {spec['lr']:g}, weight decay {spec['weight_decay']:g}"
 
 
-def _model(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what is recorded of a described model; nothing is of other networks."""
-    yield "Network", _settings({key: value for key, value in entry.items() if value is not None}) or UNKNOWN
+def _model(audit: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what is recorded of a model that was not trained here: by its configuration, or by the audit."""
+    about = audit.get("about", {})
+    own = {
+        "model": about.get("model"),
+        "blocks": ", ".join(map(str, about.get("blocks", []))),
+        "reads": about.get("reads"),
+    }
+    known = {key: value for key, value in (audit.get("entry") or own).items() if value is not None}
+    yield "Network", _settings({key: value for key, value in known.items() if value != ""}) or UNKNOWN
 
 
 def _settings(options: Mapping[str, Any]) -> str:
