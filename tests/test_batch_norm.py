@@ -94,6 +94,6 @@ def test_an_audit_measures_what_the_last_epoch_did_and_leaves_the_network_as_it_
         assert [row["hidden_norm"] for row in last] == pytest.approx(report.residual_norms, rel=1e-4)
         assert report.evidence.finite and len(report.residual_norms) == len(report.bp_grad_norms) == 3
         assert all(0 < norm < torch.inf for norm in report.residual_norms + report.bp_grad_norms)
-        assert [block["cosine_at_output"].value is None for block in report.credit] == [False, False]
+        assert [block["cosine"].value is None for block in report.credit] == [False, False]
         described = json.loads(json.dumps(report.to_dict(), allow_nan=False))
         assert len(described["credit"]) == 2 and "'nan'" not in str(described) and "'inf'" not in str(described)

@@ -170,7 +170,7 @@ def test_history_holds_the_training_accuracy_and_the_gradient_of_1024_samples(ma
     assert norms != pytest.approx([row["grad_norm"] for row in trained.history], rel=0.5)
 
 
-def test_history_holds_norms_growth_and_the_cosine_at_the_block_input(make_spec, dataset):
+def test_history_holds_norms_growth_and_the_cosines_at_both_sides_of_the_block(make_spec, dataset):
     trained = train(make_spec("dfa", epochs=1), dataset)
     learner, x, labels = trained.learner, dataset.normalise(dataset.test_images), dataset.test_labels
     states, truth = states_and_gradients(learner.network, x, labels)
@@ -182,8 +182,10 @@ def test_history_holds_norms_growth_and_the_cosine_at_the_block_input(make_spec,
     assert [row["hidden_norm"] for row in rows] == pytest.approx(norms, rel=1e-5)
     assert [row["grad_norm"] for row in rows] == pytest.approx([g.norm(dim=1).median().item() for g in truth], rel=1e-5)
     assert [row["growth"] for row in rows[:-1]] == pytest.approx([b / a for a, b in pairwise(norms)], rel=1e-5)
-    cosines = [F.cosine_similarity(error @ learner.state[i].T, truth[i], dim=1).mean().item() for i in range(3)]
-    assert [row["cosine"] for row in rows[:-1]] == pytest.approx(cosines, abs=1e-5)
+    for name, behind in (("cosine", 1), ("cosine_at_input", 0)):
+        pairs = [(error @ learner.state[i].T, truth[i + behind]) for i in range(3)]
+        cosines = [F.cosine_similarity(*pair, dim=1).mean().item() for pair in pairs]
+        assert [row[name] for row in rows[:-1]] == pytest.approx(cosines, abs=1e-5)
     assert rows[-1]["growth"] is None and rows[-1]["cosine"] is None
     assert rows[-1]["test_accuracy"] == (logits.argmax(dim=1) == labels).double().mean().item() == trained.accuracy
     lines = trajectory_csv(rows).splitlines()

@@ -110,7 +110,7 @@ def test_what_it_and_other_documents_say_of_cifar_is_measured():
     assert f"| accuracy | {accuracy}," in comparison and f"random blocks has {frozen}" in comparison
     assert f"over blocks | {cosines.mean():.1f} | that the first block has {cosines[0]:.1f}" in comparison
     assert abs(cosines[1:]).max() < 0.02
-    assert abs(dfa["deep_clamped_cosine"]) < 0.005 and "| 0.00 in deep blocks |" in comparison
+    assert abs(dfa["deep_clamped_cosine_at_input"]) < 0.005 and "| 0.00 in deep blocks |" in comparison
     assert f"reach {best} on CIFAR-10" in questions and f"DFA's {accuracy} are" in questions
 
 

@@ -18,6 +18,7 @@ from printed_audits import printed_audits
 from projects import ROOT
 
 from fa_audit.cli import main
+from fa_audit.core.files import signed
 from fa_audit.experiments.config_file import load_config
 from fa_audit.methods import METHODS
 from fa_audit.results.figures.style import run_styles
@@ -94,7 +95,7 @@ def hostile(tmp_path_factory):
             audit.pop(name, None)
         audit |= {"method": HOSTILE, "notes": NOTES}
         paths.append(folder / f"audit{index}.json")
-        paths[-1].write_text(json.dumps(audit))
+        paths[-1].write_text(json.dumps(signed(audit)))
     assert main(["report", "--html", *map(str, paths), "--output", str(folder / "own.html")]) == 0
     return folder / "own.html", audits
 
@@ -131,7 +132,7 @@ def test_plots_have_the_numbers_of_the_layers_and_of_every_epoch_and_the_limits(
         for name in ("layers", "trajectories")
     )
     (seed,) = (seed for seed in run["seeds"] if seed["seed"] == "seed 42")
-    for name in ("hidden_norm", "grad_norm", "growth", "cosine", "rho"):
+    for name in ("hidden_norm", "grad_norm", "growth", "cosine", "rho_at_input"):
         expected = layers.sort_values("layer")[name].dropna().tolist()
         assert [value for value in seed["layer"][name] if value is not None] == pytest.approx(expected, rel=1e-4)
     last = history[history["layer"] == 4].sort_values("epoch")

@@ -49,7 +49,7 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, LossFunction, accuracy_of, reference, untouched
 
 MOST_DIRECTIONS = 4096
-LONG, TIMED = 10, 32  # seconds of an audit that are announced; samples by which they are measured
+LONG, TIMED, MEASURED = 10, 8, 2  # seconds that are announced; samples, and at most seconds, by which they are told
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
 ROUNDED = 1e-3  # by how much an accuracy that is given may differ from that of the hits
 
@@ -186,11 +186,15 @@ def expected_seconds(
 
     A pass forward takes a third of it, one in float64 twice as long.
     """
-    few = [part[:TIMED] for part in where]
-    with untouched(network):
-        started = time.perf_counter()
-        median_norm(reference(network, *few, loss_fn).gradients[0])  # a number: it has been computed by then
-        one = (time.perf_counter() - started) / len(few[0])
+    one = math.inf
+    for size in (TIMED, TIMED, len(where[0])):  # the first call prepares; few samples take relatively long
+        if size > TIMED and one * size > MEASURED:
+            break
+        few = [part[:size] for part in where]
+        with untouched(network):
+            started = time.perf_counter()
+            median_norm(reference(network, *few, loss_fn).gradients[0])  # a number: it has been computed by then
+            one = min(one, (time.perf_counter() - started) / len(few[0]))
     samples, states = len(where[0]), len(network.blocks) + 1
     passes = 1.3 * sum(len(x) for x, _ in batches) + 2 * samples + CHECKED * 4 / 3 * states * CHECKED_SAMPLES
     if credits:

@@ -71,7 +71,7 @@ def parts(report: DiagnosticReport) -> Iterator[Part]:
         yield Part("Warnings", items=report.warnings)
     yield Part(entries=tuple(_facts(report)), text=FACTS_LEGEND)
     yield Part("Checks", entries=tuple(_checks(report)), text=_checks_legend(report))
-    yield Part("What to do", items=tuple(advice(report.checks, report.evidence.untrue)))
+    yield Part("What to do", items=tuple(advice(report.checks, report.untrue)))
     explained = LAYERS_LEGEND.format(len(report.evidence.layers) - 1, report.evidence.samples)
     yield Part("Evidence at every state", table=tuple(_layers(report)), text=explained)
     if report.credit:
@@ -111,7 +111,7 @@ def worth(report: DiagnosticReport) -> str:
     strict = report.checks.depth_strict
     if strict.fires and not depth.fires and strict.value is not None:
         end += f"; but it is only {_points(strict.value)} frozen blocks under backpropagation (D3-strict fires)"
-    before = UNTRUE.format(", ".join(map(str, report.evidence.untrue))) if report.evidence.untrue else ""
+    before = UNTRUE.format(", ".join(map(str, report.untrue))) if report.untrue else ""
     return f"{before}the accuracy{accuracy}{end}{f'; borderline: {_and(narrow)}' if narrow else ''}."
 
 

@@ -78,6 +78,11 @@ class DiagnosticReport(dict[str, Any]):
         return [layer.grad_norm for layer in self.evidence.layers]
 
     @property
+    def untrue(self) -> tuple[int, ...]:
+        """Return the states at which the model's backward pass is not the derivative of its forward pass."""
+        return self.evidence.untrue
+
+    @property
     def stability_layer(self) -> int:
         """Return the index of the state at which the cross-batch stability was taken."""
         return self.evidence.stability_layer

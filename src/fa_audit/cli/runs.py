@@ -112,7 +112,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--accuracy", type=float, help="on the whole test set, a fraction; default unknown")
     own.add_argument("--blocks", nargs="+", metavar="NAME", help="default the best proposal of `fa-audit describe`")
     own.add_argument("--reads", help="what the head reads of a state; default as proposed")
-    own.add_argument("--credits", metavar="MODULE:NAME", help="a function, as of `fa_audit.diagnose`")
+    own.add_argument("--credits", metavar="MODULE:NAME", help="a function, as of `fa_audit.diagnose`; default none")
     own.add_argument("--loss", metavar="MODULE:NAME", help="a function of logits and labels; default cross-entropy")
     for kind in ("method", "architecture"):
         help_text = f"of a checkpoint whose {kind} is not registered; default the file's"

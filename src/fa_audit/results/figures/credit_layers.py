@@ -26,7 +26,8 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     Credits are compared at the blocks' outputs. A marker is one seed, hollow where the gradient that it shows or is
     compared with is below the limit of D2; in the first panel that of the last state.
     """
-    runs, layers, limit = tidy.runs, tidy.layers, thresholds.g_norm_floor
+    runs, limit = tidy.runs, thresholds.g_norm_floor
+    layers = tidy.layers.sort_values("layer", kind="stable")  # the next row is the block's output
     order = rank_runs(runs)
     runs = runs.assign(
         mean_cosine=tidy.mean_of_blocks("cosine"), hollow=fires("reference", runs["grad_norm_last"], limit)

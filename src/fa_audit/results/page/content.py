@@ -158,6 +158,11 @@ class Seed:
         return _number(self.row["accuracy"])
 
     @property
+    def untrue(self) -> Sequence[int]:
+        """Return the states whose gradient is not the derivative of the loss; none where only tables are known."""
+        return self.audit.get("untrue", ())
+
+    @property
     def baselines(self) -> Baselines:
         """Return the accuracies of the frozen networks."""
         own, bp = (_number(self.row[f"{name}_frozen_acc"]) for name in ("own", "bp"))
@@ -307,7 +312,7 @@ class RunPage:
     @cached_property
     def advice(self) -> list[str]:
         """Return what to do."""
-        return _by_seed(self.seeds, lambda seed: advice(seed.checks))
+        return _by_seed(self.seeds, lambda seed: advice(seed.checks, seed.untrue))
 
     @cached_property
     def warnings(self) -> list[str]:
