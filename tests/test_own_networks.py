@@ -217,12 +217,60 @@ def test_the_backward_pass_of_torch_is_found_right_in_either_precision(name):
         assert diagnose(model.to(kind), given, None, description=description).evidence.untrue == ()
 
 
-def test_kinks_of_rectifiers_and_maxima_are_no_mistakes_of_the_backward_pass():
+class Single(nn.Module):
+    """Computes in float32, whatever it is given."""
+
+    def forward(self, h):
+        return torch.tanh(h.float()).to(h.dtype)
+
+
+TIES = {
+    "resnet18": (lambda: models.resnet18(num_classes=10), "layer*.*", "spatial mean"),
+    "pooled rectifiers": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3),
+                                                nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(144, 10)),
+                          ("1", "2", "3", "4", "5"), "all features"),
+    "rectified twice": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 16), nn.ReLU(),
+                                              nn.Sequential(nn.ReLU(), nn.Linear(16, 16)), nn.Linear(16, 10)), ("3",),
+                        "all features"),
+    "float32 inside": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 16), nn.Linear(16, 16), Single(),
+                                             nn.Linear(16, 10)), ("2", "3"), "all features"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TIES)
+def test_kinks_ties_and_float32_inside_are_no_mistakes_of_the_backward_pass(name):
+    make, blocks, reads = TIES[name]
     torch.manual_seed(0)
-    x, y = torch.randn(16, 3, 32, 32), torch.arange(16) % 10
-    model = models.resnet18(num_classes=10)
-    report = diagnose(model, [(x, y)], None, description=Description("layer*.*", "spatial mean"))
-    assert report.evidence.untrue == ()
+    report = diagnose(make(), [(torch.randn(16, 3, 32, 32), torch.arange(16) % 10)], None,
+                      description=Description(blocks, reads))  # fmt: skip
+    assert report.evidence.untrue == () and not report.evidence.unchecked
+
+
+def test_a_wrong_backward_pass_is_found_in_a_network_that_has_been_trained():
+    torch.manual_seed(0)
+    model, (x, y) = narrowing(FALinear), (torch.randn(32, 20), torch.arange(32) % 5)
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(150):
+        optimiser.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimiser.step()
+    assert loss < 0.05
+    report = diagnose(model, [(x, y)], None, description=Description(BLOCKS, "all features"))
+    assert report.evidence.untrue == (0, 1, 2)
+
+
+class Insists(nn.Module):
+    def forward(self, h):
+        assert h.dtype == torch.float32
+        return h + 1
+
+
+def test_what_was_not_checked_is_said():
+    model = nn.Sequential(nn.Linear(20, 16), nn.Linear(16, 16), Insists(), nn.Linear(16, 5))
+    report = diagnose(model, [(torch.randn(8, 20), torch.arange(8) % 5)], None,
+                      description=Description(("1", "2"), "all features"))  # fmt: skip
+    assert any("was not compared with the forward pass" in text for text in report.warnings)
 
 
 def test_the_bias_of_predictions_is_measured_where_stability_fires():

@@ -7,6 +7,8 @@ straight-through and surrogate gradients, ``detach``. Shapes: B batch, d width o
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -20,18 +22,20 @@ from fa_audit.networks.description import passes_from
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference, reference
 
-SAMPLES, CHECKED = 16, 4  # of the batch, and directions, by which every state is checked
-STEPS = (1e-6, 1e-8)  # in units of the length of a state's vector
+SAMPLES, CHECKED = 8, 2  # of the batch, and directions, by which every state is checked
+STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-8, 1e-3)  # in units of the length of a state's vector, the likeliest to tell first
+AWAY = 1e-2  # likewise, how far from the state it is checked: kinks and ties lie exactly at states
 TOLERANCE = 1e-3  # relative; derivatives that are right differ by the square of the step, and by kinks that it crosses
 ROUNDING = 1e-14  # of a difference of two losses, relative to them or to the logits
-DIRECTIONS = 32  # by which a norm is estimated: a standard error of an eighth
+DIRECTIONS, STEP = 32, 1e-6  # by which a norm is estimated: a standard error of an eighth
 
 
-def untrue_states(twin: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction) -> list[int]:
-    """Return the states whose gradient is not the derivative of the loss.
+def check_backward(twin: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction) -> tuple[list[int], list[int]]:
+    """Return the states whose gradient is not the derivative of the loss, and those where float64 cannot tell.
 
-    The loss of a few samples at ``h_l ± step ||h_l|| v``, with v random unit vectors, is compared to what the gradient
-    predicts. A kink that the longest step crosses lies beyond the shortest one.
+    Near every state the loss of a few samples is taken at ``h ± step ||h_l|| v``, with v random unit vectors, and
+    compared to what the gradient predicts. One step that float64 resolves and at which they agree is enough: longer
+    ones cross kinks, and shorter ones are lost in what the model computes in float32.
 
     Args:
         twin: the network in float64.
@@ -40,21 +44,39 @@ def untrue_states(twin: Network, x: Tensor, targets: Tensor, loss_fn: LossFuncti
     x, targets = x[:SAMPLES], targets[:SAMPLES]
     truth = reference(twin, x, targets, loss_fn)
     passes, starts = passes_from(twin, x, truth.states)
+    smallest = truth.logits.abs().max().item() * ROUNDING / TOLERANCE
 
     def loss(state: int, move: Tensor) -> Tensor:
-        return loss_fn(passes.logits_from(state, passes.shift(starts[state], move)), targets.clone()).detach()
+        return loss_fn(passes.logits_from(state, passes.shift(starts[state], move)), targets.clone())
 
-    def differs(state: int, step: float) -> bool:
-        moves = _moves(truth, state, CHECKED, step)
+    agree = [
+        _agrees(partial(loss, state), _moves(truth, state, CHECKED + 1), smallest) for state in range(len(truth.states))
+    ]
+    return [s for s, found in enumerate(agree) if found is False], [s for s, found in enumerate(agree) if found is None]
+
+
+def _agrees(loss: Callable[[Tensor], Tensor], moves: Tensor, smallest: float) -> bool | None:
+    """Return whether the gradient of `loss` predicts its changes along moves ``(M + 1, B, d)``; None if too small.
+
+    Args:
+        moves: of the length of the state; it is checked at the last one, shortened.
+        smallest: difference of two losses that is not rounding.
+    """
+    base, answer = (AWAY * moves[-1]).requires_grad_(), None
+    with torch.enable_grad():
+        (gradient,) = torch.autograd.grad(loss(base), base)
+    predicted = torch.stack([(gradient * move).sum() for move in moves[:-1]])
+    for step in STEPS:
         with torch.no_grad():
-            ends = torch.stack([torch.stack([loss(state, move), loss(state, -move)]).flatten() for move in moves])
-        found = (ends[:, 0] - ends[:, 1]) / 2
-        predicted = torch.stack([(truth.gradients[state] * move).sum() for move in moves])
+            ends = [[loss(base + sign * step * move) for sign in (1, -1)] for move in moves[:-1]]
+        found = torch.stack([(above - below).reshape(()) / (2 * step) for above, below in ends])
         larger = max(found.norm().item(), predicted.norm().item())
-        rounding = max(ends.abs().max().item(), truth.logits.abs().max().item()) * ROUNDING / TOLERANCE
-        return bool(ends.isfinite().all() and larger > rounding and (found - predicted).norm() > TOLERANCE * larger)
-
-    return [state for state in range(len(truth.states)) if all(differs(state, step) for step in STEPS)]
+        if not math.isfinite(larger) or step * larger <= max(smallest, ROUNDING / TOLERANCE * float(ends[0][0].abs())):
+            continue
+        if (found - predicted).norm() <= TOLERANCE * larger:
+            return True
+        answer = False
+    return answer
 
 
 def norms_along_directions(
@@ -68,7 +90,7 @@ def norms_along_directions(
         NaN for a loss that is not the mean or the sum of the losses of its samples.
     """
     passes, starts = passes_from(twin, x, truth.states)
-    moves = _moves(truth, state, DIRECTIONS, STEPS[0])
+    moves = STEP * _moves(truth, state, DIRECTIONS)
     try:
         losses = losses_of_samples(loss_fn, truth.logits, targets)
     except AuditError:
@@ -76,13 +98,13 @@ def norms_along_directions(
     ends = [loss_changes(passes, state, starts[state], targets, moves, sign, losses) for sign in (1, -1)]
     slopes = (ends[0] - ends[1]) / 2 / moves.norm(dim=-1)
     lengths = (slopes.square().mean(dim=0) * truth.states[state].shape[-1]).sqrt()
-    return lengths.median().item() / len(x)
+    return lengths.nanmedian().item() / len(x)
 
 
-def _moves(truth: Reference, state: int, count: int, step: float) -> Tensor:
-    """Return random moves of a state, ``(count, B, d)``, of `step` times its length, or of `step` where that is 0."""
+def _moves(truth: Reference, state: int, count: int) -> Tensor:
+    """Return random moves of a state, ``(count, B, d)``, as long as its vectors, or 1 where they are 0."""
     h = truth.states[state]
     lengths = sample_norms(h)
     lengths = torch.where(lengths > 0, lengths, 1)
     drawn = torch.randn(count, *h.shape, dtype=h.dtype, generator=generator(0, "audit", "backward", state)).to(h.device)
-    return step * lengths[:, None] * F.normalize(drawn, dim=-1)
+    return lengths[:, None] * F.normalize(drawn, dim=-1)

@@ -34,6 +34,7 @@ from fa_audit.audit.guards import (
     look_at,
     precision_warnings,
     recorded,
+    unchecked_warning,
 )
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.three_checks import as_text
@@ -42,7 +43,7 @@ from fa_audit.core.errors import AuditError, first_line, shortened
 from fa_audit.core.metrics import median_norm
 from fa_audit.core.progress import duration
 from fa_audit.core.thresholds import DiagnosticThresholds, fires
-from fa_audit.networks.adapters import as_pair, by_name, unwrapped
+from fa_audit.networks.adapters import as_pair, by_name, layout_of, unwrapped
 from fa_audit.networks.contract import wrap_contract_model
 from fa_audit.networks.description import describe, shown
 from fa_audit.networks.network import Network
@@ -126,6 +127,8 @@ def diagnose(
     for name, text in (("method_name", method_name), ("notes", notes), ("frozen_baseline_name", frozen_baseline_name)):
         if not isinstance(text, str):
             raise AuditError(f"{name}: found {shortened(text)}; expected a text.")
+    if type(loss_fn) is nn.CrossEntropyLoss and str(vars(loss_fn)) == str(vars(nn.CrossEntropyLoss())):
+        loss_fn = F.cross_entropy
     headline_acc = _fraction("headline_acc", headline_acc)
     frozen_baseline_acc = _fraction("frozen_baseline_acc", frozen_baseline_acc)
     bp_frozen_acc = _fraction("bp_frozen_acc", bp_frozen_acc)
@@ -154,6 +157,7 @@ def diagnose(
                     evidence, frequencies=frequencies(network, others or batches, evidence.stability_layer)
                 )
         warnings += [*alike(others or batches, labelled=loss_fn is F.cross_entropy), *large_gradients(evidence)]
+        warnings += unchecked_warning(evidence)
         about = recorded(model, network, description, where[0])
     return DiagnosticReport(
         method_name=method_name,
@@ -216,7 +220,9 @@ def _given(
             raise AuditError(f"{name}: found {shortened(function)}; expected a function that returns credits.")
     if not is_count(directions) or not 1 <= directions <= MOST_DIRECTIONS:
         raise AuditError(f"directions: found {shortened(directions)}; expected an integer 1..{MOST_DIRECTIONS}.")
-    if blocks is not None and not (isinstance(blocks, Collection) and set(blocks) <= set(range(len(network.blocks)))):
+    if blocks is not None and not (
+        isinstance(blocks, Collection) and all(is_count(block) and 0 <= block < len(network.blocks) for block in blocks)
+    ):
         raise AuditError(
             f"blocks: found {shortened(blocks)}; expected integers 0..{len(network.blocks) - 1}, such as [0, 1]."
         )
@@ -313,6 +319,8 @@ def prepared(
         raw = {name: list(islice(listed_batches(name, part), limit)) for name, part in given.items()}
         if description and isinstance(first := next(chain.from_iterable(raw.values()), None), Mapping):
             model, description = by_name(model, description, first)
+            if any(layout_of(batch) != layout_of(first) for part in raw.values() for batch in part):
+                raise AuditError("eval_batches: found mappings of different shapes; expected all padded alike.")
         batches = [[_checked(name, as_pair(batch), device, loss_fn) for batch in part] for name, part in raw.items()]
         every = list(chain.from_iterable(batches))
         if not every:

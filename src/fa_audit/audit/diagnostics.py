@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fa_audit.audit.backward import norms_along_directions, untrue_states
+from fa_audit.audit.backward import check_backward, norms_along_directions
 from fa_audit.audit.verdicts import UNTRUE
+from fa_audit.core.errors import first_line
 from fa_audit.core.intervals import FEWEST, Interval
 from fa_audit.core.metrics import (
     Measured,
@@ -100,6 +101,7 @@ class Diagnostics:
         stability_interval: 95 % jackknife interval over the batches; None for fewer than 8.
         stability_samples: samples of a batch that was used for the stability.
         frequencies: predictions beside labels, where (c) fires under cross-entropy; None elsewhere.
+        unchecked: why the backward pass was not compared with the forward pass, at some states or all; empty if it was.
         untrue: the states whose gradient is not the derivative of the loss (`fa_audit.audit.backward`): the norms there
             are estimates, NaN where the loss is not that of single samples.
     """
@@ -116,6 +118,7 @@ class Diagnostics:
     stability_samples: int | None = None
     untrue: tuple[int, ...] = ()
     frequencies: Frequencies | None = None
+    unchecked: str = ""
 
 
 def measure(
@@ -141,7 +144,7 @@ def measure(
     over = stability_batches or batches
     with untouched(network):
         truth = reference(network, *sample, loss_fn)
-        double, estimates = _in_double(network, *sample, loss_fn)
+        double, estimates, unchecked = _in_double(network, *sample, loss_fn)
         layers, finite = tuple(_layers(truth, double, estimates)), truth.finite
         over_samples, means = _intervals(truth, layers, estimates), []
         for batch in following(over, "batch", len(over)):
@@ -161,6 +164,7 @@ def measure(
         None if middle in estimates else jackknife_interval(pairwise_cosines(means).cpu().numpy()),
         len(over[0][1]) if over else None,
         tuple(estimates),
+        unchecked=unchecked,
     )
 
 
@@ -239,13 +243,20 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
     return Measured(error, n, n_valid), Measured(cosine, n, n_valid)
 
 
-def _in_double(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction) -> tuple[Reference | str, Estimates]:
-    """Compute the same reference in float64 on a copy, or return why that fails; and norms where it is not true."""
+def _in_double(
+    network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction
+) -> tuple[Reference | str, Estimates, str]:
+    """Compute the same reference in float64 on a copy, or why that fails; norms where it is not true; what is open."""
     try:
         twin = copy.deepcopy(network).double()
         x, labels = (part.double() if part.is_floating_point() else part for part in (x, labels))
         truth = reference(twin, x, labels, loss_fn)
-        untrue = untrue_states(twin, x, labels, loss_fn)
-        return truth, {state: norms_along_directions(twin, x, labels, loss_fn, truth, state) for state in untrue}
     except Exception as error:  # external code may raise anything; the audit goes on without this evidence
-        return f"float64 recomputation failed: {type(error).__name__} {error}".splitlines()[0], {}
+        reason = f"float64 recomputation failed: {first_line(error)}"
+        return reason, {}, reason
+    try:
+        untrue, open_ = check_backward(twin, x, labels, loss_fn)
+        estimates = {state: norms_along_directions(twin, x, labels, loss_fn, truth, state) for state in untrue}
+    except Exception as error:
+        return truth, {}, first_line(error)
+    return truth, estimates, f"too small to tell at state {', '.join(map(str, open_))}" if open_ else ""

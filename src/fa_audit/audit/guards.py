@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 from fa_audit.audit.diagnostics import Batch, Diagnostics
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, LossFunction, scalar_loss, untouched
+from fa_audit.networks.trace import CHUNK, Description, LossFunction, scalar_loss, untouched
 
 SAMPLES = 8  # of the first batch, on which a forward pass is repeated
 DIFFERENT = 1e-4  # relative to the largest logit; kernels that sum in another order stay far below
@@ -198,9 +198,13 @@ def contradictions(network: Network, batches: list[Batch], accuracies: Mapping[s
     Args:
         accuracies: ``headline_acc`` and ``frozen_baseline_acc``; a value may be None.
     """
+    vectors, found = [], []
     with untouched(network), torch.no_grad():
-        passes = [network(x.clone(), return_hidden=True) for x, _ in batches]
-    hits = torch.cat([logits.argmax(dim=-1) == labels for (logits, _), (_, labels) in zip(passes, batches)])
+        for x, labels in batches:
+            passes = [network(part.clone(), return_hidden=True) for part in x.split(network.chunk or CHUNK)]
+            vectors.append(torch.cat([network.read(states[0]).detach().double() for _, states in passes]))
+            found.append(torch.cat([logits.argmax(dim=-1) for logits, _ in passes]) == labels)
+    hits = torch.cat(found)
     told, frozen, warnings = accuracies["headline_acc"], accuracies["frozen_baseline_acc"], []
     if told is not None and len(hits) and (likely := _likely(int(hits.sum()), len(hits), told)) < LEAST_LIKELY:
         warnings.append(
@@ -208,11 +212,10 @@ def contradictions(network: Network, batches: list[Batch], accuracies: Mapping[s
             f" correctly (chance {likely:.1g}): another model, other data or preprocessing, or a wrong accuracy."
         )
     half = len(batches) // 2
-    vectors = [network.read(states[0]).double() for _, states in passes]
     if frozen is not None and half and all(h.isfinite().all() for h in vectors):
         labels = [labels for _, labels in batches]
         readout = linear_readout(*map(torch.cat, (vectors[:half], labels[:half], vectors[half:], labels[half:])))
-        if frozen < readout - FAILED:
+        if frozen < readout - FAILED - 1 / math.sqrt(sum(map(len, labels[half:]))):
             warnings.append(
                 f"The frozen baseline's accuracy is {frozen:.3g}; a linear readout of this network's h_0, fitted on"
                 f" {sum(map(len, labels[:half]))} of the samples, has {readout:.3g} on the others. The baseline may"
@@ -240,9 +243,14 @@ def linear_readout(x: Tensor, labels: Tensor, others: Tensor, other_labels: Tens
     return ((others @ x.T @ weights + onehot.mean(0)).argmax(dim=-1) == other_labels).double().mean().item()
 
 
+def bytes_of(x: Tensor) -> Tensor:
+    """Return the bytes of every row of a tensor: ``(B, bytes)``."""
+    return x.detach().cpu().reshape(len(x), -1).contiguous().view(torch.uint8)
+
+
 def alike(batches: list[Batch], *, labelled: bool) -> list[str]:
     """Warn of samples that are in several batches, and of batches of one class: (c) is then large by itself."""
-    rows = [hash(row.numpy().tobytes()) for x, _ in batches for row in x.detach().cpu().flatten(1).view(torch.uint8)]
+    rows = [hash(row.numpy().tobytes()) for x, _ in batches for row in bytes_of(x)]
     repeated = len(rows) - len(set(rows)) if len(batches) > 1 else 0
     single = sum(len(labels.unique()) == 1 and len(labels) > 1 for _, labels in batches) if labelled else 0
     found = []
@@ -350,6 +358,16 @@ def _transposed(network: Network, shapes: list[tuple[int, ...]]) -> str:
                 f" reads: {other}."
             )
     return ""
+
+
+def unchecked_warning(evidence: Diagnostics) -> list[str]:
+    """Say where the backward pass was not compared with the forward pass."""
+    if not evidence.unchecked:
+        return []
+    return [
+        f"The backward pass was not compared with the forward pass ({evidence.unchecked}): whether its gradients are"
+        " those of the loss is not known."
+    ]
 
 
 def precision_warnings(evidence: Diagnostics) -> list[str]:

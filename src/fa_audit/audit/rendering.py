@@ -49,7 +49,7 @@ CREDIT_LEGEND = (
 ABSENT, MARK = "-", "*"  # in place of a number; behind a cosine with a gradient below the limit of D2
 UNTRUE = (
     "the backward pass of this model is not the derivative of its forward pass (states {}): its gradients there are not"
-    " those of the loss, no cosine is taken with them, and their norms are estimated from changes of the loss; "
+    " those of the loss, no cosine is taken with them, and their norms are estimated from changes of the loss, or nan; "
 )
 BELOW_FLOOR = f" {MARK}: the gradient that it is compared with is below the limit of D2."
 

@@ -113,6 +113,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--blocks", nargs="+", metavar="NAME", help="default the best proposal of `fa-audit describe`")
     own.add_argument("--reads", help="what the head reads of a state; default as proposed")
     own.add_argument("--credits", metavar="MODULE:NAME", help="a function, as of `fa_audit.diagnose`; default none")
+    own.add_argument("--directions", type=int, default=32, help="in which states are moved; default %(default)s")
     own.add_argument("--loss", metavar="MODULE:NAME", help="a function of logits and labels; default cross-entropy")
     for kind in ("method", "architecture"):
         help_text = f"of a checkpoint whose {kind} is not registered; default the file's"
@@ -216,7 +217,10 @@ def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[st
     batches = list(batches() if callable(batches) else batches)
     chosen = Description(tuple(options.blocks), options.reads or "all features") if options.blocks else None
     if chosen is None:
-        if not (found := propose(model, batches[0][0])):
+        if not batches or not isinstance(batches[0], list | tuple):
+            raise AuditError(f"{options.data}: found no pairs (x, labels) to propose blocks with; name them: --blocks.")
+        found = propose(model, batches[0][0])
+        if not (found := [fit for fit in found if options.reads in (None, fit.description.reads)]):
             raise AuditError(f"{options.checkpoint}: found no chain of blocks; name them: --blocks.")
         print(f"fa-audit: {found[0].note}: {found[0].python}", file=sys.stderr)
         chosen = found[0].description
@@ -225,7 +229,7 @@ def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[st
     fractions = [_accuracy(name, getattr(options, name)) for name in ("frozen", "bp_frozen")]
     report = diagnose(
         model, batches, options.accuracy, fractions[0], options.checkpoint, bp_frozen_acc=fractions[1],
-        description=chosen, **given,
+        description=chosen, directions=options.directions, **given,
     )  # fmt: skip
     return report, {"model": options.checkpoint}
 

@@ -68,7 +68,7 @@ def as_pair(batch: Any) -> Any:
     """Return a mapping as a pair of one tensor and its labels; anything else as it is."""
     if not isinstance(batch, Mapping):
         return batch
-    columns = [batch[name].flatten(1).double() for name in layout_of(batch)]
+    columns = [batch[name].reshape(len(batch[name]), -1).double() for name in layout_of(batch)]
     return torch.cat(columns, dim=1), next(batch[name] for name in LABELS if name in batch)
 
 

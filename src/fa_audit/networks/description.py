@@ -126,7 +126,7 @@ class DescribedNetwork(Network):
         if not return_hidden:
             return logits_of(self.model(x.clone()))  # a model may work on its input in place
         points, logits = self.chain(x)
-        return logits, self.states_at(points)
+        return logits.detach(), self.states_at(points)
 
     def probe(self, x: Tensor) -> tuple[bool, ...]:
         """Try the description on a few inputs; return what `added` should be.
@@ -255,9 +255,9 @@ class DescribedNetwork(Network):
             h[:, tokens] = torch.nan
             return h
 
-        return not bool(self.logits_with(x, len(self.blocks), spoilt).isfinite().all())
+        with torch.no_grad():
+            return not bool(self.logits_with(x, len(self.blocks), spoilt).isfinite().all())
 
-    @torch.no_grad()
     def logits_with(self, x: Tensor, layer: int, change: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the logits ``(B, C)`` of a pass in which ``h_layer``, or what makes it one, is `change` of itself."""
         owned = storages(self.model)

@@ -259,8 +259,9 @@ def _any_order(network: DescribedNetwork, x: Tensor, positions: tuple[int, ...])
         return torch.randn(h.shape, generator=torch.Generator().manual_seed(0)).to(h)
 
     last = len(network.blocks)
-    one = network.logits_with(x, last, noise)
-    other = network.logits_with(x, last, lambda h: noise(h).flip(positions))
+    with torch.no_grad():
+        one = network.logits_with(x, last, noise)
+        other = network.logits_with(x, last, lambda h: noise(h).flip(positions))
     return torch.allclose(one, other, rtol=0, atol=100 * torch.finfo(one.dtype).eps * one.abs().max().item())
 
 
