@@ -33,6 +33,15 @@ YOURS = {  # what a reader has under the names of the documents
 }
 
 
+MY_FILE = """import torch
+from torch import nn
+batches = [(torch.randn(16, 20), torch.arange(16) % 5) for _ in range(8)]
+def make_model():
+    return nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 12), nn.Tanh(), nn.Linear(12, 5))
+def credits(model, x, y, states):
+    return [h + 1 for h in states[1:]]
+"""
+
 ALIKE = r" (-n|--cores \S+|--resources \S+|--logger-fa-audit-plain|--list-target-rules)(?= |$)"  # the same plan
 
 
@@ -53,6 +62,7 @@ def project(everything, tmp_path_factory):
     folder = shutil.copytree(everything, tmp_path_factory.mktemp("documented") / "project")
     shutil.copyfile(ROOT / "reference/published.yaml", folder / "reference/published.yaml")
     (folder / "my").mkdir()
+    (folder / "my_file.py").write_text(MY_FILE, encoding="utf-8")
     for name, result in YOURS.items():
         shutil.copyfile(folder / result, folder / name)
     return folder

@@ -220,7 +220,7 @@ RULES = "\n".join(path.read_text() for path in sorted((ROOT / "rules").rglob("*.
 @pytest.mark.parametrize("block", re.split(r"^rule ", RULES, flags=re.M)[1:], ids=lambda block: block.split(":")[0])
 def test_every_rule_says_what_it_does_and_what_it_needs(block):
     assert re.search(r'\A\w+:\n    """[A-Z].*\."""\n', block)
-    for directive in ("input",) * ("rule prepare_data" not in block) + (
+    for directive in ("input",) * (not block.startswith("prepare_data")) + (
         "output",
         "log",
         "benchmark",

@@ -188,7 +188,7 @@ def expected_seconds(
 ) -> float:
     """Return about how long an audit takes, from one pass of a few samples forward and backward.
 
-    A pass forward takes a third of it, one in float64 twice as long.
+    A pass forward takes a third of it, one in float64 four times as long.
     """
     one = math.inf
     for size in (TIMED, TIMED, len(where[0])):  # the first call prepares; few samples take relatively long
@@ -203,7 +203,7 @@ def expected_seconds(
     passes = 1.3 * sum(len(x) for x, _ in batches) + 2 * samples + CHECKED * 4 / 3 * states * CHECKED_SAMPLES
     if credits:
         moved = states if credits.blocks is None else 2 * len(credits.blocks)
-        passes += 2 / 3 * samples * moved * (credits.directions + 2) + samples * (DRAWS if credits.draw else 1)
+        passes += 4 / 3 * samples * moved * (credits.directions + 2) + samples * (DRAWS if credits.draw else 1)
     return one * passes
 
 
