@@ -194,11 +194,11 @@ def expected_seconds(
     for size in (TIMED, TIMED, len(where[0])):  # the first call prepares; few samples take relatively long
         if size > TIMED and one * size > MEASURED:
             break
-        few = [part[:size] for part in where]
+        x, y = (part[:size] for part in where)
         with untouched(network):
             started = time.perf_counter()
-            median_norm(reference(network, *few, loss_fn).gradients[0])  # a number: it has been computed by then
-            one = min(one, (time.perf_counter() - started) / len(few[0]))
+            median_norm(reference(network, x, y, loss_fn).gradients[0])  # a number: it has been computed by then
+            one = min(one, (time.perf_counter() - started) / len(x))
     samples, states = len(where[0]), len(network.blocks) + 1
     passes = 1.3 * sum(len(x) for x, _ in batches) + 2 * samples + CHECKED * 4 / 3 * states * CHECKED_SAMPLES
     if credits:
