@@ -260,7 +260,6 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
 
 PRECISION = ("float32_error", "float32_cosine")  # of a state; measured values, which can be absent with a reason
 CREDITS, DEEP = tuple(OF_BLOCKS), tuple(OF_DEEP)
-NORMS = ("hidden_norm", "grad_norm")  # of a state
 assert tuple(Checks.model_fields) == tuple(CHECK_LABELS)
 
 

@@ -20,7 +20,7 @@ from fa_audit.core.metrics import sample_norms
 from fa_audit.core.randomness import generator
 from fa_audit.networks.description import passes_from
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import LossFunction, Reference, reference
+from fa_audit.networks.trace import LossFunction, Reference
 
 SAMPLES, CHECKED = 8, 2  # of the batch, and directions, by which every state is checked
 STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-8, 1e-3)  # in units of the length of a state's vector, the likeliest to tell first
@@ -30,7 +30,9 @@ ROUNDING = 1e-14  # of a difference of two losses, relative to them or to the lo
 DIRECTIONS, STEP = 32, 1e-6  # by which a norm is estimated: a standard error of an eighth
 
 
-def check_backward(twin: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction) -> tuple[list[int], list[int]]:
+def check_backward(
+    twin: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction, truth: Reference
+) -> tuple[list[int], list[int]]:
     """Return the states whose gradient is not the derivative of the loss, and those where float64 cannot tell.
 
     Near every state the loss of a few samples is taken at ``h ± step ||h_l|| v``, with v random unit vectors, and
@@ -39,19 +41,16 @@ def check_backward(twin: Network, x: Tensor, targets: Tensor, loss_fn: LossFunct
 
     Args:
         twin: the network in float64.
-        x, targets: a batch in float64, of which the first `SAMPLES` are used.
+        x, targets, truth: a batch in float64 and its `reference`, of which the first `SAMPLES` are used.
     """
-    x, targets = x[:SAMPLES], targets[:SAMPLES]
-    truth = reference(twin, x, targets, loss_fn)
-    passes, starts = passes_from(twin, x, truth.states)
-    smallest = truth.logits.abs().max().item() * ROUNDING / TOLERANCE
+    x, targets, states = x[:SAMPLES], targets[:SAMPLES], [h[:SAMPLES] for h in truth.states]
+    passes, starts = passes_from(twin, x, states)
+    smallest = truth.logits[:SAMPLES].abs().max().item() * ROUNDING / TOLERANCE
 
     def loss(state: int, move: Tensor) -> Tensor:
         return loss_fn(passes.logits_from(state, passes.shift(starts[state], move)), targets.clone())
 
-    agree = [
-        _agrees(partial(loss, state), _moves(truth, state, CHECKED + 1), smallest) for state in range(len(truth.states))
-    ]
+    agree = [_agrees(partial(loss, s), _moves(h, s, CHECKED + 1), smallest) for s, h in enumerate(states)]
     return [s for s, found in enumerate(agree) if found is False], [s for s, found in enumerate(agree) if found is None]
 
 
@@ -90,7 +89,7 @@ def norms_along_directions(
         NaN for a loss that is not the mean or the sum of the losses of its samples.
     """
     passes, starts = passes_from(twin, x, truth.states)
-    moves = STEP * _moves(truth, state, DIRECTIONS)
+    moves = STEP * _moves(truth.states[state], state, DIRECTIONS)
     try:
         losses = losses_of_samples(loss_fn, truth.logits, targets)
     except AuditError:
@@ -101,9 +100,8 @@ def norms_along_directions(
     return lengths.nanmedian().item() / len(x)
 
 
-def _moves(truth: Reference, state: int, count: int) -> Tensor:
-    """Return random moves of a state, ``(count, B, d)``, as long as its vectors, or 1 where they are 0."""
-    h = truth.states[state]
+def _moves(h: Tensor, state: int, count: int) -> Tensor:
+    """Return random moves of a state ``(B, d)``, ``(count, B, d)``, as long as its vectors, or 1 where they are 0."""
     lengths = sample_norms(h)
     lengths = torch.where(lengths > 0, lengths, 1)
     drawn = torch.randn(count, *h.shape, dtype=h.dtype, generator=generator(0, "audit", "backward", state)).to(h.device)

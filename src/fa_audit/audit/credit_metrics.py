@@ -304,6 +304,7 @@ def against_the_loss(
         return loss_changes(network, state, starts[state], targets, moves, EPS, losses)
 
     def at(state: int, credit: Tensor) -> Block:
+        """Measure one credit at the state ``h_state``."""
         moves = block_directions(seed, state, gradients[state], directions)
         randomness = generator(seed, "audit", "random credit", state)
         random = [_gaussian(credit, 1, randomness)[0] for _ in range(DRAWS)]
@@ -318,7 +319,7 @@ def against_the_loss(
     none = dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(targets), 0, LEFT_OUT))
     return [
         none if credit is None else compared(layer, credit, gradients, partial(at, credit=credit))
-        for layer, credit in enumerate(following(credits, "credit of block", len(credits)))
+        for layer, credit in enumerate(following(credits, "credit of block"))
     ]
 
 

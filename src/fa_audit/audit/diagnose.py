@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,12 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.audit.backward import CHECKED
-from fa_audit.audit.backward import SAMPLES as CHECKED_SAMPLES
-from fa_audit.audit.credit_metrics import DIRECTIONS, DRAWS, CreditReport
-from fa_audit.audit.diagnostics import Batch, measure
+from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
+from fa_audit.audit.diagnostics import Batch, Diagnostics, measure
+from fa_audit.audit.expected_time import announce, expected_seconds
 from fa_audit.audit.frequencies import frequencies
-from fa_audit.audit.given_credits import CreditFunction, Given, measure_given_credits
+from fa_audit.audit.given_credits import CreditFunction, checked, measure_given_credits
 from fa_audit.audit.guards import (
     alike,
     as_found,
@@ -40,17 +37,13 @@ from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.three_checks import as_text
 from fa_audit.audit.verdicts import Baselines
 from fa_audit.core.errors import AuditError, first_line, shortened
-from fa_audit.core.metrics import median_norm
-from fa_audit.core.progress import duration
 from fa_audit.core.thresholds import DiagnosticThresholds, fires
 from fa_audit.networks.adapters import as_pair, by_name, layout_of, unwrapped
 from fa_audit.networks.contract import wrap_contract_model
 from fa_audit.networks.description import describe, shown
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, LossFunction, accuracy_of, reference, untouched
+from fa_audit.networks.trace import Description, LossFunction, accuracy_of, forward
 
-MOST_DIRECTIONS = 4096
-LONG, TIMED, MEASURED = 10, 8, 2  # seconds that are announced; samples, and at most seconds, by which they are told
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
 ROUNDED = 1e-3  # by how much an accuracy that is given may differ from that of the hits
 
@@ -141,21 +134,18 @@ def diagnose(
     with prepared(model, given, description, loss_fn) as (network, (first, batches, others), warnings):
         if layer_for_stability is not None:
             check_layer("layer_for_stability", layer_for_stability, network)
-        given_credits = _given(credits, draw, directions, blocks, network)
+        given_credits = checked(credits, draw, directions, blocks, network)
         where, measured = (first or batches or others)[0], CreditReport()
-        _announce(expected_seconds(network, where, [*batches, *others], loss_fn, given_credits))
+        announce(expected_seconds(network, where, [*batches, *others], loss_fn, given_credits))
         if given_credits:
             measured = measure_given_credits(given_credits, model, network, *where, loss_fn)
         evidence = measure(network, batches, layer_for_stability, loss_fn, where, others)
         measured = measured.without(evidence.untrue)
         limits = thresholds or DiagnosticThresholds()
         if loss_fn is F.cross_entropy:
-            accuracies = {"headline_acc": headline_acc, "frozen_baseline_acc": frozen_baseline_acc}
-            warnings += contradictions(network, batches, accuracies)
-            if fires("stability", evidence.stability.value or 0, limits.stability_drift_ceiling):
-                evidence = replace(
-                    evidence, frequencies=frequencies(network, others or batches, evidence.stability_layer)
-                )
+            accuracies, ceiling = (headline_acc, frozen_baseline_acc), limits.stability_drift_ceiling
+            evidence, more = _of_class_labels(network, batches, others, evidence, ceiling, accuracies)
+            warnings += more
         warnings += [*alike(others or batches, labelled=loss_fn is F.cross_entropy), *large_gradients(evidence)]
         warnings += unchecked_warning(evidence)
         about = recorded(model, network, description, where[0])
@@ -173,62 +163,29 @@ def diagnose(
     )
 
 
-def _announce(seconds: float) -> None:
-    """Say before a long audit how long it will take."""
-    if seconds > LONG:
-        print(
-            f"fa-audit: this audit takes about {duration(seconds)}; fewer directions= or blocks= take less.",
-            file=sys.stderr,
-            flush=True,
-        )
+def _of_class_labels(
+    network: Network,
+    batches: list[Batch],
+    others: list[Batch],
+    evidence: Diagnostics,
+    ceiling: float,
+    accuracies: tuple[float | None, float | None],
+) -> tuple[Diagnostics, list[str]]:
+    """Add what only cross-entropy has: warnings of accuracies, and predictions beside labels where (c) fires.
 
-
-def expected_seconds(
-    network: Network, where: Batch, batches: list[Batch], loss_fn: LossFunction, credits: Given | None
-) -> float:
-    """Return about how long an audit takes, from one pass of a few samples forward and backward.
-
-    A pass forward takes a third of it, one in float64 four times as long.
+    Args:
+        others: batches of the stability, where they are not `batches`.
+        ceiling: of the stability.
+        accuracies: of the network and of its own frozen baseline.
     """
-    one = math.inf
-    for size in (TIMED, TIMED, len(where[0])):  # the first call prepares; few samples take relatively long
-        if size > TIMED and one * size > MEASURED:
-            break
-        x, y = (part[:size] for part in where)
-        with untouched(network):
-            started = time.perf_counter()
-            median_norm(reference(network, x, y, loss_fn).gradients[0])  # a number: it has been computed by then
-            one = min(one, (time.perf_counter() - started) / len(x))
-    samples, states = len(where[0]), len(network.blocks) + 1
-    passes = 1.3 * sum(len(x) for x, _ in batches) + 2 * samples + CHECKED * 4 / 3 * states * CHECKED_SAMPLES
-    if credits:
-        moved = states if credits.blocks is None else 2 * len(credits.blocks)
-        passes += 4 / 3 * samples * moved * (credits.directions + 2) + samples * (DRAWS if credits.draw else 1)
-    return one * passes
-
-
-def _given(
-    credits: CreditFunction | None, draw: CreditFunction | None, directions: Any, blocks: Any, network: Network
-) -> Given | None:
-    """Return what is to be measured of a caller's credits, None if there are none.
-
-    Raises:
-        AuditError: an argument is not of its kind, or asks for something about credits that are not given.
-    """
-    for name, function in {"credits": credits, "draw": draw}.items():
-        if function is not None and not callable(function):
-            raise AuditError(f"{name}: found {shortened(function)}; expected a function that returns credits.")
-    if not is_count(directions) or not 1 <= directions <= MOST_DIRECTIONS:
-        raise AuditError(f"directions: found {shortened(directions)}; expected an integer 1..{MOST_DIRECTIONS}.")
-    if blocks is not None and not (
-        isinstance(blocks, Collection) and all(is_count(block) and 0 <= block < len(network.blocks) for block in blocks)
-    ):
-        raise AuditError(
-            f"blocks: found {shortened(blocks)}; expected integers 0..{len(network.blocks) - 1}, such as [0, 1]."
-        )
-    if credits is None and (draw is not None or blocks is not None):
-        raise AuditError(f"{'draw' if draw else 'blocks'}: found it without credits; expected credits= beside it.")
-    return Given(credits, draw, directions, blocks) if credits else None
+    passes = forward(network, batches) if any(a is not None for a in accuracies) else []
+    warnings = contradictions(passes, *accuracies) if passes else []
+    if not fires("stability", evidence.stability.value or 0, ceiling):
+        return evidence, warnings
+    over = others or batches
+    passes = forward(network, over) if others or not passes else passes
+    found = frequencies(network, over, passes, evidence.stability_layer)
+    return replace(evidence, frequencies=found), warnings
 
 
 def _fraction(name: str, value: Any) -> float | None:

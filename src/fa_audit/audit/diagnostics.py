@@ -147,7 +147,7 @@ def measure(
         double, estimates, unchecked = _in_double(network, *sample, loss_fn)
         layers, finite = tuple(_layers(truth, double, estimates)), truth.finite
         over_samples, means = _intervals(truth, layers, estimates), []
-        for batch in following(over, "batch", len(over)):
+        for batch in following(over, "batch"):
             if batch is not sample:
                 truth = reference(network, *batch, loss_fn)  # one batch at a time is kept: states can be large
             means.append(mean_gradient(truth, middle))
@@ -255,7 +255,7 @@ def _in_double(
         reason = f"float64 recomputation failed: {first_line(error)}"
         return reason, {}, reason
     try:
-        untrue, open_ = check_backward(twin, x, labels, loss_fn)
+        untrue, open_ = check_backward(twin, x, labels, loss_fn, truth)
         estimates = {state: norms_along_directions(twin, x, labels, loss_fn, truth, state) for state in untrue}
     except Exception as error:
         return truth, {}, first_line(error)

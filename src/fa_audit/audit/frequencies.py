@@ -12,7 +12,7 @@ from torch import Tensor
 from fa_audit.audit.diagnostics import Batch, mean_gradient
 from fa_audit.core.metrics import Measured, mean_pairwise_cosine
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import reference, untouched
+from fa_audit.networks.trace import Forward, reference, untouched
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,22 @@ class Frequencies:
         return {"gaps": list(self.gaps), "refitted": self.refitted.to_dict()}
 
 
-def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequencies:
-    """Compare predictions with labels on batches, and take (c) at ``h_layer`` without their mean difference."""
+def frequencies(network: Network, batches: list[Batch], passes: list[Forward], layer: int) -> Frequencies:
+    """Compare predictions with labels on batches, and take (c) at ``h_layer`` without their mean difference.
+
+    Args:
+        passes: of the same batches.
+    """
     half = len(batches) // 2
+    logits, labels = (torch.cat([getattr(each, name) for each in passes]) for name in ("logits", "labels"))
+    p, y = logits.softmax(dim=-1), F.one_hot(labels, logits.shape[-1])
+    first = sum(len(each.labels) for each in passes[:half])
+    bias = refitted_bias(logits[:first], labels[:first]) if half else torch.zeros(1)
+
+    def loss(logits: Tensor, labels: Tensor) -> Tensor:
+        return F.cross_entropy(logits + bias.to(logits), labels)
+
     with untouched(network):
-        with torch.no_grad():
-            logits = [network(x.clone()).double() for x, _ in batches]
-        labels = [labels for _, labels in batches]
-        p, y = torch.cat(logits).softmax(dim=-1), F.one_hot(torch.cat(labels), logits[0].shape[-1])
-        bias = refitted_bias(torch.cat(logits[:half]), torch.cat(labels[:half])) if half else torch.zeros(1)
-
-        def loss(logits: Tensor, labels: Tensor) -> Tensor:
-            return F.cross_entropy(logits + bias.to(logits), labels)
-
         means = [mean_gradient(reference(network, *batch, loss), layer) for batch in batches[half:]]
     return Frequencies(tuple((p - y).mean(dim=0).tolist()), mean_pairwise_cosine(means))
 

@@ -12,7 +12,7 @@ from fa_audit.audit.diagnose import as_rows, check_layer, prepared
 from fa_audit.audit.diagnostics import Batch, mean_gradient
 from fa_audit.core.errors import AuditError
 from fa_audit.core.metrics import mean_pairwise_cosine, median_norm
-from fa_audit.networks.trace import Description, LossFunction, reference, states_of, untouched
+from fa_audit.networks.trace import Description, LossFunction, outputs_of, reference, untouched
 
 
 def residual_norms(model: nn.Module, x: Tensor, *, description: Description | None = None) -> list[float]:
@@ -28,7 +28,7 @@ def residual_norms(model: nn.Module, x: Tensor, *, description: Description | No
     x = as_rows("x", x)
     given = {"x": [(x, torch.zeros(len(x), dtype=torch.int64))]}
     with prepared(model, given, description) as (network, [[(x, _)]], _), untouched(network):
-        return [median_norm(h) for h in states_of(network, x)]
+        return [median_norm(h) for h in outputs_of(network, x)[1]]
 
 
 def bp_grad_norms(

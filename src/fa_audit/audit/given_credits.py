@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +29,8 @@ from fa_audit.audit.credit_metrics import (
     nulls,
     nulls_of_block,
 )
-from fa_audit.core.errors import AuditError, first_line
+from fa_audit.audit.guards import is_count
+from fa_audit.core.errors import AuditError, first_line, shortened
 from fa_audit.core.metrics import Measured, unit
 from fa_audit.networks.adapters import OneTensor
 from fa_audit.networks.description import passes_from, shown
@@ -36,6 +38,7 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, reference, untouched
 
 CreditFunction = Callable[..., Sequence[Tensor]]  # of model, x, targets and [h_0..h_L]; `draw` also of a draw's number
+MOST_DIRECTIONS = 4096
 SEED = 0  # of random directions and random credits
 NO_DRAW = "no draw= was given: the feedback cannot be drawn again"
 UNKNOWN = {  # what only a method of this package can be asked for
@@ -80,11 +83,14 @@ def measure_given_credits(
     Raises:
         AuditError: a function fails, or what it returns are no credits.
     """
-    credits = _asked("credits", given.credits, model, network, x, targets)
+    with untouched(network), torch.no_grad():
+        states = [h.detach() for h in network(x, return_hidden=True)[1]]
+    ask = partial(_asked, model=model, network=network, x=x, targets=targets, states=states)
+    credits = ask("credits", given.credits)
     with untouched(network):
         gradients = reference(network, x, targets, loss_fn).gradients
     draws = range(DRAWS) if given.draw else ()
-    fresh = [cosines(_asked("draw", given.draw, model, network, x, targets, draw), gradients) for draw in draws]
+    fresh = [cosines(ask("draw", given.draw, draw), gradients) for draw in draws]
     worth = _against_the_loss(given, network, x, targets, credits, loss_fn)
     unknown = {name: Measured(None, len(x), 0, reason) for name, reason in UNKNOWN.items()}
     blocks = tuple(
@@ -94,13 +100,42 @@ def measure_given_credits(
     return CreditReport(blocks, deep_means(blocks) | nulls(fresh, NO_DRAW))
 
 
+def checked(
+    credits: CreditFunction | None, draw: CreditFunction | None, directions: Any, blocks: Any, network: Network
+) -> Given | None:
+    """Return what is to be measured of a caller's credits, None if there are none.
+
+    Raises:
+        AuditError: an argument is not of its kind, or asks for something about credits that are not given.
+    """
+    for name, function in {"credits": credits, "draw": draw}.items():
+        if function is not None and not callable(function):
+            raise AuditError(f"{name}: found {shortened(function)}; expected a function that returns credits.")
+    if not is_count(directions) or not 1 <= directions <= MOST_DIRECTIONS:
+        raise AuditError(f"directions: found {shortened(directions)}; expected an integer 1..{MOST_DIRECTIONS}.")
+    if blocks is not None and not (
+        isinstance(blocks, Collection) and all(is_count(block) and 0 <= block < len(network.blocks) for block in blocks)
+    ):
+        raise AuditError(
+            f"blocks: found {shortened(blocks)}; expected integers 0..{len(network.blocks) - 1}, such as [0, 1]."
+        )
+    if credits is None and (draw is not None or blocks is not None):
+        raise AuditError(f"{'draw' if draw else 'blocks'}: found it without credits; expected credits= beside it.")
+    return Given(credits, draw, directions, blocks) if credits else None
+
+
 def _asked(
-    name: str, function: Any, model: nn.Module, network: Network, x: Tensor, targets: Tensor, *more: int
+    name: str,
+    function: Any,
+    *more: int,
+    model: nn.Module,
+    network: Network,
+    x: Tensor,
+    targets: Tensor,
+    states: list[Tensor],
 ) -> list[Tensor]:
     """Return a function's credits as vectors ``(B, d)`` in float64; the model and the batch stay as they are."""
     with untouched(network):
-        with torch.no_grad():
-            states = [h.detach() for h in network(x, return_hidden=True)[1]]
         try:
             with torch.enable_grad():
                 own = getattr(network, "model", None)

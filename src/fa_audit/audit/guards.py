@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -21,7 +21,7 @@ from torch.nn.parameter import is_lazy
 from fa_audit.audit.diagnostics import Batch, Diagnostics
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import CHUNK, Description, LossFunction, scalar_loss, untouched
+from fa_audit.networks.trace import Description, Forward, LossFunction, outputs_of, reads_data, scalar_loss, untouched
 
 SAMPLES = 8  # of the first batch, on which a forward pass is repeated
 DIFFERENT = 1e-4  # relative to the largest logit; kernels that sum in another order stay far below
@@ -34,6 +34,10 @@ LARGE = 1e3  # gradient of one sample's loss by a state, in units of loss per un
 FLOAT32_ERROR = 1e-2  # median relative error of the gradients above which float32 is named as a cause
 QUANTISED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torchao.")
 NARROW = (torch.float16, torch.bfloat16)
+DATA_AS_STATE = (
+    "The first block reads the data itself: D1 then measures their units, and frozen blocks leave no embedding to"
+    " train. Take the first layer for the embedding: leave it out of the blocks."
+)
 
 UNUSABLE: tuple[tuple[Callable[[Tensor], bool], str], ...] = (  # parameters and buffers, and what is wrong with them
     (is_lazy, "lazy parameters without a shape; run the model once on a batch before."),
@@ -162,7 +166,7 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
         )
     shapes = [tuple(point.shape) for point in points]
     found = [
-        _data_as_state(points[0], few),
+        DATA_AS_STATE if reads_data(points[0], few) else "",
         _unused(network),
         _probabilities(second) if logits else "",
         _narrow(network, [*points, second]),
@@ -181,7 +185,7 @@ def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFuncti
     if not half:
         return
     with untouched(network), torch.no_grad():
-        logits = network(x)
+        logits, _ = outputs_of(network, x)
         parts = (slice(None), slice(half), slice(half, None))
         whole, one, other = (float(scalar_loss(loss_fn, logits[part], targets[part])) for part in parts)
     mean = (half * one + (len(x) - half) * other) / len(x)
@@ -192,28 +196,22 @@ def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFuncti
         )
 
 
-def contradictions(network: Network, batches: list[Batch], accuracies: Mapping[str, float | None]) -> list[str]:
+def contradictions(passes: Sequence[Forward], told: float | None, frozen: float | None) -> list[str]:
     """Warn of what accuracies contradict: hits on the batches beyond chance, and a readout that needs no blocks.
 
     Args:
-        accuracies: ``headline_acc`` and ``frozen_baseline_acc``; a value may be None.
+        passes: of every batch.
+        told, frozen: the accuracies of the network and of its frozen baseline, as fractions.
     """
-    vectors, found = [], []
-    with untouched(network), torch.no_grad():
-        for x, labels in batches:
-            passes = [network(part.clone(), return_hidden=True) for part in x.split(network.chunk or CHUNK)]
-            vectors.append(torch.cat([network.read(states[0]).detach().double() for _, states in passes]))
-            found.append(torch.cat([logits.argmax(dim=-1) for logits, _ in passes]) == labels)
-    hits = torch.cat(found)
-    told, frozen, warnings = accuracies["headline_acc"], accuracies["frozen_baseline_acc"], []
+    hits = torch.cat([p.logits.argmax(dim=-1) == p.labels for p in passes])
+    vectors, labels, warnings = [p.embedded for p in passes], [p.labels for p in passes], []
     if told is not None and len(hits) and (likely := _likely(int(hits.sum()), len(hits), told)) < LEAST_LIKELY:
         warnings.append(
             f"headline_acc is {told:.3g}, but {int(hits.sum())} of the {len(hits)} samples given are classified"
             f" correctly (chance {likely:.1g}): another model, other data or preprocessing, or a wrong accuracy."
         )
-    half = len(batches) // 2
+    half = len(passes) // 2
     if frozen is not None and half and all(h.isfinite().all() for h in vectors):
-        labels = [labels for _, labels in batches]
         readout = linear_readout(*map(torch.cat, (vectors[:half], labels[:half], vectors[half:], labels[half:])))
         if frozen < readout - FAILED - 1 / math.sqrt(sum(map(len, labels[half:]))):
             warnings.append(
@@ -305,16 +303,6 @@ def _distance(one: Tensor, other: Tensor) -> float:
     if not (one.isfinite().all() and other.isfinite().all()):
         return 0.0
     return ((one - other).abs().max() / one.abs().max().clamp_min(torch.finfo(one.dtype).tiny)).item()
-
-
-def _data_as_state(h: Tensor, x: Tensor) -> str:
-    """Warn of a first block that reads the data itself."""
-    if h.numel() != x.numel() or not torch.equal(h.detach().flatten().to(x), x.flatten()):
-        return ""
-    return (
-        "The first block reads the data itself: D1 then measures their units, and frozen blocks leave no embedding to"
-        " train. Take the first layer for the embedding: leave it out of the blocks."
-    )
 
 
 def _unused(network: Network) -> str:

@@ -47,7 +47,7 @@ CREDIT_LEGEND = (
     " best 1. nudging: change of the loss after a small step against the credit; negative where the credit helps."
 )
 ABSENT, MARK = "-", "*"  # in place of a number; behind a cosine with a gradient below the limit of D2
-UNTRUE = (
+OWN_BACKWARD = (
     "the backward pass of this model is not the derivative of its forward pass (states {}): its gradients there are not"
     " those of the loss, no cosine is taken with them, and their norms are estimated from changes of the loss, or nan; "
 )
@@ -111,7 +111,7 @@ def worth(report: DiagnosticReport) -> str:
     strict = report.checks.depth_strict
     if strict.fires and not depth.fires and strict.value is not None:
         end += f"; but it is only {_points(strict.value)} frozen blocks under backpropagation (D3-strict fires)"
-    before = UNTRUE.format(", ".join(map(str, report.untrue))) if report.untrue else ""
+    before = OWN_BACKWARD.format(", ".join(map(str, report.untrue))) if report.untrue else ""
     return f"{before}the accuracy{accuracy}{end}{f'; borderline: {_and(narrow)}' if narrow else ''}."
 
 

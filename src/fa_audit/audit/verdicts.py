@@ -170,11 +170,11 @@ def _depth(
     missing = "no headline accuracy" if accuracy is None else f"no {baseline}" if frozen is None else ""
     if accuracy is None or frozen is None:
         return Check(name, None, limit, None, missing)
-    around = margin_interval(accuracy, frozen, samples, paired)
+    around = _margin_interval(accuracy, frozen, samples, paired)
     return _evaluated("depth_margin", name, depth_margin(accuracy, frozen), limit, f"against {baseline}", *around)
 
 
-def margin_interval(
+def _margin_interval(
     accuracy: float, frozen: float, samples: int | None, paired: tuple[int, int] | None
 ) -> tuple[Interval | None, str]:
     """Return the interval of a depth margin, and how it was formed or why there is none."""

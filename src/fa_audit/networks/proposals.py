@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.networks.description import READS, TOKENS, DescribedNetwork, describe, matches, shown
-from fa_audit.networks.trace import Description, untouched
+from fa_audit.networks.trace import Description, reads_data, untouched
 
 SAMPLES = 2  # on which descriptions are tried
 TRIED = 8  # chains, those with the largest part of the model first
@@ -190,7 +190,7 @@ def _ran_once(model: nn.Module, x: Tensor) -> list[str]:
 def _is_block(call: tuple[tuple[Any, ...], Any], x: Tensor, logits: Tensor) -> bool:
     """Return whether a module can be a block: a layer that reads the data itself is the embedding."""
     given, returned = call
-    if given and isinstance(given[0], Tensor) and torch.equal(given[0].flatten(), x.flatten()):
+    if given and isinstance(given[0], Tensor) and reads_data(given[0], x):
         return False
     for h in (*given, returned) if given else (None,):
         if not isinstance(h, Tensor) or not h.is_floating_point() or h.dim() < 2 or len(h) != len(logits):

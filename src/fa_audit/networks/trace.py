@@ -159,10 +159,27 @@ def scalar_loss(loss_fn: LossFunction, logits: Tensor, labels: Tensor) -> Tensor
 
 
 @torch.no_grad()
-def states_of(network: Network, x: Tensor) -> list[Tensor]:
-    """Return the vectors of the states ``h_0..h_L``, each ``(B, d)``."""
-    parts = [network(part.clone(), return_hidden=True)[1] for part in x.split(network.chunk or CHUNK)]
-    return [torch.cat([network.read(h) for h in states]) for states in zip(*parts)]
+def outputs_of(network: Network, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Return logits ``(B, C)`` and the vectors of the states ``h_0..h_L``, each ``(B, d)``, of a pass forward."""
+    parts = [network(part.clone(), return_hidden=True) for part in x.split(network.chunk or CHUNK)]
+    states = zip(*(states for _, states in parts))
+    return torch.cat([logits for logits, _ in parts]), [torch.cat(list(map(network.read, part))) for part in states]
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A pass forward, with the labels ``(B,)`` of its batch: logits ``(B, C)`` and ``h_0`` ``(B, d)`` in float64."""
+
+    labels: Tensor
+    logits: Tensor
+    embedded: Tensor
+
+
+def forward(network: Network, batches: Iterable[tuple[Tensor, Tensor]]) -> list[Forward]:
+    """Run every batch forward once, and leave the network as it was."""
+    with untouched(network):
+        passes = [(labels, *outputs_of(network, x)) for x, labels in batches]
+    return [Forward(labels, logits.double(), states[0].double()) for labels, logits, states in passes]
 
 
 @dataclass(frozen=True)
@@ -227,6 +244,11 @@ class Observation:
 def first_of(returned: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return the state that a block returns, alone or first in a tuple, and what else the tuple has."""
     return (returned[0], returned[1:]) if isinstance(returned, tuple) and returned else (returned, ())
+
+
+def reads_data(h: Tensor, x: Tensor) -> bool:
+    """Return whether a state holds the data itself, in any shape."""
+    return h.numel() == x.numel() and torch.equal(h.detach().flatten().to(x), x.flatten())
 
 
 def logits_of(answer: Any) -> Any:

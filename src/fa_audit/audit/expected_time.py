@@ -1,0 +1,54 @@
+"""Tell before a long audit how long it takes, from one pass of a few samples."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+
+from fa_audit.audit.backward import CHECKED
+from fa_audit.audit.backward import SAMPLES as CHECKED_SAMPLES
+from fa_audit.audit.credit_metrics import DRAWS
+from fa_audit.audit.diagnostics import Batch
+from fa_audit.audit.given_credits import Given
+from fa_audit.core.metrics import median_norm
+from fa_audit.core.progress import duration
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import LossFunction, reference, untouched
+
+LONG = 10  # seconds that are announced
+TIMED, MEASURED = 8, 2  # samples, and at most seconds, by which they are told
+
+
+def announce(seconds: float) -> None:
+    """Say before a long audit how long it will take."""
+    if seconds > LONG:
+        print(
+            f"fa-audit: this audit takes about {duration(seconds)}; fewer directions= or blocks= take less.",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def expected_seconds(
+    network: Network, where: Batch, batches: list[Batch], loss_fn: LossFunction, credits: Given | None
+) -> float:
+    """Return about how long an audit takes, from one pass of a few samples forward and backward.
+
+    A pass forward takes a third of it, one in float64 four times as long.
+    """
+    one = math.inf
+    for size in (TIMED, TIMED, len(where[0])):  # the first call prepares; few samples take relatively long
+        if size > TIMED and one * size > MEASURED:
+            break
+        x, y = (part[:size] for part in where)
+        with untouched(network):
+            started = time.perf_counter()
+            median_norm(reference(network, x, y, loss_fn).gradients[0])  # a number: it has been computed by then
+            one = min(one, (time.perf_counter() - started) / len(x))
+    samples, states = len(where[0]), len(network.blocks) + 1
+    passes = 1.3 * sum(len(x) for x, _ in batches) + 2 * samples + CHECKED * 4 / 3 * states * CHECKED_SAMPLES
+    if credits:
+        moved = states if credits.blocks is None else 2 * len(credits.blocks)
+        passes += 4 / 3 * samples * moved * (credits.directions + 2) + samples * (DRAWS if credits.draw else 1)
+    return one * passes
