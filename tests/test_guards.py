@@ -87,8 +87,6 @@ REFUSALS = {
     "two forward passes": lambda: audited(Hostile(lambda _, x: x.add_(torch.randn(x.shape)))),
     "changes head.bias": lambda: audited(Hostile(lambda model, _: model.head.bias.data.add_(1e-6))),
     "on the meta device": lambda: audited(Hostile().to("meta")),
-    "made in torch.inference_mode": lambda: audited(torch.inference_mode()(lambda: Hostile())()),
-    "sparse parameters or buffers": lambda: audited(with_buffer(torch.eye(2).to_sparse())),
     "found int; expected a torch.nn.Module": lambda: audited(3),
     "eval_batches: found 5": lambda: audited(Hostile(), 5),
     "found '1'; expected an integer 0..2": lambda: audited(Hostile(), layer_for_stability="1"),

@@ -316,14 +316,18 @@ MISTAKES = {
 }
 
 
+@pytest.mark.parametrize("loss_fn", [F.cross_entropy, nn.CrossEntropyLoss(label_smoothing=0.1)])
 @pytest.mark.parametrize("words", MISTAKES)
-def test_accuracies_that_the_batches_contradict_are_named(words):
+def test_accuracies_that_the_batches_contradict_are_named(words, loss_fn):
     model, batches, description = made("square")
     nn.init.eye_(model.embed.weight)
-    report = diagnose(model, separable(batches), description=description, **MISTAKES[words])
+    batches, options = separable(batches), {"description": description, "loss_fn": loss_fn}
+    if loss_fn is not F.cross_entropy:
+        batches[0][1][:3] = loss_fn.ignore_index
+    report = diagnose(model, batches, **MISTAKES[words], **options)
     assert [words in text for text in report.warnings] == [True]
     assert str(report).index("Warnings") < str(report).index("Checks")
-    plain = diagnose(model, separable(batches), 0.2, 0.9, description=description)
+    plain = diagnose(model, batches, 0.2, 0.9, **options)
     assert plain.warnings == ()
 
 
@@ -447,13 +451,16 @@ def make_model():
     return nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 12), nn.Tanh(), nn.Linear(12, 5))
 def credits(model, x, y, states):
     return [h + 1 for h in states[1:]]
+def draw(model, x, y, states, number):
+    return [h + number for h in states[1:]]
 """
     (tmp_path / "mine.py").write_text(code, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     command = ["audit", "mine:make_model", "--data", "mine:batches", "--accuracy", "0.2", "--frozen", "0.1"]
-    assert main([*command, "--credits", "mine:credits", "--format", "json"]) == 0
+    assert main([*command, "--credits", "mine:credits", "--draw", "mine:draw", "--format", "json"]) == 0
     printed = capsys.readouterr()
     audit = json.loads(printed.out)
     assert (audit["headline_acc"], audit["baselines"]["own"], len(audit["credit"])) == (0.2, 0.1, 1)
+    assert audit["credit"][0]["fresh_b_cosine"]["n"] == 20
     assert 'Description(("2",), "all features")' in printed.err and audit["model"] == "mine:make_model"
     assert main(["audit", "mine:make_model"]) != 0 and "expected my_file:batches" in capsys.readouterr().err

@@ -15,12 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
-from fa_audit.audit.diagnostics import Batch, Diagnostics, measure
+from fa_audit.audit.diagnostics import Batch, measure
 from fa_audit.audit.expected_time import announce, expected_seconds
 from fa_audit.audit.frequencies import frequencies
 from fa_audit.audit.given_credits import CreditFunction, checked, measure_given_credits
 from fa_audit.audit.guards import (
     alike,
+    are_classes,
     as_found,
     check_loss,
     check_model,
@@ -142,12 +143,16 @@ def diagnose(
         evidence = measure(network, batches, layer_for_stability, loss_fn, where, others)
         measured = measured.without(evidence.untrue)
         limits = thresholds or DiagnosticThresholds()
-        if loss_fn is F.cross_entropy:
-            accuracies, ceiling = (headline_acc, frozen_baseline_acc), limits.stability_drift_ceiling
-            evidence, more = _of_class_labels(network, batches, others, evidence, ceiling, accuracies)
-            warnings += more
-        warnings += [*alike(others or batches, labelled=loss_fn is F.cross_entropy), *large_gradients(evidence)]
-        warnings += unchecked_warning(evidence)
+        fired = fires("stability", evidence.stability.value or 0, limits.stability_drift_ceiling)
+        told = headline_acc is not None or frozen_baseline_acc is not None
+        labelled = all(are_classes(labels) for _, labels in batches)
+        passes = forward(network, batches) if labelled and (told or fired) else []
+        warnings += contradictions(passes, headline_acc, frozen_baseline_acc)
+        if loss_fn is F.cross_entropy and fired:
+            over, passes = (others, forward(network, others)) if others else (batches, passes)
+            found = frequencies(network, over, passes, evidence.stability_layer)
+            evidence = replace(evidence, frequencies=found)
+        warnings += [*alike(others or batches), *large_gradients(evidence), *unchecked_warning(evidence)]
         about = recorded(model, network, description, where[0])
     return DiagnosticReport(
         method_name=method_name,
@@ -161,31 +166,6 @@ def diagnose(
         warnings=(*warnings, *precision_warnings(evidence)),
         about=about,
     )
-
-
-def _of_class_labels(
-    network: Network,
-    batches: list[Batch],
-    others: list[Batch],
-    evidence: Diagnostics,
-    ceiling: float,
-    accuracies: tuple[float | None, float | None],
-) -> tuple[Diagnostics, list[str]]:
-    """Add what only cross-entropy has: warnings of accuracies, and predictions beside labels where (c) fires.
-
-    Args:
-        others: batches of the stability, where they are not `batches`.
-        ceiling: of the stability.
-        accuracies: of the network and of its own frozen baseline.
-    """
-    passes = forward(network, batches) if any(a is not None for a in accuracies) else []
-    warnings = contradictions(passes, *accuracies) if passes else []
-    if not fires("stability", evidence.stability.value or 0, ceiling):
-        return evidence, warnings
-    over = others or batches
-    passes = forward(network, over) if others or not passes else passes
-    found = frequencies(network, over, passes, evidence.stability_layer)
-    return replace(evidence, frequencies=found), warnings
 
 
 def _fraction(name: str, value: Any) -> float | None:
@@ -318,8 +298,7 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
     rows = x.dim() > 0 and labels.dim() > 0 and len(x) == len(labels) and x.numel() > 0
     if loss_fn is not F.cross_entropy and rows:
         return x.to(device), labels.to(device)
-    integral = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
-    if not rows or labels.dim() != 1 or not integral or labels.to(torch.int64).min() < 0:
+    if not rows or not are_classes(labels) or labels.to(torch.int64).min() < 0:
         kind = "class indices >= 0, shape (B,)," if loss_fn is F.cross_entropy else "labels"
         raise AuditError(
             f"{name}: found inputs {tuple(x.shape)} and {labels.dtype} labels {tuple(labels.shape)};"

@@ -46,12 +46,6 @@ UNUSABLE: tuple[tuple[Callable[[Tensor], bool], str], ...] = (  # parameters and
         "parameters on the meta device, which have no values; expected a model with its weights loaded"
         " (model.to_empty(device=...), then load_state_dict).",
     ),
-    (
-        Tensor.is_inference,
-        "parameters made in torch.inference_mode(), which have no gradients; expected a model made outside of it, or a"
-        " copy.deepcopy of this one made outside.",
-    ),
-    (lambda tensor: tensor.layout != torch.strided, "sparse parameters or buffers; expected dense ones (to_dense())."),
 )
 
 
@@ -200,9 +194,13 @@ def contradictions(passes: Sequence[Forward], told: float | None, frozen: float 
     """Warn of what accuracies contradict: hits on the batches beyond chance, and a readout that needs no blocks.
 
     Args:
-        passes: of every batch.
+        passes: of every batch whose labels are class indices; those below 0, which a loss may ignore, are left out.
         told, frozen: the accuracies of the network and of its frozen baseline, as fractions.
     """
+    if not passes or max(int(p.labels.max()) for p in passes) >= passes[0].logits.shape[-1]:
+        return []
+    kept = [p.labels >= 0 for p in passes]
+    passes = [Forward(p.labels[rows], p.logits[rows], p.embedded[rows]) for p, rows in zip(passes, kept)]
     hits = torch.cat([p.logits.argmax(dim=-1) == p.labels for p in passes])
     vectors, labels, warnings = [p.embedded for p in passes], [p.labels for p in passes], []
     if told is not None and len(hits) and (likely := _likely(int(hits.sum()), len(hits), told)) < LEAST_LIKELY:
@@ -246,11 +244,16 @@ def bytes_of(x: Tensor) -> Tensor:
     return x.detach().cpu().reshape(len(x), -1).contiguous().view(torch.uint8)
 
 
-def alike(batches: list[Batch], *, labelled: bool) -> list[str]:
+def are_classes(labels: Tensor) -> bool:
+    """Return whether targets can be class indices: integers, one for every sample."""
+    return labels.dim() == 1 and not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+
+
+def alike(batches: list[Batch]) -> list[str]:
     """Warn of samples that are in several batches, and of batches of one class: (c) is then large by itself."""
     rows = [hash(row.numpy().tobytes()) for x, _ in batches for row in bytes_of(x)]
     repeated = len(rows) - len(set(rows)) if len(batches) > 1 else 0
-    single = sum(len(labels.unique()) == 1 and len(labels) > 1 for _, labels in batches) if labelled else 0
+    single = sum(are_classes(y) and len(y.unique()) == 1 < len(y) for _, y in batches)
     found = []
     if repeated > OVERLAP * len(rows):
         found.append(

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             logging.basicConfig(level=options.log_level, format="%(message)s", stream=sys.stderr)
             return options.command(options)
     except (AuditError, OSError) as error:
-        print(f"fa-audit: {printable(str(error))}", file=sys.stderr)
+        print("fa-audit:", "\n".join(map(printable, str(error).splitlines())), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("fa-audit: interrupted; run the same command again.", file=sys.stderr)

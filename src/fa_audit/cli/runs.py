@@ -113,6 +113,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--blocks", nargs="+", metavar="NAME", help="default the best proposal of `fa-audit describe`")
     own.add_argument("--reads", help="what the head reads of a state; default as proposed")
     own.add_argument("--credits", metavar="MODULE:NAME", help="a function, as of `fa_audit.diagnose`; default none")
+    own.add_argument("--draw", metavar="MODULE:NAME", help="the same with fresh feedback: the null; default none")
     own.add_argument("--directions", type=int, default=32, help="in which states are moved; default %(default)s")
     own.add_argument("--loss", metavar="MODULE:NAME", help="a function of logits and labels; default cross-entropy")
     for kind in ("method", "architecture"):
@@ -224,7 +225,7 @@ def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[st
             raise AuditError(f"{options.checkpoint}: found no chain of blocks; name them: --blocks.")
         print(f"fa-audit: {found[0].note}: {found[0].python}", file=sys.stderr)
         chosen = found[0].description
-    functions = {"credits": options.credits, "loss_fn": options.loss}
+    functions = {"credits": options.credits, "draw": options.draw, "loss_fn": options.loss}
     given = {name: load(name, {}, entry) for name, entry in functions.items() if entry}
     fractions = [_accuracy(name, getattr(options, name)) for name in ("frozen", "bp_frozen")]
     report = diagnose(
