@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
+from fa_audit.audit.verdicts import Baselines, check, outcomes
 from fa_audit.core.errors import AuditError, listed, printable, shortened
-from fa_audit.core.files import check_signature, read_json
-from fa_audit.core.thresholds import CHECK_LABELS, LIMITS, distance
+from fa_audit.core.files import as_json, check_signature, read_json
+from fa_audit.core.thresholds import CHECK_LABELS, LIMITS, DiagnosticThresholds, distance
 from fa_audit.core.validation import Tolerant, problems_of
 from fa_audit.experiments.paths import AT_INPUT, at_both_sides
 from fa_audit.experiments.spec import SpecFile
@@ -42,7 +44,6 @@ Number = Annotated[
     float | Literal["nan", "inf", "-inf"] | None, Field(description="a number, null, 'nan', 'inf' or '-inf'")
 ]
 Fraction = Annotated[Annotated[float, Field(ge=0, le=1)] | None, Field(description="a fraction 0..1, or null")]
-Margin = Annotated[Annotated[float, Field(ge=-1, le=1)] | None, Field(description="a number from -1 to 1, or null")]
 Cosine = Annotated[
     Annotated[float, Field(ge=-1 - ROUNDING, le=1 + ROUNDING)] | None,
     Field(description="a number from -1 to 1, or null"),
@@ -85,34 +86,9 @@ Interval = Annotated[list[float | Literal["inf", "-inf"]], Field(min_length=2, m
 
 
 class Check(Tolerant):
-    """a check: a mapping with name, value, threshold, fires and note"""
+    """a check: a mapping, of which the interval is read"""
 
-    name: Text
-    value: Number
-    threshold: Finite
-    fires: YesNo | None = Field(description="true or false, or null")
-    note: Text
     interval: Interval | None = Field(None, description="two numbers, the lower one first, or null")
-    interval_note: Text = ""
-    distance: Number = None
-    threshold_note: Text = ""
-    borderline: YesNo = False
-
-
-class MarginCheck(Check):
-    """a check: a mapping with name, value, threshold, fires and note"""
-
-    value: Margin
-
-
-class Checks(Tolerant):
-    """the checks"""
-
-    scale: Check
-    reference: Check
-    stability: Check
-    depth: MarginCheck
-    depth_strict: MarginCheck
 
 
 class State(Tolerant):
@@ -156,14 +132,6 @@ class Stability(MeasuredCosine):
     samples: Count | None = Field(None, description="an integer >= 0, or null")
 
 
-class Verdicts(Tolerant):
-    """the verdicts"""
-
-    three_check: Text
-    four_check: Text
-    baseline: Text
-
-
 class FirstFlags(Tolerant):
     """the epochs of the first flags, or an empty mapping"""
 
@@ -179,7 +147,7 @@ class BatchNormTwice(Tolerant):
     grad_norm_last: Number = None
 
 
-class Baselines(Tolerant):
+class FrozenBaselines(Tolerant):
     """the frozen baselines"""
 
     own: Fraction
@@ -187,14 +155,6 @@ class Baselines(Tolerant):
     bp: Fraction
     test_samples: Count | None = Field(None, description="an integer >= 0, or null")
     paired: Ends = None
-
-
-class Borderline(Tolerant):
-    """which checks and verdicts are borderline"""
-
-    checks: list[Text] = Field([], description="a list of texts")
-    three_check: YesNo = False
-    four_check: YesNo = False
 
 
 class BaselineRun(Tolerant):
@@ -220,16 +180,13 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     """Everything in an audit that reports, tables and figures read; what has a default may be absent."""
 
     method: Text
-    verdict: Verdicts
-    flags: list[Text] = Field(description="a list of texts")
-    borderline: Borderline = Borderline()
     warnings: list[Text] = Field([], description="a list of texts")
     first_flags: FirstFlags
     batch_norm_twice: BatchNormTwice = None
     headline_acc: Fraction
     validation_acc: Fraction = None
-    baselines: Baselines
-    checks: Checks
+    baselines: FrozenBaselines
+    checks: dict[str, Check] = Field(description="a mapping of checks")
     finite: YesNo
     layers: list[State] = Field(min_length=1, description="a non-empty list of states")
     credit: list[Credit] = Field(description="a list of blocks")
@@ -260,7 +217,6 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
 
 PRECISION = ("float32_error", "float32_cosine")  # of a state; measured values, which can be absent with a reason
 CREDITS, DEEP = tuple(OF_BLOCKS), tuple(OF_DEEP)
-assert tuple(Checks.model_fields) == tuple(CHECK_LABELS)
 
 
 def number(value: float | str | None) -> float | None:
@@ -275,17 +231,17 @@ def outcome_columns(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     not evaluated, or has no interval.
     """
     columns: dict[str, Any] = {}
-    for check, limit in LIMITS.items():
-        found = checks[check]
+    for name, limit in LIMITS.items():
+        found = checks[name]
         value, low, high = map(number, (found["value"], *(found.get("interval") or (None, None))))
         far = None if value is None else distance(limit, value, found["threshold"])
-        columns |= {f"{check}_fires": found["fires"], f"{check}_distance": far, f"{check}_interval_low": low}
-        columns |= {f"{check}_interval_high": high, f"{check}_borderline": found.get("borderline", False)}
+        columns |= {f"{name}_fires": found["fires"], f"{name}_distance": far, f"{name}_interval_low": low}
+        columns |= {f"{name}_interval_high": high, f"{name}_borderline": found.get("borderline", False)}
     return columns
 
 
 def read_audit(path: str | Path) -> dict[str, Any]:
-    """Read one audit; every entry that a report uses is checked.
+    """Read one audit; every entry that a report uses is checked, and outcomes follow from the evidence alone.
 
     Raises:
         AuditError: the file cannot be read, is no JSON, or is no audit, of which the message names the first problem;
@@ -298,7 +254,36 @@ def read_audit(path: str | Path) -> dict[str, Any]:
     for problem in problems_of(AuditFile, audit):
         raise AuditError(f"{path}: {printable(problem.removeprefix('top level: '))}")
     check_signature(audit, path)
-    return audit
+    return audit | outcomes_of(audit)
+
+
+def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
+    """Derive checks, verdicts, flags and what is borderline from the evidence in an audit's JSON.
+
+    Of its checks only the intervals are read, which are evidence: they were formed over samples or batches.
+    """
+    around = {name: audit["checks"].get(name, {}).get("interval") for name in CHECK_LABELS}
+    growth, gradient, stability = (ends and tuple(map(float, ends)) for ends in list(around.values())[:3])
+    numbers = ("growth", "grad_norm", "scale_free")
+    layers = [SimpleNamespace(layer=h["layer"], **{name: number(h[name]) for name in numbers}) for h in audit["layers"]]
+    found = audit.get("frequencies")
+    evidence: Any = SimpleNamespace(
+        layers=layers,
+        stability=_namespace(audit["stability"]),
+        frequencies=found
+        and SimpleNamespace(gaps=found["gaps"], refitted=SimpleNamespace(**{"reason": ""} | found["refitted"])),
+        growth_interval=growth,
+        gradient_interval=gradient,
+        stability_interval=stability,
+        **{name: audit.get(name, ()) for name in ("samples", "finite", "untrue")},
+    )
+    baselines = Baselines(**audit["baselines"])
+    checks = check(evidence, audit["headline_acc"], baselines, DiagnosticThresholds.of(audit["thresholds"]))
+    return as_json(outcomes(checks, baselines.own_name))
+
+
+def _namespace(measured: Mapping[str, Any]) -> SimpleNamespace:
+    return SimpleNamespace(**{"reason": ""} | dict(measured))
 
 
 # --- the audits of one network over its seeds ------------------------------------------------------------------------

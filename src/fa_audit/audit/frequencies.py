@@ -27,14 +27,6 @@ class Frequencies:
     gaps: tuple[float, ...]
     refitted: Measured
 
-    def __str__(self) -> str:
-        largest = max(range(len(self.gaps)), key=lambda label: abs(self.gaps[label]))
-        again = self.refitted.reason if self.refitted.value is None else f"{self.refitted.value:.3g}"
-        return (
-            f"mean(p) - mean(y) is up to {self.gaps[largest]:+.3g}, of class {largest}; with the head's bias refitted"
-            f" on half of the batches, (c) is {again} on the others"
-        )
-
     def to_dict(self) -> dict[str, Any]:
         """Return JSON types."""
         return {"gaps": list(self.gaps), "refitted": self.refitted.to_dict()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,12 +16,12 @@ from fa_audit.audit.verdicts import (
     check,
     flags,
     four_check_verdict,
-    is_borderline,
+    outcomes,
     three_check_verdict,
 )
-from fa_audit.core.files import signed
+from fa_audit.core.files import as_json, signed
 from fa_audit.core.metrics import Measured
-from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds
+from fa_audit.core.thresholds import DiagnosticThresholds
 
 
 @dataclass(frozen=True)
@@ -124,26 +123,15 @@ class DiagnosticReport(dict[str, Any]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON types; NaN and infinities become the strings 'nan', 'inf', '-inf'."""
-        facts: dict[str, Any] = _jsonable(
+        facts: dict[str, Any] = as_json(
             {
                 "method": self.method_name,
-                "verdict": {
-                    "three_check": self.three_check_verdict,
-                    "four_check": self.verdict,
-                    "baseline": self.baselines.own_name,
-                },
-                "flags": self.flags,
-                "borderline": {
-                    "checks": self.borderline,
-                    "three_check": is_borderline(three_check_verdict, self.checks),
-                    "four_check": is_borderline(four_check_verdict, self.checks),
-                },
+                **outcomes(self.checks, self.baselines.own_name),
                 "warnings": self.warnings,
                 "first_flags": self.first_flags,
                 "batch_norm_twice": self.batch_norm_twice,
                 "headline_acc": self.headline_acc,
                 "baselines": asdict(self.baselines),
-                "checks": {name: getattr(self.checks, name).to_dict() for name in CHECK_LABELS},
                 "finite": self.evidence.finite,
                 "layers": [layer.to_dict() for layer in self.evidence.layers],
                 "credit": [_entries(block) for block in self.credit],
@@ -175,11 +163,3 @@ class DiagnosticReport(dict[str, Any]):
 
 def _entries(measured: dict[str, Measured]) -> dict[str, Any]:
     return {name: entry.to_dict() for name, entry in measured.items()}
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _jsonable(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_jsonable(entry) for entry in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -22,6 +22,7 @@ from fa_audit.core.thresholds import (
 
 if TYPE_CHECKING:
     from fa_audit.audit.diagnostics import Diagnostics
+    from fa_audit.audit.frequencies import Frequencies
 
 UNTRUE = "the model's backward pass is not the derivative of its forward pass there"
 
@@ -154,8 +155,19 @@ def _stability(evidence: Diagnostics, thresholds: DiagnosticThresholds) -> Check
     if measured.value is None or measured.n_valid < FEWEST:
         return Check(name, None, ceiling, None, measured.reason or few)
     around = interval, f"jackknife over {measured.n_valid} batches" if interval else ""
-    note = str(evidence.frequencies or "")
-    return _evaluated("stability", name, measured.value, ceiling, note, *around)
+    return _evaluated("stability", name, measured.value, ceiling, _bias(evidence.frequencies), *around)
+
+
+def _bias(found: Frequencies | None) -> str:
+    """Say how far mean predictions are from class frequencies, and what (c) is without that."""
+    if found is None:
+        return ""
+    largest = max(range(len(found.gaps)), key=lambda label: abs(found.gaps[label]))
+    again = found.refitted.reason if found.refitted.value is None else f"{found.refitted.value:.3g}"
+    return (
+        f"mean(p) - mean(y) is up to {found.gaps[largest]:+.3g}, of class {largest}; with the head's bias refitted"
+        f" on half of the batches, (c) is {again} on the others"
+    )
 
 
 def _depth(
@@ -260,6 +272,22 @@ def is_borderline(rule: Callable[[Checks], str], checks: Checks) -> bool:
         changed = {name: replace(getattr(checks, name), fires=outcome) for name, outcome in zip(names, fired)}
         outcomes.add(rule(replace(checks, **changed)).partition("(")[0])
     return len(outcomes) > 1
+
+
+def outcomes(checks: Checks, baseline: str) -> dict[str, Any]:
+    """Return what an audit's JSON has of the checks: each of them, both verdicts, flags, and what is borderline.
+
+    Args:
+        baseline: the name of the method's own frozen baseline.
+    """
+    rules = {"three_check": three_check_verdict, "four_check": four_check_verdict}
+    return {
+        "verdict": {name: rule(checks) for name, rule in rules.items()} | {"baseline": baseline},
+        "flags": flags(checks),
+        "borderline": {"checks": borderline(checks)}
+        | {name: is_borderline(rule, checks) for name, rule in rules.items()},
+        "checks": {name: getattr(checks, name).to_dict() for name in CHECK_LABELS},
+    }
 
 
 def _by_flag(checks: Checks) -> dict[str, Check]:

@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import logging
+import math
 import os
 import secrets
 import shutil
@@ -112,6 +113,15 @@ def read_json(path: str | Path, expected: str = "JSON") -> Any:
         raise AuditError(
             f"{path}: found {found}; expected {expected}. If it should be that, delete it and make it again."
         ) from error
+
+
+def as_json(value: Any) -> Any:
+    """Return mappings, lists and tuples as JSON types; NaN and infinities become 'nan', 'inf' and '-inf'."""
+    if isinstance(value, Mapping):
+        return {key: as_json(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(entry) for entry in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def signed(record: Mapping[str, Any]) -> dict[str, Any]:

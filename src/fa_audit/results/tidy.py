@@ -185,6 +185,7 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         **outcome_columns(checks),
         **{f"{rule}_borderline": borderline.get(rule, False) for rule in ("three_check", "four_check")},
         "finite": audit["finite"],
+        "samples": audit["samples"],
         "flags": "; ".join(audit["flags"]),
         **audit["first_flags"],
         **{key: audit[key] for key in ("stopped_after", "digest")},
