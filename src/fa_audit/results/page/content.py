@@ -17,7 +17,6 @@ from fa_audit.audit.rendering import MEANING, worth
 from fa_audit.audit.verdicts import Baselines, Check, Checks
 from fa_audit.core.thresholds import (
     CHECK_LABELS,
-    FLOOR_SAMPLES,
     LIMITS,
     DiagnosticThresholds,
     depth_margin,
@@ -129,21 +128,13 @@ class Seed:
         return Check(
             WHAT[name][0],
             value,
-            floor_for(limit, self.samples) if name == "reference" else limit,
+            floor_for(limit, int(self.row["samples"])) if name == "reference" else limit,
             fires,
             said.get("note", self._cause() if name == "reference" and fires else ""),
             interval=None if low is None or high is None else (low, high),
             interval_note=said.get("interval_note", ""),
             distance=_number(row[f"{name}_distance"]),
         )
-
-    @property
-    def samples(self) -> int:
-        """Return how many samples the gradient's mean loss has, which the product of norms was multiplied with."""
-        parts = [_number(self.row[name]) for name in ("scale_free_last", "hidden_norm_last", "grad_norm_last")]
-        if None in parts or not all(map(math.isfinite, parts)) or not parts[1] * parts[2]:
-            return FLOOR_SAMPLES
-        return max(1, round(parts[0] / parts[1] / parts[2]))
 
     def _cause(self) -> str:
         product = _number(self.row["scale_free_last"])
