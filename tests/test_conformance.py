@@ -391,7 +391,7 @@ def scalar_error(shared):
         across_samples: ClassVar[bool] = shared
 
         def init_state(self, network, generator):
-            return Feedback(max(1, len(network.blocks)), (network.width, 1), 1.0, generator)
+            return Feedback([(network.width, 1)] * max(1, len(network.blocks)), 1, generator)
 
         def credits(self, network, trace, labels, state):
             error = F.cross_entropy(trace.logits.detach(), labels, reduction="none")[:, None]

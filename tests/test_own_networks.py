@@ -14,6 +14,8 @@ from torchvision import models
 from fa_audit import Description, diagnose
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
+from fa_audit.data.dataset import save_dataset
+from fa_audit.data.digits import digits
 
 F64 = torch.float64
 
@@ -464,3 +466,71 @@ def draw(model, x, y, states, number):
     assert audit["credit"][0]["fresh_b_cosine"]["n"] == 20
     assert 'Description(("2",), "all features")' in printed.err and audit["model"] == "mine:make_model"
     assert main(["audit", "mine:make_model"]) != 0 and "expected my_file:batches" in capsys.readouterr().err
+
+
+PYRAMID = """
+from math import prod
+from torch import nn
+from fa_audit.networks.network import Network
+
+class Pyramid(Network):
+    skip = "none"
+    reshapes = True
+
+    def __init__(self, image_shape, classes, depth=3):
+        super().__init__()
+        self.widths, self.classes = tuple(32 - 8 * layer for layer in range(depth + 1)), classes
+        self.embed = nn.Sequential(nn.Flatten(), nn.Linear(prod(image_shape), 32))
+        pairs = zip(self.widths, self.widths[1:])
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(*pair), nn.Tanh()) for pair in pairs)
+        self.head = nn.Linear(self.widths[-1], classes)
+
+class Undeclared(Pyramid):
+    reshapes = False
+"""
+PLAN = """
+settings:
+  narrow:
+    dataset: digits
+    architecture: {name: "pyramid:Pyramid"}
+    epochs: 1
+    seeds: [0]
+    runs: [bp, dfa, state_bridge]
+"""
+
+
+@pytest.fixture(scope="module")
+def pyramid(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pyramid")
+    (folder / "pyramid.py").write_text(PYRAMID, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        save_dataset(digits(None), "digits.safetensors")
+        yield folder
+
+
+def trained(run, network="pyramid:Pyramid"):
+    command = ["train", run, f"{run}.safetensors", "--data", "digits.safetensors", "--epochs", "1"]
+    return main([*command, "--architecture", network, "--depth", "3"])
+
+
+@pytest.mark.parametrize("run", ["bp", "fa", "dfa", "drtp", "usf", "ep"])
+def test_blocks_of_changing_width_are_trained_and_audited(pyramid, capsys, run):
+    assert trained(run) == 0
+    options = ["--data", "digits.safetensors", "--architecture", "pyramid:Pyramid", "--format", "json"]
+    capsys.readouterr()
+    assert main(["audit", f"{run}.safetensors", *options]) == 0
+    audit = json.loads(capsys.readouterr().out)
+    assert [block["rho_bp"]["value"] for block in audit["credit"]] == pytest.approx([1, 1, 1], abs=1e-3)
+    assert all(block["cosine_at_input"]["reason"] for block in audit["credit"])
+    cosines = [block["cosine"]["value"] for block in audit["credit"]]
+    assert cosines == pytest.approx([1, 1, 1]) if run == "bp" else cosines[0] < 0.999
+
+
+def test_what_a_network_of_changing_width_cannot_do_is_said_before_it_is_trained(pyramid, capsys):
+    (pyramid / "plan.yaml").write_text(PLAN, encoding="utf-8")
+    assert main(["plan", "--configfile", "plan.yaml"]) == 1
+    assert "settings.narrow.runs: found state_bridge in pyramid:Pyramid" in capsys.readouterr().err
+    assert trained("credit_bridge") == 1 and "reads all states alike" in capsys.readouterr().err
+    assert trained("dfa", "pyramid:Undeclared") == 1 and "expected True" in capsys.readouterr().err

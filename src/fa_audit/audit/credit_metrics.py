@@ -237,6 +237,9 @@ def rho_in_float32(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Block, 
         states = [h.detach() for h in trace(network, x, local=True).states]
         rows = []
         for layer, a in enumerate(credits):
+            if a.shape != truth.gradients[layer].shape:
+                rows.append(dict.fromkeys(IN_FLOAT32, Measured(None, len(labels), 0, RESHAPED)))
+                continue
             directions = block_directions(learner.spec.seed, layer, a).to(states[layer].dtype)
             changes = loss_changes(network, layer, states[layer], labels, directions, EPS)
             pair = (a, truth.gradients[layer])

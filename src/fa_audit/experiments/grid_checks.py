@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from math import inf, prod
@@ -18,7 +18,7 @@ from fa_audit.data import DATASETS
 from fa_audit.experiments.config import BUDGET, LARGEST_OPTION, Artefact, Configuration, ModelEntry, SettingEntry
 from fa_audit.experiments.spec import CLIPPED_TWICE, parse_run
 from fa_audit.methods import METHODS
-from fa_audit.networks import architecture_options
+from fa_audit.networks import ARCHITECTURES, architecture_options
 
 EXPECTED = {int: "an integer such as {}", float: "a number with a point such as {}", str: "a text such as {}",
             bool: "True or False"}  # fmt: skip
@@ -231,7 +231,25 @@ def _runs_problems(where: str, entry: SettingEntry, depth: int) -> Iterator[str]
     audited = [*parts["runs"], *parts["sweep"], *parts["ladder"]]
     if not audited:
         problems.append(f"{where}: nothing to audit; expected runs, a sweep or a ladder.")
-    yield from problems or _baseline_problems(where, audited, parts["baselines"])
+    every = chain.from_iterable(parts.values())
+    yield from (
+        problems
+        or list(_width_problems(where, entry.architecture.name, every))
+        or _baseline_problems(where, audited, parts["baselines"])
+    )
+
+
+def _width_problems(where: str, architecture: str, names: Iterable[str]) -> Iterator[str]:
+    """Yield the methods that read all states alike, in a network whose blocks change the shape of their states."""
+    if architecture in ARCHITECTURES or not class_literals(architecture).get("reshapes"):
+        return
+    methods = {parse_run(name).method for name in names}
+    alike = sorted(m for m in methods if class_literals(entry_of("method", METHODS, m)).get("equal_widths"))
+    if alike:
+        yield (
+            f"{where}.runs: found {listed(alike)} in {architecture}, whose blocks change the shape of their states"
+            " (reshapes = True); expected methods that do not read all states alike (equal_widths). Leave them out."
+        )
 
 
 def _snapshot_problems(where: str, entry: SettingEntry) -> Iterator[str]:

@@ -71,6 +71,7 @@ class CreditBridge(Method):
     feedback: ClassVar[str] = "learned net V, shared by all blocks; DFA's B_l in the warm-up"
     source: ClassVar[str] = "Hao, Wan, Zhai 2026"
     passes: ClassVar[str] = "1 forward, 1 backward; (K + 3)(L + 1) states through V"
+    equal_widths: ClassVar[bool] = True
     relative_time: ClassVar[float] = 9.0
 
     tau: float = 0.1

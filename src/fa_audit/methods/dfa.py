@@ -2,6 +2,8 @@
 
     a_l = e B_l^T,    e = softmax(logits) - y,    embedding: e B_0^T,    B_l in R^{d x C}, entries N(0, 1/C)
 
+The embedding has a matrix of its own where block 0 changes the width.
+
 Source: Nokland 2016. Constants: none; the variance 1/C is the paper's. Cost: one forward, one backward, as BP.
 """
 
@@ -27,10 +29,17 @@ class DFA(Method):
     random_feedback: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        count = max(1, len(network.blocks))  # a network without blocks still teaches its embedding through B_0
-        return Feedback(count, (network.width, network.classes), network.classes**-0.5, generator)
+        widths = [network.width_of(layer + 1) for layer in range(len(network.blocks))]
+        if network.width_of(0) not in widths[:1]:  # nor in a network without blocks
+            widths.append(network.width_of(0))
+        return Feedback([(width, network.classes) for width in widths], 1, generator)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
-        error = output_error(trace, labels)
-        blocks = tuple(error @ state[layer].T for layer in range(len(network.blocks)))
-        return Credits(blocks, error @ state[0].T)
+        return self.projected(network, output_error(trace, labels), state)
+
+    def projected(self, network: Network, signal: Tensor, state: nn.Module) -> Credits:
+        """Return a signal ``(B, C)`` through the matrices of all blocks, and through the embedding's."""
+        depth = len(network.blocks)
+        shared = depth and network.width_of(0) == network.width_of(1)
+        blocks = tuple(signal @ state[layer].T for layer in range(depth))
+        return Credits(blocks, signal @ state[0 if shared else depth].T)

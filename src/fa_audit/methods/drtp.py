@@ -32,5 +32,4 @@ class DRTP(DFA):
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
         target = 1 / network.classes - one_hot(labels, trace.logits)
-        blocks = tuple(target @ state[layer].T for layer in range(len(network.blocks)))
-        return Credits(blocks, target @ state[0].T)
+        return self.projected(network, target, state)

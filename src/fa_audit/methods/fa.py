@@ -2,6 +2,8 @@
 
     a_{L-1} = dCE/dh_L,    a_{l-1} = a_l B_l,    embedding: a_0 B_0,    B_l in R^{d x d}, entries N(0, 1/d)
 
+Where a block changes the width, B_l is d_{l+1} x d_l with entries N(0, 1/d_{l+1}), ours.
+
 CE is the batch mean, as in the paper's code: once ||g_L|| nears 1e-6 the floor in r(a) damps the credit, which
 is why FA's residual stream stops growing where DFA's goes on.
 
@@ -31,8 +33,8 @@ class FA(Method):
     random_feedback: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        width = network.width
-        return Feedback(len(network.blocks), (width, width), width**-0.5, generator)
+        pairs = [(network.width_of(layer + 1), network.width_of(layer)) for layer in range(len(network.blocks))]
+        return Feedback(pairs, 0, generator)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
         """Return the true gradient at ``h_L``, carried down through the fixed matrices: ``(B, d)`` each."""

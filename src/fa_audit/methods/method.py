@@ -5,6 +5,7 @@ Shapes: B batch, d width, L blocks, C classes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -57,6 +58,7 @@ class Method:
         random_feedback: `init_state` draws feedback at random, so that fresh draws make a null for its cosine.
         across_samples: a sample's credit depends on the others of its batch, as with centred errors and negatives.
         decays_state: the optimiser's weight decay acts on the parameters of the state as on those of the network.
+        equal_widths: the method reads all states alike, so that blocks may not change their shape.
     """
 
     summary: ClassVar[str] = ""
@@ -70,6 +72,7 @@ class Method:
     random_feedback: ClassVar[bool] = False
     across_samples: ClassVar[bool] = False
     decays_state: ClassVar[bool] = False
+    equal_widths: ClassVar[bool] = False
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         """Return what the method keeps beside the network: feedback matrices, auxiliary nets; here nothing.
@@ -118,12 +121,17 @@ class Method:
 
 
 class Feedback(nn.Module):
-    """Fixed random feedback matrices ``B_0, B_1, ...``, entries ``N(0, std^2)``, saved with the checkpoint."""
+    """Fixed random feedback matrices ``B_0, B_1, ...``, saved with the checkpoint.
 
-    def __init__(self, count: int, shape: tuple[int, int], std: float, generator: torch.Generator) -> None:
+    Args:
+        shapes: of the matrices.
+        fan_in: the side, 0 or 1, over which a credit sums: entries are ``N(0, 1 / shape[fan_in])``.
+    """
+
+    def __init__(self, shapes: Iterable[tuple[int, int]], fan_in: int, generator: torch.Generator) -> None:
         super().__init__()
-        for index in range(count):
-            self.register_buffer(f"B{index}", torch.randn(shape, generator=generator) * std)
+        for index, shape in enumerate(shapes):
+            self.register_buffer(f"B{index}", torch.randn(shape, generator=generator) * shape[fan_in] ** -0.5)
 
     def __getitem__(self, index: int) -> Tensor:
         return self.get_buffer(f"B{index}")

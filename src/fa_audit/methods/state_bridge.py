@@ -38,6 +38,7 @@ class StateBridge(Method):
     feedback: ClassVar[str] = "learned net G, shared by all blocks"
     source: ClassVar[str] = "Hao, Wan, Zhai 2026"
     passes: ClassVar[str] = "1 forward, 1 backward; 2 and 2 of G"
+    equal_widths: ClassVar[bool] = True
     relative_time: ClassVar[float] = 3.0
 
     hidden: int = 256

@@ -5,7 +5,7 @@ Shapes: B batch, d width, T tokens, H x W positions, C classes.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +48,7 @@ class Network(nn.Module):
         skip: what `blocks[l]` returns. ``"outside"``: the residual ``f_l``, to be added to ``h_l``;
             ``"inside"``: the new state, its own skip included; ``"none"``: the new state, no skip at all.
         width: ``d``, the length of the vector that the protocol sees of a state.
+        widths: of ``h_0..h_L``, where blocks change it; such a class says ``reshapes = True``.
         classes: ``C``, the number of logits.
         chunk: the most samples that `reference` runs at once; None for the whole batch.
     """
@@ -57,15 +58,24 @@ class Network(nn.Module):
     head: nn.Module
     skip: Skip = "outside"
     chunk: int | None = None
+    reshapes: ClassVar[bool] = False
     width: int
+    widths: tuple[int, ...] = ()
     classes: int
 
     def split(self, layer: int, h: Tensor) -> tuple[Tensor, Tensor]:
-        """Return residual ``f_l(h_l)`` and next state ``h_{l+1}`` of block `layer`, both of one shape."""
+        """Return residual ``f_l(h_l)`` and next state ``h_{l+1}`` of block `layer`, both of one shape.
+
+        A block that changes the shape of its state has no residual: both are its output.
+        """
         out = self.blocks[layer](h)
         if self.skip == "outside":
             return out, h + out
-        return (out - h if self.skip == "inside" else out), out
+        return (out - h if self.skip == "inside" and out.shape == h.shape else out), out
+
+    def width_of(self, layer: int) -> int:
+        """Return the length of the vector of the state ``h_layer``."""
+        return self.widths[layer] if self.widths else self.width
 
     def read(self, h: Tensor) -> Tensor:
         """Return the vector ``(B, d)`` of a state, see `vector_of`."""

@@ -162,7 +162,7 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{key: audit[key] for key in KEY},
         **{key: spec[key] for key in ("method", "dataset", "architecture")},
-        **{key: spec["architecture_options"][key] for key in ("width", "depth")},
+        **{key: spec["architecture_options"].get(key) for key in ("width", "depth")},
         **{key: spec[key] for key in ("epochs", "penalty", "frozen_blocks", "shallow", "random_targets")},
         **{key: (DEPARTURES | spec)[key] for key in ("lr", *OWN_OPTIONS)},
         "accuracy": audit["headline_acc"],

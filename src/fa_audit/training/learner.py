@@ -116,6 +116,11 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Met
         network = call("architecture", ARCHITECTURES, spec.architecture, Network, **size, **options)
         if spec.architecture not in ARCHITECTURES:
             check_network(spec.architecture, network, image_shape, classes, options.get("depth"))
+        if method.equal_widths and network.reshapes:
+            raise AuditError(
+                f"method '{spec.method}' reads all states alike (equal_widths); found blocks of '{spec.architecture}'"
+                " that change the shape of their states. Train this network with another method."
+            )
         with naming_errors("method", METHODS, spec.method):
             state = method.init_state(network, torch.default_generator)
     if not isinstance(state, nn.Module):
@@ -145,14 +150,18 @@ def check_network(
     with naming_errors("architecture", ARCHITECTURES, name), untouched(network), torch.no_grad():
         logits, states = network(torch.zeros(2, *image_shape), return_hidden=True)
         vectors = [tuple(network.read(h).shape) for h in states]
-        blocks, width = len(network.blocks), network.width
+        blocks = len(network.blocks)
         found = {"classes": network.classes, "logits": tuple(logits.shape), "blocks": blocks, "vectors": vectors}
     expected = {"classes": classes, "logits": (2, classes), "blocks": depth if depth is not None else blocks}
-    expected["vectors"] = [(2, width)] * (blocks + 1)
+    widths = network.widths or (network.width,) * (blocks + 1)
+    expected["vectors"] = [(2, width) for width in widths]
+    if len(set(widths)) > 1:
+        found["reshapes"], expected["reshapes"] = network.reshapes, True
     for what, right in expected.items():
         if found[what] != right:
             given = f"for two images of {classes} classes"
-            raise AuditError(f"architecture '{name}': found {what} {found[what]} {given}; expected {right}.")
+            advice = " (widths of h_0..h_L where blocks change them)" if what == "vectors" else ""
+            raise AuditError(f"architecture '{name}': found {what} {found[what]} {given}; expected {right}{advice}.")
 
 
 def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
@@ -180,10 +189,14 @@ def check_shapes(learner: Learner, credits: Credits, rows: int, dtype: torch.dty
 
 
 def _credit_error(learner: Learner, problem: str, rows: int) -> AuditError:
-    shape = (rows, learner.network.width)
+    network = learner.network
+    if network.widths:
+        shape = f"({rows}, d), d = {network.widths[0]} for the embedding, {network.widths[1:]} for the blocks"
+    else:
+        shape = f"({rows}, {network.width})"
     return AuditError(
         f"method '{learner.spec.method}': on a batch of {rows} its credits are {problem}; expected"
-        f" {len(learner.network.blocks)} for the blocks and 1 for the embedding, each {shape}, finite and of the"
+        f" {len(network.blocks)} for the blocks and 1 for the embedding, each {shape}, finite and of the"
         " network's type. Correct `credits`; fa_audit.testing.check_method says what else is wrong."
     )
 
@@ -196,13 +209,9 @@ def shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dt
         return f"a {type(credits.blocks).__name__} for the blocks, not a tuple"
     if len(credits.blocks) != len(network.blocks):
         return f"{len(credits.blocks)} for {len(network.blocks)} blocks"
-    for name, a in _named(credits).items():
-        if (
-            not isinstance(a, Tensor)
-            or a.is_sparse
-            or a.shape != (rows, network.width)
-            or a.dtype != (dtype or a.dtype)
-        ):
+    for layer, (name, a) in enumerate(_named(credits).items()):
+        shape = (rows, network.width_of(layer))
+        if not isinstance(a, Tensor) or a.is_sparse or a.shape != shape or a.dtype != (dtype or a.dtype):
             found = f"{tuple(a.shape)} of {a.dtype}" if isinstance(a, Tensor) else type(a).__name__
             return f"{'sparse ' * getattr(a, 'is_sparse', False)}{found} for {name}"
     return ""

@@ -166,7 +166,10 @@ def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, 
     with untouched(learner.network):
         truth = reference(learner.network, *test[0])
         credits = block_credits(learner, *test[0])
-        sides = [[cosine(a, g).value for a, g in zip(credits, truth.gradients[first:])] for first in (1, 0)]
+        sides = [
+            [cosine(a, g).value if a.shape == g.shape else None for a, g in zip(credits, truth.gradients[first:])]
+            for first in (1, 0)
+        ]
         of_wide = [median_norm(g) for g in reference(learner.network, *wide).gradients]
         accuracy = accuracy_of(learner.network, test)
     norms = [median_norm(h) for h in truth.states]
