@@ -19,9 +19,9 @@ HEALTHY = {
     "shallow_acc": 0.38, "hidden_norm_last": 40.0, "grad_norm_last": 1e-3, "fresh_b_mean": 0.0, "fresh_b_std": 0.02,
     "three_check": "PASS", "four_check": "trustworthy", "first_scale_flag": None, "first_reference_flag": None,
     "stopped_after": None, "seconds": 36.0, "device": "cpu (x86_64)", "commit": "4a1641f", "accuracy": 0.6,
-    "own_frozen_acc": 0.4, "samples": 128, "max_growth": 1.5, "stability": 0.05, "deep_cosine": 0.8, "deep_clamped_cosine": 0.1,
+    "own_frozen_acc": 0.4, "max_growth": 1.5, "stability": 0.05, "deep_cosine": 0.8, "deep_clamped_cosine": 0.1,
     "deep_rho": 0.7, "deep_nudging": -0.01, "lr": 1e-3, "optimiser": "adamw", "clip": 0.0, "normalise": True,
-    "rms_floor": 1e-6, "frozen_embedding": False, "validation": 0.1, "validation_acc": 0.62,
+    "rms_floor": 1e-6, "samples": 128, "frozen_embedding": False, "validation": 0.1, "validation_acc": 0.62,
 }  # fmt: skip
 EXPLODED = {"accuracy": 0.3, "own_frozen_acc": 0.35, "max_growth": 1.2e4, "hidden_norm_last": 1e6, "fires": "abcd",
             "grad_norm_last": 2e-9, "stability": 0.45, "deep_nudging": -2.4e-10, "deep_cosine": -0.01,

@@ -90,7 +90,7 @@ def test_html_and_markdown_read_back_as_the_same_table(kind):
 def test_latex_says_what_it_needs_and_where_it_comes_from(kind):
     text = to_latex(table_of(kind), "commit 1; spec 2", name="x", title="A_B & 100%\n[x]")
     check_latex(text)
-    assert text.startswith("% needs \\usepackage{booktabs,tabularx}\n% commit 1\n% spec 2\n")
+    assert text.startswith("% needs \\usepackage{booktabs,graphicx}\n% commit 1\n% spec 2\n")
     assert text.count(r"\caption{A\_B \& 100\% {[}x].}\label{tab:x}") == 1
 
 
