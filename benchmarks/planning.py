@@ -74,7 +74,8 @@ def dry_run(name: str, folder: Path, *arguments: str) -> Measured:
     command = [sys.executable, "-m", "snakemake", "-n", "--quiet", "rules", "--logger-fa-audit-plain", *arguments]
     with tempfile.TemporaryFile("w+", encoding="utf-8") as said:
         start = time.perf_counter()
-        process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=subprocess.STDOUT)
+        where = {"cwd": folder, "env": os.environ | {"PYTHONPATH": str(folder / "src")}}
+        process = subprocess.Popen(command, **where, stdout=said, stderr=subprocess.STDOUT)
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - start
         said.seek(0)

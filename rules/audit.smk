@@ -5,7 +5,9 @@ rule audit_network:
         sidecar="results/checkpoints/{setting}/{run}/seed{seed}.json",
         trajectory="results/trajectories/{setting}/{run}/seed{seed}.csv",
         data=data_of,
-        baselines=baseline_inputs,
+        baselines=lambda wildcards: run_files(
+            "baselines", "json", ORIGINS.networks(key_of(wildcards))[1:]
+        ),
     output:
         audit="results/audits/{setting}/{run}/seed{seed}.json",
     log:
@@ -17,13 +19,17 @@ rule audit_network:
     threads: THREADS
     resources:
         gpu=gpus,
-        mem_mb=estimate(COSTS.audit_memory_mb, "audit_network"),
-        runtime=estimate(COSTS.audit_minutes, "audit_network"),
+        mem_mb=lambda wildcards: COSTS.audit_memory_mb(
+            spec_of(wildcards), device_of("audit_network")
+        ),
+        runtime=lambda wildcards: COSTS.audit_minutes(
+            spec_of(wildcards), device_of("audit_network")
+        ),
     params:
         code=lambda wildcards: run_code("audit", spec_of(wildcards)),
-        upstream=lambda wildcards: LINEAGE.audit_inputs(key_of(wildcards)),
+        origin=lambda wildcards: ORIGINS.audit_inputs(key_of(wildcards)),
         spec=spec_values,
-        baselines=lambda wildcards: baselines_of(wildcards.setting, wildcards.run),
+        baselines=lambda wildcards: GRID.setting(wildcards.setting).baselines_of(wildcards.run),
         thresholds=THRESHOLDS,
         torch_threads=THREADS,
     script:

@@ -19,7 +19,7 @@ rule collect_baseline:
         runtime=5,
     params:
         code=code_digest(*stage("collect_baseline")),
-        upstream=lambda wildcards: LINEAGE.network(key_of(wildcards)),
+        origin=lambda wildcards: ORIGINS.network(key_of(wildcards)),
         spec=spec_values,
     script:
         "../workflow_scripts/collect_baseline.py"

@@ -1,20 +1,20 @@
 rule draw_figure:
     """One figure from tidy tables."""
     input:
-        tidy=figure(tidy_inputs),
+        tidy=lambda wildcards: tidy_of("figures", wildcards.figure),
     output:
         pdf=report(
             "results/figures/{figure}.pdf",
             caption="../report/artefact.rst",
             category=FIGURES_FOLDER,
-            subcategory=figure(subcategory),
+            subcategory=lambda wildcards: datasets_of("figures", wildcards.figure),
             labels={"figure": "{figure}", "format": "pdf"},
         ),
         png=report(
             "results/figures/{figure}.png",
             caption="../report/artefact.rst",
             category=FIGURES_FOLDER,
-            subcategory=figure(subcategory),
+            subcategory=lambda wildcards: datasets_of("figures", wildcards.figure),
             labels={"figure": "{figure}", "format": "png"},
         ),
         origin="results/figures/{figure}.origin.json",
@@ -31,9 +31,9 @@ rule draw_figure:
         mem_mb=1000,
         runtime=15,
     params:
-        code=figure(drawing_code),
-        entry=figure(entry),
-        caption=figure(caption),
-        upstream=figure(upstream),
+        code=lambda wildcards: code_of("figures", wildcards.figure),
+        entry=lambda wildcards: entry_in("figures", wildcards.figure),
+        caption=lambda wildcards: caption_of("figures", wildcards.figure),
+        origin=lambda wildcards: origin_of("figures", wildcards.figure),
     script:
         "../workflow_scripts/draw_figure.py"

@@ -23,6 +23,6 @@ rule manifest:
         runtime=5,
     params:
         code=code_digest(*stage("manifest")),
-        upstream=artefacts_digest(),
+        origin=artefacts_digest(),
     script:
         "../workflow_scripts/manifest.py"

@@ -22,10 +22,10 @@ rule audit_model:
         mem_mb=8000,
         runtime=60,
     params:
-        code=model_code,
+        code=lambda wildcards: code_digest(*stage("audit_model", model_of(wildcards)["model"])),
         model=model_of,
         thresholds=THRESHOLDS,
-        upstream=lambda wildcards: code_digest(*data_stage(model_of(wildcards)["dataset"])),
+        origin=lambda wildcards: code_digest(*data_stage(model_of(wildcards)["dataset"])),
         torch_threads=THREADS,
     script:
         "../workflow_scripts/audit_model.py"

@@ -4,9 +4,9 @@ rule build_report:
         tidy=lambda wildcards: [tidy_file(n, s) for s in GRID.settings for n in TIDY],
         audits=lambda wildcards: run_files("audits", "json", GRID.run_keys("runs")),
         models=model_files("json"),
-        published=FILE if published_keys() else [],
+        published=PUBLISHED_FILE if published_keys() else [],
         artefacts=page_artefacts(),
-        page=expand("src/fa_audit/results/page/page.{ending}", ending=["html", "css", "js"]),
+        page=expand(f"{PAGE}/page.{{ending}}", ending=["html", "css", "js"]),
     output:
         page="results/report.html",
     log:
@@ -25,6 +25,6 @@ rule build_report:
         code=code_digest(*stage("build_report")),
         labels=config.get("labels", {}),
         words=page_words,
-        upstream=[artefacts_digest(), *map(LINEAGE.tidy, sorted(GRID.settings))],
+        origin=[artefacts_digest(), *map(ORIGINS.tidy, sorted(GRID.settings))],
     script:
         "../workflow_scripts/build_report.py"

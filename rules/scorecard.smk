@@ -3,7 +3,7 @@ rule build_scorecard:
     input:
         audits=run_files("audits", "json", published_keys()),
         trajectories=run_files("trajectories", "csv", published_keys()),
-        published=FILE,
+        published=PUBLISHED_FILE,
     output:
         csv=report(
             "results/scorecard.csv",
@@ -38,7 +38,7 @@ rule build_scorecard:
         runtime=15,
     params:
         code=code_digest(*stage("build_scorecard")),
-        upstream=LINEAGE.audits(published_keys()),
+        origin=ORIGINS.audits(published_keys()),
     script:
         "../workflow_scripts/build_scorecard.py"
 
@@ -75,6 +75,6 @@ rule draw_scorecard:
         runtime=15,
     params:
         code=code_digest(*stage("draw_scorecard")),
-        upstream=[code_digest(*stage("build_scorecard")), LINEAGE.audits(published_keys())],
+        origin=[code_digest(*stage("build_scorecard")), ORIGINS.audits(published_keys())],
     script:
         "../workflow_scripts/draw_scorecard.py"

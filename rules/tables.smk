@@ -1,34 +1,34 @@
 rule build_table:
     """One table from tidy tables, as csv, markdown and LaTeX."""
     input:
-        tidy=table(tidy_inputs),
+        tidy=lambda wildcards: tidy_of("tables", wildcards.table),
     output:
         csv=report(
             "results/tables/{table}.csv",
             caption="../report/artefact.rst",
             category=TABLES_FOLDER,
-            subcategory=table(subcategory),
+            subcategory=lambda wildcards: datasets_of("tables", wildcards.table),
             labels={"table": "{table}", "format": "csv"},
         ),
         markdown=report(
             "results/tables/{table}.md",
             caption="../report/artefact.rst",
             category=TABLES_FOLDER,
-            subcategory=table(subcategory),
+            subcategory=lambda wildcards: datasets_of("tables", wildcards.table),
             labels={"table": "{table}", "format": "md"},
         ),
         latex=report(
             "results/tables/{table}.tex",
             caption="../report/artefact.rst",
             category=TABLES_FOLDER,
-            subcategory=table(subcategory),
+            subcategory=lambda wildcards: datasets_of("tables", wildcards.table),
             labels={"table": "{table}", "format": "tex"},
         ),
         html=report(
             "results/tables/{table}.html",
             caption="../report/artefact.rst",
             category=TABLES_FOLDER,
-            subcategory=table(subcategory),
+            subcategory=lambda wildcards: datasets_of("tables", wildcards.table),
             labels={"table": "{table}", "format": "html"},
         ),
         origin="results/tables/{table}.origin.json",
@@ -45,9 +45,9 @@ rule build_table:
         mem_mb=1000,
         runtime=15,
     params:
-        code=table(drawing_code),
-        entry=table(entry),
-        caption=table(caption),
-        upstream=table(upstream),
+        code=lambda wildcards: code_of("tables", wildcards.table),
+        entry=lambda wildcards: entry_in("tables", wildcards.table),
+        caption=lambda wildcards: caption_of("tables", wildcards.table),
+        origin=lambda wildcards: origin_of("tables", wildcards.table),
     script:
         "../workflow_scripts/build_table.py"

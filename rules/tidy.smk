@@ -23,7 +23,7 @@ rule tidy_setting:
         runtime=15,
     params:
         code=code_digest(*stage("tidy_setting")),
-        upstream=lambda wildcards: LINEAGE.audits(audited(wildcards.setting)),
+        origin=lambda wildcards: ORIGINS.audits(audited(wildcards.setting)),
     script:
         "../workflow_scripts/tidy_setting.py"
 
@@ -31,7 +31,7 @@ rule tidy_setting:
 rule tidy:
     """One tidy table over all settings."""
     input:
-        parts=tidy_parts,
+        parts=lambda wildcards: [tidy_file(wildcards.name, s) for s in sorted(GRID.settings)],
     output:
         table="results/tidy/{name}.csv",
     log:
@@ -50,6 +50,6 @@ rule tidy:
         runtime=15,
     params:
         code=code_digest(*stage("tidy")),
-        upstream=[LINEAGE.tidy(setting) for setting in sorted(GRID.settings)],
+        origin=[ORIGINS.tidy(setting) for setting in sorted(GRID.settings)],
     script:
         "../workflow_scripts/tidy.py"

@@ -16,11 +16,15 @@ rule train_network:
     threads: THREADS
     resources:
         gpu=gpus,
-        mem_mb=estimate(COSTS.training_memory_mb, "train_network"),
-        runtime=estimate(COSTS.training_minutes, "train_network"),
+        mem_mb=lambda wildcards: COSTS.training_memory_mb(
+            spec_of(wildcards), device_of("train_network")
+        ),
+        runtime=lambda wildcards: COSTS.training_minutes(
+            spec_of(wildcards), device_of("train_network")
+        ),
     params:
         code=lambda wildcards: run_code("train", spec_of(wildcards)),
-        upstream=lambda wildcards: code_digest(*data_stage(spec_of(wildcards).dataset)),
+        origin=lambda wildcards: code_digest(*data_stage(spec_of(wildcards).dataset)),
         spec=spec_values,
         torch_threads=THREADS,
     script:
@@ -30,9 +34,11 @@ rule train_network:
 rule share_run:
     """Copy a network that another setting trains with the same specification, hence to the same bits."""
     input:
-        checkpoint=original("checkpoints", "safetensors"),
-        sidecar=original("checkpoints", "json"),
-        trajectory=original("trajectories", "csv"),
+        checkpoint=lambda wildcards: ORIGINALS[wildcards.duplicate].path(
+            "checkpoints", "safetensors"
+        ),
+        sidecar=lambda wildcards: ORIGINALS[wildcards.duplicate].path("checkpoints", "json"),
+        trajectory=lambda wildcards: ORIGINALS[wildcards.duplicate].path("trajectories", "csv"),
     output:
         checkpoint="results/checkpoints/{duplicate}.safetensors",
         sidecar="results/checkpoints/{duplicate}.json",
@@ -54,7 +60,7 @@ rule share_run:
     params:
         code=code_digest(*stage("share_run")),
         spec=lambda wildcards: spec(*ORIGINALS[wildcards.duplicate]).to_dict(),
-        upstream=lambda wildcards: LINEAGE.network(ORIGINALS[wildcards.duplicate]),
+        origin=lambda wildcards: ORIGINS.network(ORIGINALS[wildcards.duplicate]),
     script:
         "../workflow_scripts/share_run.py"
 

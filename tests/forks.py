@@ -93,6 +93,9 @@ def _start(program, start, folder, environment, faults):
         os.dup2(mine, descriptor)
     os.environ.update(environment)
     os.chdir(folder)
+    if os.path.isdir("src"):  # a copy of the project, which is its own installation
+        os.environ["PYTHONPATH"] = os.path.abspath("src")
+        sys.path.insert(0, os.environ["PYTHONPATH"])
     sys.argv = ["", *start]
     os._exit(_run(program, start, faults))
 

@@ -56,11 +56,16 @@ def command(*arguments, config="tiny.yaml"):
 
 def snakemake(folder, *arguments, config="tiny.yaml", **environment):
     """Run Snakemake in a folder; returns the finished process with everything it said."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE")}
     return subprocess.run(
-        command(*arguments, config=config),
-        cwd=folder, env=clean | environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        command(*arguments, config=config), cwd=folder, env=own_library(folder) | environment,
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
+
+
+def own_library(folder):
+    """The environment in which a copy of the project is installed, for commands that run in it."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE")}
+    return clean | {"PYTHONPATH": f"{folder}/src"}
 
 
 def wait_for(log, words, process):

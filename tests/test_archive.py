@@ -1,7 +1,6 @@
 """Results packed with `make archive` and unpacked in a clone elsewhere: nothing to do, and every file verifies."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -9,7 +8,7 @@ import tarfile
 
 import pytest
 import yaml
-from projects import PUBLISHED, ROOT, copy_sources, planned
+from projects import PUBLISHED, ROOT, copy_sources, own_library, planned
 
 from fa_audit.core.files import exclusive
 from fa_audit.experiments.paths import RunKey
@@ -21,8 +20,8 @@ LOG = "results/logs/train_network/student_mlp/ep/seed1.log"
 
 
 def run(folder, *command):
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SNAKEMAKE")}
-    return subprocess.run([sys.executable, *command], cwd=folder, env=clean, capture_output=True, text=True)
+    environment = own_library(folder)
+    return subprocess.run([sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True)
 
 
 def archive(folder, *arguments):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from projects import ROOT, copy_sources
+from projects import ROOT, copy_sources, own_library
 
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.grid import read_grid
@@ -61,7 +61,8 @@ def demo(tmp_path_factory):
     folder = copy_sources(tmp_path_factory.mktemp("demo") / "project")
     command = ["-m", "snakemake", "--configfile", "configs/demo.yaml", "--cores", "all", "--resources", "gpu=0"]
     with (folder / "demo.log").open("w") as log:
-        done = subprocess.run([sys.executable, *command], cwd=folder, stdout=log, stderr=subprocess.STDOUT)
+        where = {"cwd": folder, "env": own_library(folder)}
+        done = subprocess.run([sys.executable, *command], **where, stdout=log, stderr=subprocess.STDOUT)
     assert done.returncode == 0, (folder / "demo.log").read_text()
     return folder
 

@@ -19,7 +19,7 @@ from fa_audit.data.digits import digits
 from fa_audit.experiments.costs import DECIDING, read_costs
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
-from fa_audit.training.run_files import fingerprint
+from fa_audit.training.run_files import training_origin
 
 # A torch with GPUs that need no driver: NVIDIA's names of those that CARDS lists.
 TORCH = """
@@ -210,7 +210,7 @@ def test_a_training_that_was_begun_on_another_model_of_gpu_starts_over(make_spec
     models = iter(("H100", "H100", "A100"))
     monkeypatch.setattr("torch.cuda.get_device_name", lambda device: next(models))
     monkeypatch.setattr("fa_audit.training.run_files.cuda_versions", lambda device: {"runtime": "13.0", "cudnn": 91900})
-    first, same, other = (fingerprint(make_spec(), [], "cuda:0") for _ in range(3))
+    first, same, other = (training_origin(make_spec(), [], "cuda:0") for _ in range(3))
     assert first == same != other
 
 

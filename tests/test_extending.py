@@ -10,7 +10,7 @@ import zipfile
 import pandas as pd
 import pytest
 from forks import SNAKEMAKE, Server
-from projects import PLAIN, ROOT, copy_sources, plan_of
+from projects import PLAIN, ROOT, copy_sources, own_library, plan_of
 
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
@@ -41,7 +41,8 @@ def finished(tmp_path_factory):
     for path, text in FILES.items():
         (folder / path).write_text(text)
     arguments = [sys.executable, "-m", *shlex.split(COMMAND), "--resources", "gpu=0"]
-    done = subprocess.run(arguments, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    where = {"cwd": folder, "env": own_library(folder)}
+    done = subprocess.run(arguments, **where, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout
     return folder
 
@@ -72,10 +73,9 @@ def test_the_figure_and_the_table_show_the_run(finished):
     assert "| Sign DFA | 1 | " in (finished / "results/tables/gradients.md").read_text()
 
 
-def test_an_edit_makes_stale_what_the_file_decides_and_docstrings_are_captions_in_the_report(folder, monkeypatch):
+def test_an_edit_makes_stale_what_the_file_decides_and_docstrings_are_captions_in_the_report(folder):
     options = [*TARGETS, "--configfile", "mine.yaml", "--resources", "gpu=0", PLAIN]
     planned = {}
-    monkeypatch.setenv("PYTHONPATH", str(folder / "src"))
     with Server("snakemake.cli", *SNAKEMAKE) as server:
         for name in ("mine.yaml", "my_net.py", "my_figures.py"):
             (folder / name).write_text(FILES[name] + "# edited\n")

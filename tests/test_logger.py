@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 import pytest
-from projects import EXPERIMENT, PLAIN, command, write_config
+from projects import EXPERIMENT, PLAIN, command, own_library, write_config
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 from snakemake_interface_logger_plugins.tests import MockOutputSettings
@@ -167,7 +167,7 @@ def test_a_failure_and_ctrl_c_through_snakemake_end_without_a_traceback(everythi
     write_config(folder, {"settings": {"tiny": tiny}})
     targets = [f"results/checkpoints/tiny/{run}/seed1.safetensors" for run in ("mine:Broken", "dfa")]
     call = [part for part in command(*targets, "--cores", "2") if part != PLAIN]
-    process = subprocess.Popen(call, cwd=folder, text=True, start_new_session=True,
+    process = subprocess.Popen(call, cwd=folder, env=own_library(folder), text=True, start_new_session=True,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     said = []
     with process:

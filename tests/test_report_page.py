@@ -19,10 +19,10 @@ from projects import ROOT
 
 from fa_audit.cli import main
 from fa_audit.core.files import signed
+from fa_audit.core.origin import origin_of
 from fa_audit.experiments.config_file import load_config
 from fa_audit.methods import METHODS
 from fa_audit.results.figures.style import run_styles
-from fa_audit.results.origin import origin_of
 from fa_audit.results.page.document import page
 
 MEASURED = ROOT / "reference/measured"

@@ -46,7 +46,8 @@ def submit(cluster, folder, *arguments):
     """Snakemake with the Slurm profile, as on a login node; neither it nor its jobs outlive the block."""
     process = subprocess.Popen(
         [*ENDS_WITH_US, sys.executable, "-m", "snakemake", *arguments, *PROFILE, *QUICK, "--configfile", "tiny.yaml"],
-        cwd=folder, env=cluster.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        cwd=folder, env=cluster.environment | {"PYTHONPATH": f"{folder}/src"},
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     try:
         yield process

@@ -21,6 +21,7 @@ from projects import (
     check_evidence,
     command,
     copy_sources,
+    own_library,
     planned,
     snakemake,
     wait_for,
@@ -28,8 +29,8 @@ from projects import (
 )
 
 from fa_audit.cli import main
-from fa_audit.core.code import code_files
 from fa_audit.core.files import exclusive, sha256_of
+from fa_audit.core.origin import code_files
 from fa_audit.data import DATASETS
 from fa_audit.experiments.paths import ORIGIN, RunKey
 from fa_audit.experiments.spec import parse_run
@@ -175,7 +176,8 @@ def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_numb
     assert done.returncode == 0, done.stdout
     process = subprocess.Popen(
         command(TARGET, "--cores", "1"),
-        cwd=trainings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        cwd=trainings, env=own_library(trainings), start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     log = trainings / "results/logs/train_network/tiny/dfa/seed1.log"
     wait_for(log, "epoch 5/60", process)
@@ -186,6 +188,47 @@ def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_numb
     assert done.returncode == 0 and "resuming after epoch" in log.read_text(), done.stdout
     assert (trainings / TARGET).read_bytes() == (other / TARGET).read_bytes()
     assert not list(trainings.glob("results/resume/**/*.safetensors"))
+
+
+OUTER = """
+configfile: "mine.yaml"
+
+
+module fa_audit:
+    snakefile:
+        "{root}/Snakefile"
+    config:
+        config
+
+
+use rule * from fa_audit as fa_*
+
+
+rule copied:
+    input:
+        "results/audits/tiny/{run}/seed1.json",
+    output:
+        "audit.json",
+    default_target: True
+    shell:
+        "cp {{input}} {{output}}"
+"""
+
+
+def test_another_workflow_uses_this_one_as_a_module_with_code_of_its_own_folder(tmp_path):
+    (tmp_path / "my_method.py").write_text("from fa_audit.methods.dfa import DFA\n\n\nclass Mine(DFA): ...\n")
+    shown = {"settings": ["tiny"], "title": "Mine"}
+    tiny = TINY | {"epochs": 1, "runs": ["my_method:Mine"], "baselines": ["bp+frozen", "my_method:Mine+frozen"]}
+    own = {"settings": {"tiny": tiny}, "figures": {"trajectories": shown}}
+    write_config(tmp_path, own, "mine.yaml")
+    (tmp_path / "Snakefile").write_text(OUTER.format(root=ROOT, run="my_method:Mine"))
+    installed = {"config": None, "PYTHONPATH": str(ROOT / "src")}
+    done = snakemake(tmp_path, "--cores", "2", **installed)
+    assert done.returncode == 0, done.stdout
+    assert json.loads((tmp_path / "audit.json").read_text())["spec"]["method"] == "my_method:Mine"
+    assert planned(tmp_path, **installed) == {}
+    jobs = planned(tmp_path, "fa_all", "results/report.html", **installed)
+    assert {"fa_draw_figure", "fa_build_report"} <= set(jobs) and "fa_train_network" not in jobs
 
 
 def test_two_workflows_do_not_share_a_folder(trainings):
@@ -210,7 +253,7 @@ def test_planning_the_paper_and_the_models_of_the_docs_imports_no_torch(tmp_path
     (folder / "config.yaml").write_text((folder / "config.yaml").read_text() + models)
     (tmp_path / "poison").mkdir()
     (tmp_path / "poison/torch.py").write_text("raise ImportError('torch was imported while planning')\n")
-    jobs = planned(folder, config=None, PYTHONPATH=f"{tmp_path}/poison:{os.environ.get('PYTHONPATH', '')}")
+    jobs = planned(folder, config=None, PYTHONPATH=f"{tmp_path}/poison:{folder}/src")
     assert len(jobs["train_network"]) >= 500 and len(jobs["audit_model"]) == 2
 
 
@@ -256,10 +299,6 @@ def test_a_script_s_declared_code_is_all_project_code_that_it_loads(script):
     assert declared >= {str(path.relative_to(ROOT)) for path in ours} | {f"workflow_scripts/{script}"}
 
 
-def test_scripts_find_the_library_in_an_environment_without_it():
-    program = (
-        f"import sys; sys.path.append({str(ROOT / 'workflow_scripts')!r}); import _workflow, fa_audit.core.errors;"
-        "print(fa_audit.core.errors.__file__)"
-    )
-    done = subprocess.run([sys.executable, "-S", "-E", "-c", program], capture_output=True, text=True)
-    assert done.stdout.strip() == str(ROOT / "src/fa_audit/core/errors.py"), done.stderr
+def test_a_copy_of_the_project_does_not_run_with_another_one_s_library(tmp_path):
+    done = snakemake(copy_sources(tmp_path / "project"), "-n", config=None, PYTHONPATH=str(ROOT / "src"))
+    assert f"found the library in {ROOT}/src; expected that of this workflow" in done.stdout, done.stdout

@@ -19,7 +19,7 @@ from fa_audit.core.errors import AuditError, printable
 from fa_audit.core.files import write_atomically, write_text
 from fa_audit.core.folder import claim
 from fa_audit.experiments.paths import LOCK
-from fa_audit.results.origin import MANIFEST, SUMS, mismatches, recorded, sums
+from fa_audit.results.verify import MANIFEST, SUMS, mismatches, recorded, sums
 
 PACKED = (Path("results"), Path(".snakemake/metadata"))
 # The clone has its README.md; resume/ is unfinished work; the list is written anew.

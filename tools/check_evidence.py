@@ -29,9 +29,8 @@ from fa_audit.core.files import sha256_of
 from fa_audit.core.numerics import set_numerics
 from fa_audit.data.cifar import cifar10
 from fa_audit.data.dataset import Dataset, load_dataset, save_dataset
-from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.paths import RunKey
-from fa_audit.experiments.published import FILE, Entry, read_published
+from fa_audit.experiments.published import FILE, Entry, read_published_file
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.results.judging import combined
 from fa_audit.results.our_runs import OurRuns
@@ -142,7 +141,7 @@ def main() -> None:
             f"check-evidence: no cifar-10-batches-py in '{options.data}': nothing was compared. Put the published files"
             " there, or name their folder: make check-evidence DATA=DIR (`fa-audit data cifar10` downloads them)."
         )
-    published, tidy = read_published(load_config(ROOT / FILE)[0]), read_results(MEASURED)
+    published, tidy = read_published_file(ROOT / FILE), read_results(MEASURED)
     card, dataset = Scorecard(published, OurRuns(tidy)), cifar10(options.data)
     keys = chosen(sorted(card.used()))
     if set(tidy.work.set_index(list(KEY)).loc[keys]["data_sha256"]) - {dataset.sha256, "not recorded"}:

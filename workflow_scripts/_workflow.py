@@ -1,4 +1,4 @@
-"""Prepare and end every script: the library on the path, a log, errors in one line, a device."""
+"""Prepare and end every script: a log, errors in one line, a device."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
-sys.path.append(os.getcwd())  # the user's own code
 
 from fa_audit.core.errors import AuditError, OwnCodeError
 from fa_audit.core.files import not_written, remove_leftovers

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from _workflow import device, logged
 
 from fa_audit.audit.run_audit import audit_files
-from fa_audit.core.code import digest_of
-from fa_audit.core.files import signed, write_json
+from fa_audit.core.files import digest_of, signed, write_json
 from fa_audit.core.numerics import set_numerics
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.spec import RunSpec
@@ -33,5 +32,5 @@ with logged(snakemake), device(snakemake) as where:
         name=wild.run,
     )
     key = {"setting": wild.setting, "run": wild.run, "seed": int(wild.seed)}
-    lineage = digest_of([params.code, params.upstream, params.thresholds])  # as `Lineage.audit`
-    write_json(snakemake.output.audit, signed(key | report.to_dict() | about | {"lineage": lineage}))
+    origin = digest_of([params.code, params.origin, params.thresholds])  # as `Origins.audit`
+    write_json(snakemake.output.audit, signed(key | report.to_dict() | about | {"lineage": origin}))

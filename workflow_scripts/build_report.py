@@ -5,13 +5,12 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
 from _workflow import logged
 
 from fa_audit.core.files import write_text
+from fa_audit.core.origin import origin_of
 from fa_audit.experiments.paths import RunKey
-from fa_audit.experiments.published import read_published
-from fa_audit.results.origin import origin_of
+from fa_audit.experiments.published import read_published_file
 from fa_audit.results.own_audits import alone, read_own, together
 from fa_audit.results.page.claims import claims_of
 from fa_audit.results.page.document import Artefact, page
@@ -36,7 +35,7 @@ with logged(snakemake):
     audits = {RunKey(*(audit[name] for name in KEY)): audit for audit in read_audits(files.audits)}
     tables = [read_tidy(files.tidy)] if files.tidy else []
     if files.published:
-        published = read_published(yaml.safe_load(Path(files.published).read_text(encoding="utf-8")))
+        published = read_published_file(files.published)
         claims = claims_of(published, scorecard(published, *tables))
     if files.models:
         models, theirs = alone(read_own(files.models))

@@ -1,14 +1,12 @@
 """Rule build_scorecard: published numbers against reproduced ones, as csv, markdown and html."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
 from _workflow import logged
 
 from fa_audit.core.files import write_json
-from fa_audit.experiments.published import read_published
-from fa_audit.results.origin import origin_of
+from fa_audit.core.origin import origin_of
+from fa_audit.experiments.published import read_published_file
 from fa_audit.results.scorecard import scorecard
 from fa_audit.results.scorecard_texts import made_by, write_scorecard
 from fa_audit.results.tidy import read_audits, tidy_of
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
 with logged(snakemake):
     files, out = snakemake.input, snakemake.output
-    published = read_published(yaml.safe_load(Path(files.published).read_text(encoding="utf-8")))
+    published = read_published_file(files.published)
     audits = read_audits(files.audits)
     tidy = tidy_of(audits, files.trajectories)
     rows, remark = scorecard(published, tidy), made_by(published, tidy)

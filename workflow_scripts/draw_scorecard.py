@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from _workflow import logged
 
 from fa_audit.core.files import write_json
+from fa_audit.core.origin import origin_of
 from fa_audit.results.figures.scorecard_figure import draw
 from fa_audit.results.figures.style import save
-from fa_audit.results.origin import origin_of
 from fa_audit.results.tidy import read_table
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from _workflow import logged
 
 from fa_audit.core.files import write_json
-from fa_audit.results.origin import manifest
+from fa_audit.results.verify import manifest
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake

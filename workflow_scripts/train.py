@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from _workflow import device, logged
 
-from fa_audit.core.code import digest_of
+from fa_audit.core.files import digest_of
 from fa_audit.core.numerics import set_numerics
 from fa_audit.data.dataset import load_dataset
-from fa_audit.experiments.lineage import RECORD
+from fa_audit.experiments.origins import RECORD
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.training.resume import Resume
-from fa_audit.training.run_files import fingerprint, train_run
+from fa_audit.training.run_files import train_run, training_origin
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import snakemake
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 def state(key: RunKey, **of_another: int) -> Resume:
     """Return the file that keeps a training's state: this one's, or that of another snapshot."""
     spec = replace(RunSpec.from_dict(snakemake.params.spec), **of_another)
-    lineage = digest_of([spec.digest, snakemake.params.code, snakemake.params.upstream])  # as `Lineage.network`
-    made_by = fingerprint(spec, [snakemake.input.data], where) + RECORD + lineage
-    return Resume(Path(key.path("resume", "safetensors")), made_by, keep=bool(spec.snapshot))
+    planned = digest_of([spec.digest, snakemake.params.code, snakemake.params.origin])  # as `Origins.network`
+    origin = training_origin(spec, [snakemake.input.data], where) + RECORD + planned
+    return Resume(Path(key.path("resume", "safetensors")), origin, keep=bool(spec.snapshot))
 
 
 with logged(snakemake, leftovers=False), device(snakemake) as where:

@@ -3,7 +3,7 @@
 from fa_audit.core.registry import entry_of
 from fa_audit.experiments import paths
 from fa_audit.experiments.config import model_entry
-from fa_audit.experiments.published import FILE, read_published
+from fa_audit.experiments.published import FILE, read_published_file
 from fa_audit.results import artefacts, kinds
 from fa_audit.results.figures import FIGURES
 from fa_audit.results.tables import TABLES
@@ -12,12 +12,6 @@ STAGES = {"figures": ("draw_figure", FIGURES), "tables": ("build_table", TABLES)
 # The report sorts its categories by name; the scorecard comes first.
 SCORECARD_FOLDER, FIGURES_FOLDER, TABLES_FOLDER = "1 Scorecard", "2 Figures", "3 Tables"
 PROVENANCE_FOLDER = "4 Provenance"
-
-
-@readable
-def entry_in(section, name):
-    """Return the entry of a figure or a table, its kind, settings, labels and thresholds filled in."""
-    return artefacts.artefact_entry(config, GRID, section, name)
 
 
 @readable
@@ -30,52 +24,46 @@ def check_drawable():
         check_texts(texts)
 
 
-if workflow.is_main_process:
+if MODE == ExecMode.DEFAULT:
     check_drawable()
 
-# Each of these is a part of a figure's or a table's job, from its section and its entry.
 
-
-def entry(section, entry):
-    return entry
+# ---- one figure or table, by its section of the configuration and its name
 
 
 @readable
-def caption(section, entry):
-    return kinds.caption(entry["kind"], Path(workflow.basedir) / "report/captions")
+def entry_in(section, name):
+    """Return its entry, with kind, settings, labels and thresholds filled in."""
+    return artefacts.artefact_entry(config, GRID, section, name)
 
 
-def subcategory(section, entry):
-    return ", ".join(sorted({GRID.settings[name].common["dataset"] for name in entry["settings"]}))
+@readable
+def caption_of(section, name):
+    return kinds.caption(entry_in(section, name)["kind"], PROJECT / "report/captions")
 
 
-def tidy_inputs(section, entry):
-    names = artefacts.tables_read(section, entry["kind"])
-    return [tidy_file(name, setting) for setting in entry["settings"] for name in names]
+def datasets_of(section, name):
+    settings = entry_in(section, name)["settings"]
+    return ", ".join(sorted({GRID.settings[setting].common["dataset"] for setting in settings}))
 
 
-def drawing_stage(section, entry):
+def tidy_of(section, name):
+    entry = entry_in(section, name)
+    tables = artefacts.tables_read(section, entry["kind"])
+    return [tidy_file(table, setting) for setting in entry["settings"] for table in tables]
+
+
+def code_of(section, name):
     script, registry = STAGES[section]
-    return stage(script, entry_of(section.removesuffix("s"), registry, entry["kind"]))
+    kind = entry_in(section, name)["kind"]
+    return code_digest(*stage(script, entry_of(section.removesuffix("s"), registry, kind)))
 
 
-def drawing_code(section, entry):
-    return code_digest(*drawing_stage(section, entry))
+def origin_of(section, name):
+    return [ORIGINS.tidy(setting) for setting in entry_in(section, name)["settings"]]
 
 
-def upstream(section, entry):
-    return [LINEAGE.tidy(setting) for setting in entry["settings"]]
-
-
-def figure(part):
-    return lambda wildcards: part("figures", entry_in("figures", wildcards.figure))
-
-
-def table(part):
-    return lambda wildcards: part("tables", entry_in("tables", wildcards.table))
-
-
-# ---- files by kind
+# ---- all of them
 
 
 def names_in(section):
@@ -95,33 +83,28 @@ def settings_of(section):
     )
 
 
+def drawn():
+    """Return section and name of every figure and table."""
+    return [(section, name) for section in STAGES for name in names_in(section)]
+
+
 def origin_files():
-    artefacts = [f"results/{section}/{name}" for section in STAGES for name in names_in(section)]
+    names = [f"results/{section}/{name}" for section, name in drawn()]
     scorecard = ["results/scorecard", "results/figures/scorecard"] if published_keys() else []
-    return [name + paths.ORIGIN for name in (*artefacts, *scorecard)]
+    return [name + paths.ORIGIN for name in (*names, *scorecard)]
 
 
 def artefacts_digest():
     """Return a digest of what decides every figure, every table and the scorecard."""
-    entries = [
-        (section, entry_in(section, name)) for section in STAGES for name in names_in(section)
-    ]
-    parts = [[e, code_digest(*drawing_stage(s, e)), upstream(s, e)] for s, e in entries]
+    parts = [[entry_in(*one), code_of(*one), origin_of(*one)] for one in drawn()]
     scripts = [code_digest(*stage(name)) for name in ("build_scorecard", "draw_scorecard")]
-    return digest_of([parts, scripts, LINEAGE.audits(published_keys())])
+    return digest_of([parts, scripts, ORIGINS.audits(published_keys())])
 
 
 # ---- the scorecard
 
-
-@readable
-def load_published():
-    return read_published(
-        yaml.safe_load((Path(workflow.basedir) / FILE).read_text(encoding="utf-8"))
-    )
-
-
-PUBLISHED = load_published()
+PUBLISHED_FILE = os.path.relpath(PROJECT / FILE)
+PUBLISHED = readable(read_published_file)(PUBLISHED_FILE)
 
 
 @cache
@@ -134,11 +117,11 @@ def published_keys():
 # ---- external models
 
 
-def model_files(*kinds):
+def model_files(*endings):
     return [
-        f"results/models/{name}.{kind}"
+        f"results/models/{name}.{ending}"
         for name in names_in("models")
-        for kind in kinds or ("json", "md")
+        for ending in endings or ("json", "md")
     ]
 
 
@@ -156,12 +139,9 @@ def model_weights(wildcards):
     return path or []
 
 
-@readable
-def model_code(wildcards):
-    return code_digest(*stage("audit_model", model_of(wildcards)["model"]))
-
-
 # ---- the page
+
+PAGE = os.path.relpath(PROJECT / "src/fa_audit/results/page")
 
 
 def page_artefacts():
@@ -172,7 +152,6 @@ def page_artefacts():
 
 def page_words(wildcards):
     """Return title and caption of every figure and table, by its section and name."""
-    names = [(section, name) for section in STAGES for name in names_in(section)]
-    entries = {(section, name): entry_in(section, name) for section, name in names}
-    entries["figures", "scorecard"] = {"kind": "scorecard", "title": "Scorecard"}
-    return {f"{s}/{n}": [e["title"], caption(s, e)] for (s, n), e in entries.items()}
+    words = {"/".join(one): [entry_in(*one)["title"], caption_of(*one)] for one in drawn()}
+    scorecard = kinds.caption("scorecard", PROJECT / "report/captions")
+    return words | {"figures/scorecard": ["Scorecard", scorecard]}

@@ -7,19 +7,28 @@ from functools import cache, reduce
 from operator import or_
 from pathlib import Path
 
-import yaml
-
-sys.path[:0] = [str(Path(workflow.basedir) / folder) for folder in ("src", "workflow_scripts")]
-sys.path.append(os.getcwd())  # the user's own code
-
-from fa_audit.core.code import code_digest, digest_of
-from fa_audit.core.errors import AuditError, unknown
-from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.finished import previous_run
+import fa_audit
+from fa_audit.core.errors import AuditError
+from fa_audit.core.files import digest_of
+from fa_audit.core.origin import code_digest
+from fa_audit.experiments.config_file import LineOf, load_config
 from fa_audit.experiments.grid import read_grid
-from fa_audit.experiments.lineage import Lineage, data_stage, run_code, stage
+from fa_audit.experiments.origins import Origins, data_stage, previous_run, run_code, stage
 from fa_audit.experiments.paths import TIDY, RunKey, data_file, run_files, tidy_file
 from fa_audit.results.kinds import KINDS
+from snakemake_interface_executor_plugins.settings import ExecMode
+
+PROJECT = Path(workflow.snakefile).resolve().parents[2]
+LIBRARY = Path(fa_audit.__file__).resolve().parents[1]
+# Scripts import the library that plans them, in a conda environment too, and the user's own code.
+FOLDERS = [str(LIBRARY), *os.environ.get("PYTHONPATH", "").split(os.pathsep), os.getcwd()]
+os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, FOLDERS)))
+
+# Of the command line, or of a workflow that uses this one as a module.
+CONFIG_FILES = list(workflow.configfiles)
+MODE = workflow.exec_mode  # of this process: the main one, or one of a single job
+DRY_RUN = workflow.output_settings.dryrun
+LIMITS = workflow.global_resources  # of --resources, and cores and nodes
 
 
 def readable(function):
@@ -37,14 +46,14 @@ def readable(function):
 @readable
 def load_lines():
     """Return the line of every value of the configuration; read before Snakemake does, whose errors name no line."""
-    files = workflow.overwrite_configfiles or ["config.yaml"]
-    return reduce(or_, [load_config(os.path.relpath(path))[1] for path in files])
+    files = filter(os.path.exists, CONFIG_FILES or ["config.yaml"])
+    return reduce(or_, [load_config(os.path.relpath(path))[1] for path in files], LineOf())
 
 
 LINES = load_lines()
 
 # --configfile replaces config.yaml; --config changes single values of either.
-if not workflow.overwrite_configfiles:
+if not CONFIG_FILES:
 
     configfile: "config.yaml"
 
@@ -52,9 +61,9 @@ if not workflow.overwrite_configfiles:
 GRID = readable(read_grid)(config, KINDS, LINES)
 THRESHOLDS = config.get("thresholds", {})
 
-# Snakemake records a failed job as done, and its outputs are gone (docs/faults.md). A job's parameter `upstream` is a
-# digest of what its inputs are made by: after a failure it has changed, so the job asks for the input that is missing.
-LINEAGE = Lineage(GRID, THRESHOLDS)
+# Snakemake records a failed job as done, and its outputs are gone (docs/faults.md). A job's parameter `origin` is a
+# digest of what its inputs are made from: after a failure it has changed, so the job asks for the input that is missing.
+ORIGINS = Origins(GRID, THRESHOLDS)
 
 
 # ---- the run behind a set of wildcards
@@ -97,20 +106,6 @@ def previous_network(wildcards):
 
 
 @readable
-def data_code(wildcards):
-    return code_digest(*data_stage(wildcards.dataset))
-
-
-@cache
-def baselines_of(setting, run):
-    return GRID.setting(setting).baselines_of(run)
-
-
-def baseline_inputs(wildcards):
-    return run_files("baselines", "json", LINEAGE.networks(key_of(wildcards))[1:])
-
-
-@readable
 def audited(setting):
     """Return the runs of a setting that are audited."""
     return list(GRID.setting(setting).run_keys("runs"))
@@ -118,10 +113,6 @@ def audited(setting):
 
 # A run that an earlier setting trains too is copied from there.
 ORIGINALS = {str(key): original for key, original in GRID.duplicate_runs.items()}
-
-
-def original(folder, ending):
-    return lambda wildcards: ORIGINALS[wildcards.duplicate].path(folder, ending)
 
 
 # ---- files by kind. Functions, so that a target's files are listed only when the target is asked for: those of ten
@@ -141,14 +132,10 @@ def baseline_files(wildcards):
 def rest_of(settings):
     """Return the tidy tables of settings and every file that they rest on, all of which a target asks for."""
     keys = dict.fromkeys(key for name in settings for key in audited(name))
-    networks = dict.fromkeys(network for key in keys for network in LINEAGE.networks(key))
+    networks = dict.fromkeys(network for key in keys for network in ORIGINS.networks(key))
     return [
         *run_files("checkpoints", "safetensors", networks),
         *run_files("baselines", "json", [key for key in networks if key not in keys]),
         *run_files("audits", "json", keys),
         *(tidy_file(name, setting) for setting in settings for name in TIDY),
     ]
-
-
-def tidy_parts(wildcards):
-    return [tidy_file(wildcards.name, setting) for setting in sorted(GRID.settings)]

@@ -7,8 +7,7 @@ from fa_audit.data.data_file import check_data_files
 from fa_audit.experiments.costs import own_benchmarks, read_costs
 
 COSTS = read_costs(
-    Path(workflow.basedir) / "benchmarks/costs.json",
-    own_benchmarks() if workflow.is_main_process else (),
+    PROJECT / "benchmarks/costs.json", own_benchmarks() if MODE == ExecMode.DEFAULT else ()
 )
 COMPUTING = ("train_network", "audit_network", "audit_model")
 WRITTEN = ("results", ".snakemake")
@@ -19,10 +18,8 @@ THREADS = 1
 
 def on_cluster():
     """Return whether jobs are sent to a cluster's nodes, or this is one: this machine decides nothing then."""
-    # A dry run hides its executor; `jobs` is what a cluster has in place of `cores`.
-    if workflow.dryrun:
-        return workflow.resource_settings.nodes is not None
-    return workflow.remote_exec or not workflow.local_exec
+    # --jobs is what a cluster has in place of --cores.
+    return MODE == ExecMode.REMOTE or LIMITS["_nodes"].value is not None
 
 
 def gpus(wildcards):
@@ -32,7 +29,7 @@ def gpus(wildcards):
 
 def asked_of(rule):
     """Return what is written for the resources of a rule; --set-resources and profiles have the last word."""
-    resources = workflow.get_rule(rule).resources.items()
+    resources = getattr(rules, rule).rule.resources.items()
     return {"gpu": gpus(None)} | {n: r.raw for n, r in resources if r.raw is not None}
 
 
@@ -41,15 +38,10 @@ def device_of(rule):
     return "gpu" if asks_for_gpu(asked_of(rule)) else "cpu"
 
 
-def estimate(of, rule):
-    """Return an estimate of `Costs` for a job of a rule, on the device that it gets."""
-    return lambda wildcards: of(spec_of(wildcards), device_of(rule))
-
-
 def devices():
     """Return where jobs compute, in words; a missing or too large limit of GPU jobs is an error."""
-    limits = {n: r.value for n, r in workflow.global_resources.items() if not n.startswith("_")}
-    if not workflow.local_exec:
+    limits = {n: r.value for n, r in LIMITS.items() if not n.startswith("_")}
+    if on_cluster():
         asked = {rule: asked_of(rule) for rule in COMPUTING}
         return f"nodes of a cluster, {check_cluster_limits(asked, limits)}"
     if not visible_gpu_count():
@@ -73,18 +65,12 @@ def start_work():
 
 @readable
 def check_command():
-    """Refuse what Snakemake would wait for without end, or fail at file by file."""
-    if workflow.resource_settings.cores == 0:
-        raise AuditError("--cores 0: found no core for any job; expected 1 or more, or all.")
-    if not os.path.isdir("src/fa_audit"):
+    """Refuse what Snakemake would fail at job by job, or do with other code than this."""
+    if PROJECT / "src" != LIBRARY:
         raise AuditError(
-            f"--directory: found {os.getcwd()}, without the project's src/; expected a copy of the project to work in."
+            f"fa_audit: found the library in {LIBRARY}; expected that of this workflow: {sys.executable} -m pip"
+            f" install -e {PROJECT}"
         )
-
-
-@readable
-def check_data_root():
-    """Refuse a folder of data sets that is not there, where it will be asked for one."""
     root = config.get("data_root", DOWNLOADS)
     there = root == DOWNLOADS or os.path.isdir(os.path.expanduser(root))
     if not there and not all(map(os.path.exists, data_files())):
@@ -92,9 +78,8 @@ def check_data_root():
             f"data_root: found no folder '{root}' in {os.getcwd()}; expected one that holds, or will receive, data"
             " sets: make it, or name another."
         )
+    check_writable(WRITTEN)
 
 
-if workflow.is_main_process:
+if MODE == ExecMode.DEFAULT:
     check_command()
-    check_data_root()
-    readable(check_writable)(WRITTEN)

@@ -26,7 +26,7 @@ def say_start(device):
 
 def table_lines():
     """Return the table of the grid, and where Snakemake may do other jobs than those that it counts."""
-    yield plan_table(LINEAGE, COSTS)
+    yield plan_table(ORIGINS, COSTS)
     if os.path.isdir("results/checkpoints") and not any(Path(".snakemake/metadata").glob("*")):
         yield (
             "Snakemake's records of these results (.snakemake/metadata) are gone: what is newer than its inputs counts"
@@ -41,23 +41,13 @@ def say_results():
         "tables": [path for path in files_of("tables") if path.endswith(".md")],
         "models": model_files("md"),
     }
-    say(
-        "results",
-        *verdict_lines(sorted(GRID.settings)),
-        "",
-        "fa-audit: done. Results:",
-        *places(made),
-        "logs       results/logs/",
-    )
-
-
-def places(made):
-    """Return one line per kind of artefact: its folder, and the first of its files."""
-    for kind, paths in made.items():
-        if there := [Path(path) for path in paths if Path(path).exists()]:
+    lines = [*verdict_lines(sorted(GRID.settings)), "", "fa-audit: done. Results:"]
+    for kind, files in made.items():
+        if there := [Path(path) for path in files if os.path.exists(path)]:
             names = [path.name for path in there[:3]] + ["..."] * (len(there) > 3)
             many = f"{there[0].parent}/ ({', '.join(names)})"
-            yield f"{kind:<10} {many if there[1:] else there[0]}"
+            lines.append(f"{kind:<10} {many if there[1:] else there[0]}")
+    say("results", *lines, "logs       results/logs/")
 
 
 def say_how_to_go_on(log_files):
@@ -71,5 +61,5 @@ def say_how_to_go_on(log_files):
 
 
 # A dry run has no start; the logger prints the table at its end.
-if GRID.settings and workflow.output_settings.dryrun:
+if GRID.settings and DRY_RUN:
     say("table", *table_lines())

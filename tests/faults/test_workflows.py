@@ -13,7 +13,7 @@ import pytest
 from damage import altered
 from disks import fill, read_only, small_disk
 from harness import at_random, lasting
-from projects import TINY, command, snakemake, write_config
+from projects import TINY, command, own_library, snakemake, write_config
 
 pytestmark = pytest.mark.faults
 
@@ -54,7 +54,7 @@ def complete(finished, tmp_path):
 def start(folder):
     return subprocess.Popen(
         command(TARGET, "--cores", "2"),
-        cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        cwd=folder, env=own_library(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True,
     )  # fmt: skip
 

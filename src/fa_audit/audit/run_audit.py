@@ -13,7 +13,7 @@ from fa_audit.audit.diagnose import BATCH_SIZE, BATCHES, diagnose
 from fa_audit.audit.more_samples import with_more_samples
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.errors import AuditError
-from fa_audit.core.provenance import provenance
+from fa_audit.core.origin import process_origin
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.data.dataset import Dataset, evaluation_batches, held_out, load_dataset, stability_batches
 from fa_audit.experiments.paths import data_file
@@ -209,7 +209,7 @@ def _about(spec: RunSpec, facts: Mapping[str, Any], device: str) -> dict[str, An
         **{key: facts.get(key) for key in ("data_sha256", "checkpoint_sha256")},
     }
     known |= {"validation_acc": facts["validation_accuracy"]} if spec.validation and facts else {}
-    return {"spec": spec.to_dict(), "digest": spec.digest} | known | {"provenance": provenance(device)}
+    return {"spec": spec.to_dict(), "digest": spec.digest} | known | {"provenance": process_origin(device)}
 
 
 def _check_data(learner: Learner, dataset: Dataset) -> None:

@@ -119,18 +119,18 @@ def _plan(options: argparse.Namespace) -> int:
     from fa_audit.experiments.config_file import load_config
     from fa_audit.experiments.costs import own_benchmarks, read_costs
     from fa_audit.experiments.grid import read_grid
-    from fa_audit.experiments.lineage import Lineage
+    from fa_audit.experiments.origins import Origins
     from fa_audit.experiments.plan import plan_table
     from fa_audit.results.kinds import KINDS
 
     config, line_of = load_config(options.configfile)
-    lineage = Lineage(read_grid(config, KINDS, line_of), config.get("thresholds", {}))
-    print(plan_table(lineage, read_costs("benchmarks/costs.json", own_benchmarks())))
+    origins = Origins(read_grid(config, KINDS, line_of), config.get("thresholds", {}))
+    print(plan_table(origins, read_costs("benchmarks/costs.json", own_benchmarks())))
     return 0
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from fa_audit.results.origin import mismatches, recorded
+    from fa_audit.results.verify import mismatches, recorded
 
     records = recorded()
     problems, files = list(mismatches(records)), len({name for name, *_ in records})
@@ -139,15 +139,14 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _scorecard(options: argparse.Namespace) -> int:
-    from fa_audit.experiments.config_file import load_config
     from fa_audit.experiments.paths import SCORECARD_ENDINGS
-    from fa_audit.experiments.published import read_published
+    from fa_audit.experiments.published import read_published_file
     from fa_audit.results.scorecard import read_explanations, read_results, scorecard
     from fa_audit.results.scorecard_texts import made_by, summary_line, to_markdown, write_scorecard
 
     if options.output and options.output.resolve() == options.folder.resolve():
         raise AuditError(f"--output: found '{options.output}', which is read; expected another folder.")
-    published = read_published(load_config(options.published)[0])
+    published = read_published_file(options.published)
     tidy = read_results(options.folder)
     rows = scorecard(published, tidy, read_explanations(options.folder, published))
     remark = made_by(published, tidy)

@@ -132,11 +132,11 @@ def _data(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
-    from fa_audit.core.code import own_code
     from fa_audit.core.numerics import set_numerics
+    from fa_audit.core.origin import own_code
     from fa_audit.data.dataset import load_dataset
     from fa_audit.training.resume import Resume
-    from fa_audit.training.run_files import fingerprint, train_run
+    from fa_audit.training.run_files import train_run, training_origin
 
     output = _tensor_file(options.output)
     set_numerics(threads=1)
@@ -145,7 +145,7 @@ def _train(options: argparse.Namespace) -> int:
     spec = _spec(options, dataset.name)
     code = [*sorted(PACKAGE.rglob("*.py")), *own_code(spec.method, spec.architecture)]
     resume = Resume(
-        output.with_name(f".{output.stem}.resume"), fingerprint(spec, [options.data, *code], options.device)
+        output.with_name(f".{output.stem}.resume"), training_origin(spec, [options.data, *code], options.device)
     )
     sidecar, trajectory = output.with_suffix(".json"), output.with_suffix(".csv")
     train_run(spec, dataset, output, sidecar=sidecar, trajectory=trajectory, resume=resume, device=options.device)

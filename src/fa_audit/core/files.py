@@ -127,7 +127,7 @@ def as_json(value: Any) -> Any:
 def signed(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a record of JSON types with the SHA-256 of the entries that it has now; others may be added later."""
     keys = sorted(record.keys() - {SIGNATURE})
-    return {**record, SIGNATURE: {"entries": keys, "sha256": _digest(record, keys)}}
+    return {**record, SIGNATURE: {"entries": keys, "sha256": _signature(record, keys)}}
 
 
 def check_signature(record: Mapping[str, Any], where: str | Path) -> None:
@@ -138,7 +138,7 @@ def check_signature(record: Mapping[str, Any], where: str | Path) -> None:
     """
     found = record.get(SIGNATURE)
     try:
-        same = found is None or _digest(record, found["entries"]) == found["sha256"]
+        same = found is None or _signature(record, found["entries"]) == found["sha256"]
     except FOREIGN:
         same = False
     if not same:
@@ -148,9 +148,13 @@ def check_signature(record: Mapping[str, Any], where: str | Path) -> None:
         )
 
 
-def _digest(record: Mapping[str, Any], keys: Iterable[str]) -> str:
-    content = json.dumps({key: record[key] for key in keys}, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(content.encode()).hexdigest()
+def _signature(record: Mapping[str, Any], keys: Iterable[str]) -> str:
+    return digest_of({key: record[key] for key in keys}, separators=(",", ":"))
+
+
+def digest_of(value: object, separators: tuple[str, str] = (", ", ": ")) -> str:
+    """Return the SHA-256 of a value of JSON types, in hexadecimal; that of a mapping is of its sorted keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=separators).encode()).hexdigest()
 
 
 def _refuse(constant: str) -> None:
@@ -161,6 +165,11 @@ def sha256_of(path: str | Path) -> str:
     """Return the SHA-256 of a file's content in hexadecimal, as ``sha256sum`` prints it."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def contents_digest(paths: Iterable[str | Path]) -> str:
+    """Return one SHA-256 of the contents of several files, in their order."""
+    return hashlib.sha256("".join(map(sha256_of, paths)).encode()).hexdigest()
 
 
 @contextlib.contextmanager

@@ -47,7 +47,7 @@ def source_of(entry: str) -> Source:
         AuditError: there is no such file, or it is no Python source.
     """
     module = entry.partition(":")[0]
-    path = find_module(module, [SOURCES, *sys.path])
+    path = find_module(module, [SOURCES, *sys.path, os.getcwd()])
     if path is None:
         raise AuditError(f"'{entry}': no file of the module '{module}'. {WHERE}")
     tree = parsed(path)

@@ -12,9 +12,8 @@ from typing import Any
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.files import FOREIGN, read_json
 from fa_audit.experiments.costs import DEVICES, Costs, Hours
-from fa_audit.experiments.finished import Finished
 from fa_audit.experiments.grid import Grid, Setting
-from fa_audit.experiments.lineage import Lineage
+from fa_audit.experiments.origins import Finished, Origins
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import DEPARTURES
 
@@ -26,9 +25,9 @@ seed of the run is done. '~': from the time of backpropagation, or of the method
 that were never measured: python benchmarks/costs.py, with --device cuda on a GPU."""
 
 
-def plan_table(lineage: Lineage, costs: Costs) -> str:
+def plan_table(origins: Origins, costs: Costs) -> str:
     """Return the table, one row per block of the configuration; a run that two of them share counts in the first."""
-    grid, finished = lineage.grid, Finished(lineage)
+    grid, finished = origins.grid, Finished(origins)
     blocks: dict[str, list[Setting]] = {}
     for setting in grid.settings.values():
         blocks.setdefault(setting.block, []).append(setting)
@@ -74,7 +73,7 @@ def work_of(finished: Finished, members: Sequence[Setting], costs: Costs) -> lis
         the numbers of trainings of its own, of trainings that an earlier row does, and of trainings done; then for each
         device the hours of every job to do, None where its network was not measured.
     """
-    grid = finished.lineage.grid
+    grid = finished.origins.grid
     audited = [key for setting in members for key in setting.run_keys("runs")]
     keys = list(dict.fromkeys([*audited, *(key for setting in members for key in setting.run_keys("baselines"))]))
     own = [key for key in keys if key not in grid.duplicate_runs]

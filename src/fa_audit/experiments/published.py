@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag
@@ -18,6 +19,7 @@ from pydantic_core import PydanticCustomError
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, config_error, validated
+from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import Grid, read_grid
 from fa_audit.experiments.grid_checks import run_problem
 from fa_audit.experiments.paths import AT_INPUT, IDENTITY, RunKey
@@ -362,6 +364,11 @@ def read_published(raw: Any) -> Published:
         return Published(tuple(read.entries), read.claims, read.scripts, read.settings, experiments)
     except AuditError as error:
         raise AuditError(f"{FILE}: {str(error).removeprefix('config: ')}") from error
+
+
+def read_published_file(path: str | Path) -> Published:
+    """Read a file of published numbers; errors as of `read_published` and `load_config`."""
+    return read_published(load_config(path)[0])
 
 
 def _configuration(read: PublishedFile, script: Mapping[str, Any]) -> dict[str, Any]:

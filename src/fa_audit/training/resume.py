@@ -32,7 +32,7 @@ class Resume:
 
     Attributes:
         path: of the file.
-        fingerprint: names everything that decides the bits of the run; a file with another fingerprint is not used.
+        origin: everything that decides the bits of the run; a file of another origin is stale, and not used.
         every: seconds from one state that is kept to the next, but for the last one: writing it can take longer than an
             epoch.
         previous: the file of a snapshot, from which the training goes on as long as it has none of its own.
@@ -40,7 +40,7 @@ class Resume:
     """
 
     path: Path
-    fingerprint: str
+    origin: str
     every: float = 10.0
     previous: Resume | None = None
     keep: bool = False
@@ -55,7 +55,7 @@ class Resume:
         # The history grows with the epochs and a safetensors header is bounded: the progress goes in as a tensor.
         written = torch.frombuffer(bytearray(json.dumps(progress).encode()), dtype=torch.uint8)
         tensors = learner_tensors(learner) | moments | {"progress": written}
-        write_tensor_file(self.path, FORMAT, tensors, {"fingerprint": self.fingerprint})
+        write_tensor_file(self.path, FORMAT, tensors, {"fingerprint": self.origin})
 
     def load(self, learner: Learner, optimiser: Optimiser) -> dict[str, Any] | None:
         """Restore the state and return `progress`; None without a usable file."""
@@ -70,7 +70,7 @@ class Resume:
         except AuditError as error:
             log.warning("starting over: %s", error)
             return None
-        if about["fingerprint"] != self.fingerprint:
+        if about["fingerprint"] != self.origin:
             log.info(
                 "starting over: %s is of another specification, data, code, version of torch or model of the device",
                 self.path,

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
-from fa_audit.core.code import own_code
 from fa_audit.core.errors import AuditError
-from fa_audit.core.files import exclusive, remove_leftovers, sha256_of, write_json, write_text
-from fa_audit.core.provenance import cuda_versions, device_name, peak_memory_mb, provenance
+from fa_audit.core.files import contents_digest, exclusive, remove_leftovers, sha256_of, write_json, write_text
+from fa_audit.core.origin import cuda_versions, device_name, own_code, peak_memory_mb, process_origin
 from fa_audit.data.dataset import Dataset
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.checkpoint import save_checkpoint
@@ -25,17 +23,14 @@ from fa_audit.training.trajectory import trajectory_csv
 log = logging.getLogger(__name__)
 
 
-def fingerprint(spec: RunSpec, files: Iterable[str | Path], device: str) -> str:
+def training_origin(spec: RunSpec, files: Iterable[str | Path], device: str) -> str:
     """Join all that decides the bits of a run: specification, contents of data and code, libraries, device, threads.
 
     The device includes the model of a GPU, which decides its kernels.
     """
-    versions = cuda_versions(device) or {}
-    libraries = " ".join(
-        str(version) for version in (torch.__version__, versions.get("runtime"), versions.get("cudnn"))
-    )
-    contents = hashlib.sha256("".join(map(sha256_of, files)).encode()).hexdigest()
-    return f"{spec.digest} {contents} {libraries} {device_name(device)} {torch.get_num_threads()}"
+    cuda = cuda_versions(device) or {}
+    libraries = f"{torch.__version__} {cuda.get('runtime')} {cuda.get('cudnn')}"
+    return f"{spec.digest} {contents_digest(files)} {libraries} {device_name(device)} {torch.get_num_threads()}"
 
 
 def train_run(
@@ -59,19 +54,18 @@ def train_run(
     files = {"checkpoint": checkpoint, "trajectory": trajectory}
     with exclusive(resume.path.with_suffix(".lock")):
         remove_leftovers(resume.path, checkpoint, sidecar, trajectory)
-        if _is_done(resume.fingerprint, sidecar, **files):
-            log.info("nothing to train: %s is there, with the same fingerprint", checkpoint)
+        if _is_done(resume.origin, sidecar, **files):
+            log.info("nothing to train: %s is there, with the same origin", checkpoint)
         else:
             with naming_own_code(spec):
                 trained = train(spec, dataset, device=device, resume=resume)
-            known = {"fingerprint": resume.fingerprint, "data_sha256": dataset.sha256}
-            known |= {"previous": previous} if previous else {}
-            write_run(trained, **files, sidecar=sidecar, device=device, **known)
+            known = {"data_sha256": dataset.sha256} | ({"previous": previous} if previous else {})
+            write_run(trained, **files, sidecar=sidecar, device=device, origin=resume.origin, **known)
         resume.clear()
 
 
 def _is_done(wanted: str, sidecar: str | Path, **files: str | Path) -> bool:
-    """Return whether results with the fingerprint `wanted` are there and undamaged."""
+    """Return whether results with the origin `wanted` are there and undamaged."""
     try:
         facts = read_sidecar(sidecar)
         check_run(facts, sidecar, **files)
@@ -87,14 +81,14 @@ def write_run(
     sidecar: str | Path,
     trajectory: str | Path,
     device: str,
-    fingerprint: str,
+    origin: str,
     **more: str,
 ) -> None:
     """Write the results of a run: tensors (the same bytes for the same run), what is known of them, and the history.
 
     Args:
         sidecar: JSON with the specification, the final accuracy on the whole test set, wall time and provenance.
-        fingerprint: everything that decided the bits.
+        origin: everything that decided the bits; `fingerprint` in the file.
         more: other entries of the sidecar.
     """
     spec, parameters = trained.learner.spec, list(trained.learner.network.parameters())
@@ -103,7 +97,7 @@ def write_run(
     about = {
         "spec": spec.to_dict(),
         "digest": spec.digest,
-        "fingerprint": fingerprint,
+        "fingerprint": origin,
         **more,
         "accuracy": trained.accuracy,
         "parameters": sum(p.numel() for p in parameters),
@@ -112,7 +106,7 @@ def write_run(
         "stopped_after": trained.stopped_after,
         "checkpoint_sha256": sha256_of(checkpoint),
         "trajectory_sha256": sha256_of(trajectory),
-        "provenance": provenance(device) | {"peak_memory_mb": peak_memory_mb(device)},
+        "provenance": process_origin(device) | {"peak_memory_mb": peak_memory_mb(device)},
     }
     if trained.validation_accuracy is not None:
         about["validation_accuracy"] = trained.validation_accuracy

@@ -9,11 +9,11 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from fa_audit.core.files import write_json
+from fa_audit.core.origin import origin_of
 from fa_audit.core.registry import call
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import FIGURES
 from fa_audit.results.figures.style import check_texts, names, save
-from fa_audit.results.origin import origin_of
 from fa_audit.results.tidy import read_tidy
 
 

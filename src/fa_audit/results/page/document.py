@@ -23,8 +23,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.provenance import packages
-from fa_audit.results.origin import Origin
+from fa_audit.core.origin import Origin, packages
 from fa_audit.results.page.charts import PANELS, Look, data_of, looks, specification
 from fa_audit.results.page.content import NOT_RECORDED, Audits, RunPage, pages_of, percent, shown
 from fa_audit.results.tidy import Tidy

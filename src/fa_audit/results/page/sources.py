@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from fa_audit.core.origin import origin_of
 from fa_audit.experiments.paths import TIDY
 from fa_audit.results.measured import measured_folder, settings_in, tables_of
-from fa_audit.results.origin import origin_of
 from fa_audit.results.own_audits import alone, read_own
 from fa_audit.results.page.document import Claim, page
 from fa_audit.results.tidy import read_tidy
@@ -50,13 +50,12 @@ def page_of_tables(folder: Path, configfile: Path | None) -> str:
 
 def _claims(folder: Path) -> tuple[list[Claim], str]:
     """Return the paper's claims, where its numbers are at hand."""
-    from fa_audit.experiments.config_file import load_config
-    from fa_audit.experiments.published import FILE, read_published
+    from fa_audit.experiments.published import FILE, read_published_file
     from fa_audit.results.page.claims import claims_of
     from fa_audit.results.scorecard import read_explanations, read_results, scorecard
 
     if not Path(FILE).exists():
         return [], ""
-    published = read_published(load_config(FILE)[0])
+    published = read_published_file(FILE)
     rows = scorecard(published, read_results(folder), read_explanations(folder, published))
     return claims_of(published, rows)

@@ -1,21 +1,17 @@
-"""Record what artefacts were made from (code, specification, inputs), and compare files with their recorded SHA-256."""
+"""Recorded SHA-256: the manifest of all artefacts, and the comparison of every file with what is recorded of it."""
 
 from __future__ import annotations
 
 import csv
-import hashlib
-import json
 import platform
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fa_audit.core.code import own_code
 from fa_audit.core.errors import AuditError, first_line, printable
 from fa_audit.core.files import FOREIGN, read_json, sha256_of
-from fa_audit.core.provenance import commit, packages
+from fa_audit.core.origin import packages
 from fa_audit.data.data_file import data_digest
 from fa_audit.experiments.paths import MANIFEST, ORIGIN, RunKey, data_file
 
@@ -25,37 +21,6 @@ OF_TRAINING = {"checkpoint": ("checkpoints", "safetensors"), "trajectory": ("tra
 WHOLE, ARRAYS = "SHA-256", "SHA-256 of its arrays"
 DIGESTS = {WHOLE: sha256_of, ARRAYS: data_digest}
 LINE = r"([0-9a-f]{64})  (\S.*)"
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a figure or a table comes from."""
-
-    commit: str  # `git describe` of the code that made it
-    spec: str  # SHA-256 of its entry in the configuration and of its runs' specifications
-    inputs: Mapping[str, str]  # SHA-256 of every file that it was made from, by path
-    own_code: Mapping[str, str]  # SHA-256 of the user's own code that made it, by path
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON types."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        files = "".join(f"; {path} {digest}" for path, digest in {**self.inputs, **self.own_code}.items())
-        return f"commit {self.commit}; spec {self.spec}{files}"
-
-
-def origin_of(entry: Mapping[str, Any], runs: Iterable[str], inputs: Iterable[str | Path]) -> Origin:
-    """Return the origin of an artefact that is made now.
-
-    Args:
-        entry: what the configuration says of it.
-        runs: digests of the specifications of its runs, in any order.
-        inputs: the files that it is made from.
-    """
-    asked = json.dumps([entry, sorted(set(runs))], sort_keys=True)
-    digest = hashlib.sha256(asked.encode()).hexdigest()
-    return Origin(commit(), digest, {str(path): sha256_of(path) for path in inputs}, own_code(entry["kind"]))
 
 
 def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:
@@ -73,31 +38,27 @@ def manifest(origins: Iterable[str | Path]) -> dict[str, Any]:
     return {"versions": {"python": platform.python_version()} | packages(), "artefacts": entries}
 
 
-# --- verification --------------------------------------------------------------------------------------------------
-
-
 def recorded() -> list[Record]:
     """Return everything that is recorded here, sorted.
 
     Raises:
         AuditError: nothing is recorded, or a file with records is damaged.
     """
-    if found := sorted(
-        {record for pattern in RECORDS for path in Path().glob(pattern) for record in _read(path, pattern)}
-    ):
-        return found
-    raise AuditError(f"found neither {MANIFEST} nor {SUMS} nor runs; the workflow makes these, make archive the list.")
-
-
-def _read(path: Path, pattern: str) -> list[Record]:
-    try:
-        return list(RECORDS[pattern](path))
-    except AuditError:
-        raise
-    except FOREIGN as error:
+    found: set[Record] = set()
+    for path, read in ((path, read) for pattern, read in RECORDS.items() for path in Path().glob(pattern)):
+        try:
+            found |= set(read(path))
+        except AuditError:
+            raise
+        except FOREIGN as error:
+            raise AuditError(
+                f"{path}: damaged ({first_line(error)}). Delete it and make it, or unpack it, again."
+            ) from error
+    if not found:
         raise AuditError(
-            f"{path}: damaged ({first_line(error)}). Delete it and make it, or unpack it, again."
-        ) from error
+            f"found neither {MANIFEST} nor {SUMS} nor runs; the workflow makes these, make archive the list."
+        )
+    return sorted(found)
 
 
 def _of_artefacts(path: Path) -> Iterator[Record]:

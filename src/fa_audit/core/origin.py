@@ -1,0 +1,222 @@
+"""Origins: the code, packages, machine and inputs that a file is made from; a file whose origin changes is stale.
+
+Imports torch only where the device is asked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import os
+import platform
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fa_audit.core.files import digest_of, sha256_of
+from fa_audit.core.source import find_module, parsed
+
+if TYPE_CHECKING:
+    import torch
+
+ROOT = Path(__file__).resolve().parents[3]
+PROJECT = (ROOT / "workflow_scripts", ROOT / "src")
+DRIVER = Path("/proc/driver/nvidia/version")
+CPU = Path("/proc/cpuinfo")
+
+
+# --- an artefact -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a figure or a table comes from."""
+
+    commit: str  # `git describe` of the code that made it
+    spec: str  # SHA-256 of its entry in the configuration and of its runs' specifications
+    inputs: Mapping[str, str]  # SHA-256 of every file that it was made from, by path
+    own_code: Mapping[str, str]  # SHA-256 of the user's own code that made it, by path
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON types."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        files = "".join(f"; {path} {digest}" for path, digest in {**self.inputs, **self.own_code}.items())
+        return f"commit {self.commit}; spec {self.spec}{files}"
+
+
+def origin_of(entry: Mapping[str, Any], runs: Iterable[str], inputs: Iterable[str | Path]) -> Origin:
+    """Return the origin of an artefact that is made now.
+
+    Args:
+        entry: the artefact's entry in the configuration.
+        runs: digests of the specifications of its runs, in any order.
+        inputs: the files that it is made from.
+    """
+    spec = digest_of([entry, sorted(set(runs))])
+    return Origin(commit(), spec, {str(path): sha256_of(path) for path in inputs}, own_code(entry["kind"]))
+
+
+# --- code ------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def code_files(*entries: str) -> list[str]:
+    """List the project files that `entries` import, directly or not, and the entries; paths relative to the root.
+
+    Code outside the project is followed in the working folder and in the folders in PYTHONPATH.
+
+    The project's own `__init__` files are left out: they hold registries and re-exports, and a method added to a
+    registry must not retrain the others.
+
+    Args:
+        entries: script paths relative to the root (``workflow_scripts/train.py``) or modules
+            (``fa_audit.methods.dfa``).
+    """
+    waiting = [ROOT / entry if entry.endswith(".py") else _module_file(entry) for entry in entries]
+    found: set[Path] = set()
+    while waiting:
+        path = waiting.pop()
+        if path is None or path in found:
+            continue
+        found.add(path)
+        waiting += _imported_files(path)
+    shown = (path for path in found if path.name != "__init__.py" or not _is_of_project(path))
+    return sorted(str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path) for path in shown)
+
+
+def own_code(*names: str) -> dict[str, str]:
+    """Return the SHA-256 of the files outside the project that names ``package.module:Name`` import, and theirs.
+
+    Registered names have none.
+    """
+    modules = [name.partition(":")[0] for name in names if ":" in name]
+    return {path: _content(path) for path in code_files(*modules) if not _is_of_project(ROOT / path)}
+
+
+@cache
+def code_digest(*entries: str) -> str:
+    """Return one digest of the contents of all files that `code_files` finds, and the entries.
+
+    A job's parameter: some thirty input files for each of ten thousand runs would make planning them slow.
+    """
+    return " ".join([digest_of(sorted(_content(path) for path in code_files(*entries))), *entries])
+
+
+@cache
+def _content(path: str) -> str:
+    return sha256_of(ROOT / path)
+
+
+def _is_of_project(path: Path) -> bool:
+    return any(path.is_relative_to(folder) for folder in PROJECT)
+
+
+@cache
+def _imported_files(path: Path) -> tuple[Path | None, ...]:
+    """Return the files of the modules that a file imports anywhere; names imported from a package may be modules."""
+    found: list[Path | None] = []
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            found += [_module_file(alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            folder = [path.parents[node.level - 1]] if node.level else None
+            names = [".".join(filter(None, (node.module, *more))) for more in [(), *((a.name,) for a in node.names)]]
+            found += [_module_file(name) if folder is None else find_module(name, folder) for name in names if name]
+    return tuple(found)
+
+
+@cache
+def _module_file(name: str) -> Path | None:
+    """Return the file of a module of this project or of its user, or None for everything else."""
+    users = [Path(folder).resolve() for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    return find_module(name, [*PROJECT, Path.cwd(), *users])
+
+
+# --- the process and its machine -----------------------------------------------------------------------------------
+
+
+def process_origin(device: torch.device | str) -> dict[str, Any]:
+    """Return facts about this process and its device as JSON types; equal for the same code on the same machine."""
+    from fa_audit.core.numerics import describe_numerics
+
+    return {
+        "commit": commit(),
+        "python": platform.python_version(),
+        "packages": packages(),
+        "platform": platform.platform(),
+        "device": device_name(device),
+        "cpu": cpu_model(),
+        "cuda": cuda_versions(device),
+    } | describe_numerics()
+
+
+def device_name(device: torch.device | str) -> str:
+    """Return e.g. ``cpu (x86_64)`` or ``cuda (name of the GPU)``."""
+    import torch
+
+    kind = torch.device(device).type
+    return f"{kind} ({torch.cuda.get_device_name(device) if kind == 'cuda' else platform.machine()})"
+
+
+def cpu_model() -> str | None:
+    """Return the processor, such as ``NAME (family 6, model 143, stepping 8)``, which decides the bits of a run."""
+    with contextlib.suppress(OSError, KeyError):
+        facts = dict(re.findall(r"^(.+?)\s*:\s*(.+)$", CPU.read_text(encoding="utf-8"), re.MULTILINE))
+        return "{model name} (family {cpu family}, model {model}, stepping {stepping})".format_map(facts)
+    return platform.processor() or None
+
+
+def cuda_versions(device: torch.device | str) -> dict[str, Any] | None:
+    """Return the versions of CUDA's libraries and of the driver, None where unknown; None on a CPU."""
+    import torch
+
+    if torch.device(device).type != "cuda":
+        return None
+    driver = re.search(r"Module.*?([\d.]{3,})", DRIVER.read_text(encoding="utf-8")) if DRIVER.exists() else None
+    return {
+        "runtime": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "driver": driver[1] if driver else None,
+    }
+
+
+def peak_memory_mb(device: torch.device | str) -> dict[str, float]:
+    """Return the peak resident memory of the process and, on a GPU, peak allocated device memory, in MB (1e6 bytes)."""
+    import torch
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = {"resident": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6, 1)}
+    if torch.device(device).type == "cuda":
+        peak["device"] = round(torch.cuda.max_memory_allocated(device) / 1e6, 1)
+    return peak
+
+
+def commit() -> str:
+    """Return `git describe` of the running code, or 'unknown' outside a git checkout."""
+    command = ["git", "describe", "--always", "--dirty", "--tags"]
+    try:
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+def packages() -> dict[str, str | None]:
+    """Return the installed version of this package and of those that it declares; None where one is not installed."""
+    found: dict[str, str | None] = {"fa-audit": None}
+    with contextlib.suppress(PackageNotFoundError):
+        declared = [line for line in requires("fa-audit") or () if "extra == 'dev'" not in line.replace('"', "'")]
+        for name in ("fa-audit", *(re.split(r"[^\w-]", line)[0] for line in declared)):
+            found[name] = None
+            with contextlib.suppress(PackageNotFoundError):
+                found[name] = version(name)
+    return found

@@ -1,0 +1,159 @@
+"""Origins of a configuration's results: what each is made from, and which of those that are there are stale.
+
+An origin is a digest of specification, code, thresholds, and the origins of what the result is made from. Imports no
+torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fa_audit.core.errors import AuditError
+from fa_audit.core.files import FOREIGN, contents_digest, digest_of, read_json
+from fa_audit.core.origin import code_digest
+from fa_audit.core.registry import entry_of
+from fa_audit.data import DATASETS
+from fa_audit.experiments.grid import Grid
+from fa_audit.experiments.paths import RunKey, data_file
+from fa_audit.experiments.spec import RunSpec
+from fa_audit.methods import METHODS
+from fa_audit.networks import ARCHITECTURES
+
+RECORD = " lineage="  # in a sidecar's `fingerprint`, between what decided the network's bits and its origin
+OF_A_NETWORK = (("checkpoints", "safetensors"), ("checkpoints", "json"), ("trajectories", "csv"))
+
+
+def stage(name: str, *modules: str) -> tuple[str, ...]:
+    """Return what decides the code of a stage: its script and the modules ``package.module[:Object]`` it loads."""
+    return (f"workflow_scripts/{name}.py", *(module.partition(":")[0] for module in modules))
+
+
+def data_stage(dataset: str) -> tuple[str, ...]:
+    """Return what decides the code that makes a data set."""
+    return stage("prepare_data", entry_of("dataset", DATASETS, dataset))
+
+
+def run_code(name: str, spec: RunSpec) -> str:
+    """Return a digest of the code that a stage runs for one network, its method and architecture included."""
+    method = entry_of("method", METHODS, spec.method)
+    return code_digest(*stage(name, method, entry_of("architecture", ARCHITECTURES, spec.architecture)))
+
+
+@dataclass(frozen=True)
+class Origins:
+    """The origins that the results of a configuration should have.
+
+    Attributes:
+        grid: its runs.
+        thresholds: its thresholds of the checks.
+    """
+
+    grid: Grid
+    thresholds: Mapping[str, float]
+    _known: dict[Any, str] = field(default_factory=dict)
+
+    def network(self, key: RunKey) -> str:
+        """Return a trained network's: its specification, the training's code, the code of its data."""
+        if key not in self._known:
+            spec = self.grid.spec(key)
+            self._known[key] = digest_of([spec.digest, run_code("train", spec), code_digest(*data_stage(spec.dataset))])
+        return self._known[key]
+
+    def networks(self, key: RunKey) -> list[RunKey]:
+        """Return the networks that an audit reads: the audited one, then those that it is compared with."""
+        baselines = self.grid.setting(key.setting).baselines_of(key.run).values()
+        return [key, *(key._replace(run=run) for run in baselines)]
+
+    def audit_inputs(self, key: RunKey) -> str:
+        """Return that of the networks that an audit reads."""
+        return digest_of([self.network(network) for network in self.networks(key)])
+
+    def audit(self, key: RunKey) -> str:
+        """Return an audit's: its code and thresholds, and the networks that it reads."""
+        return digest_of([run_code("audit", self.grid.spec(key)), self.audit_inputs(key), dict(self.thresholds)])
+
+    def audits(self, keys: Iterable[RunKey]) -> str:
+        """Return that of audits together."""
+        codes = [code_digest(*stage(name)) for name in ("share_run", "collect_baseline")]
+        parts = [[*key, run_code("audit", self.grid.spec(key)), self.audit_inputs(key)] for key in keys]
+        return digest_of([codes, dict(self.thresholds), parts])
+
+    def tidy(self, setting: str) -> str:
+        """Return that of a setting's tidy tables."""
+        if setting not in self._known:
+            keys = self.grid.setting(setting).run_keys("runs")
+            self._known[setting] = digest_of([code_digest(*stage("tidy_setting")), self.audits(keys)])
+        return self._known[setting]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What needs not be done again.
+
+    A result whose origin was not recorded, as of an earlier version of this package, counts by its specification alone.
+
+    Attributes:
+        origins: those that results should have.
+    """
+
+    origins: Origins
+    _known: dict[Any, Any] = field(default_factory=dict)
+
+    def network(self, key: RunKey) -> bool:
+        """Return whether a trained network is there and not stale, and so is what it is copied or goes on from."""
+        if key not in self._known:
+            grid = self.origins.grid
+            source = grid.duplicate_runs.get(key) or previous_run(grid, key)
+            self._known[key] = (source is None or self.network(source)) and self._own_network(key)
+        return bool(self._known[key])
+
+    def audit(self, key: RunKey) -> bool:
+        """Return whether an audit is there and not stale, and so are the networks that it reads."""
+        if not all(self.network(network) for network in self.origins.networks(key)):
+            return False
+        facts = _facts(key.path("audits", "json"))
+        recorded = facts.get("lineage")
+        return self._same_spec(facts, key) and (recorded is None or recorded == self.origins.audit(key))
+
+    def _own_network(self, key: RunKey) -> bool:
+        if not all(os.path.exists(key.path(*kind)) for kind in OF_A_NETWORK):
+            return False
+        facts = _facts(key.path("checkpoints", "json"))
+        if (run := facts.get("previous")) and not os.path.exists(key._replace(run=run).path(*OF_A_NETWORK[0])):
+            return False
+        bits, _, recorded = str(facts.get("fingerprint")).partition(RECORD)
+        same = not recorded or (recorded == self.origins.network(key) and self._data(key) in ("", *bits.split()))
+        return same and self._same_spec(facts, key)
+
+    def _same_spec(self, facts: dict[str, Any], key: RunKey) -> bool:
+        return facts.get("spec") == self.origins.grid.spec(key).to_dict()
+
+    def _data(self, key: RunKey) -> str:
+        """Return the digest of the data set's file in `training_origin`; empty where there is no such file."""
+        path = data_file(self.origins.grid.spec(key).dataset)
+        if path not in self._known:
+            self._known[path] = contents_digest([path]) if os.path.exists(path) else ""
+        return str(self._known[path])
+
+
+def previous_run(grid: Grid, key: RunKey) -> RunKey | None:
+    """Return the snapshot that a training goes on from, if any; of one that is done, that from which it went on.
+
+    So neither a snapshot that is asked for later nor one that is no longer asked for makes a finished run stale.
+    """
+    asked, facts = grid.previous_runs.get(key), _facts(key.path("checkpoints", "json"))
+    found = key._replace(run=run) if (run := facts.get("previous")) else None
+    if found == asked or facts.get("spec") != grid.spec(key).to_dict():  # the same, or it is to be trained anew
+        return asked
+    return found if found is None or os.path.exists(found.path(*OF_A_NETWORK[0])) else asked
+
+
+def _facts(path: str) -> dict[str, Any]:
+    """Return a result's JSON; nothing where it is missing or damaged, hence to be made again."""
+    with contextlib.suppress(AuditError, OSError, *FOREIGN):
+        return dict(read_json(path))
+    return {}
