@@ -105,7 +105,6 @@ def without(name):
 
 
 UNFIT = "the tensors do not fit their specification"
-LARGE = 2**40  # a network that does not fit into memory must not be built
 DISTORTIONS = [  # of the description; words
     (with_options(width=9), UNFIT),
     (with_options(width=10**30), "architecture_options.width"),
@@ -113,10 +112,8 @@ DISTORTIONS = [  # of the description; words
     (with_spec(architecture="magic"), "the architecture 'magic' is none of fa-audit's own"),
     (without("spec"), "spec"),
     (lambda about: about | {"image_shape": None}, UNFIT),
-    (lambda about: about | {"image_shape": [3, 2**20, 2**20]}, "weight: found (8, 16), expected (8, 3298534883328)"),
-    (lambda about: about | {"classes": LARGE}, f"network.head.linear.weight: found (3, 8), expected ({LARGE}, 8)"),
+    (lambda about: about | {"classes": 4}, UNFIT),
     (with_constants(colour=1), "colour"),
-    (with_constants(hidden=2**30), "constants of 'state_bridge': found hidden > 8192"),
 ]
 CHANGED_TENSORS = [
     without("state.layers.0.bias"),

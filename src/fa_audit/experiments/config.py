@@ -6,7 +6,7 @@ The description of a field completes the sentence "found ...; expected ...". Imp
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import product
 from typing import Annotated, Any, Literal
@@ -202,14 +202,12 @@ class SettingEntry(Strict):
         settings = {}
         for values in product(*self.vary.values()):
             chosen = dict(zip(self.vary, values))
+            budget = {key: value for key, value in chosen.items() if key in BUDGET}
+            options = {key: value for key, value in chosen.items() if key not in BUDGET}
+            network = self.architecture.model_copy(update=options)
             name = "_".join([block, *(f"{option}{_named(value)}" for option, value in chosen.items())])
-            settings[name] = self._varied(chosen)
+            settings[name] = self.model_copy(update=budget | {"architecture": network})
         return settings
-
-    def _varied(self, chosen: Mapping[str, Any]) -> SettingEntry:
-        budget = {key: value for key, value in chosen.items() if key in BUDGET}
-        options = {key: value for key, value in chosen.items() if key not in BUDGET}
-        return self.model_copy(update=budget | {"architecture": self.architecture.model_copy(update=options)})
 
     def run_names(self, depth: int) -> dict[str, list[str]]:
         """Return the names of the runs, by the part of the configuration that asks for them.
@@ -221,18 +219,27 @@ class SettingEntry(Strict):
         penalties = [f"+penalty{short_number(value)}" if value else "" for value in sorted(self.sweep.penalties)]
         rungs = ["", *(f"+frozen{count}" for count in range(1, depth))]
         names = {
-            "runs": self.runs,
+            "runs": list(self.runs),
             "sweep": [method + penalty for method in self.sweep.methods for penalty in penalties],
             "ladder": [method + rung for method in self.ladder for rung in rungs],
         }
         names["baselines"] = self.compared_with()
         epochs = [epoch for epoch in sorted(self.snapshots) if epoch < self.epochs]
-        return {part: [*found, *_snapshots(found, epochs)] for part, found in names.items()}
+        for found in names.values():
+            listed = _readable(found)
+            added = (replace(run, snapshot=epoch) for run in listed if run.snapshot is None for epoch in epochs)
+            found += [str(run) for run in added if run not in listed]
+        return names
 
     def compared_with(self) -> list[str]:
-        """Return the baselines, written or by default, without their snapshots."""
-        named = "baselines" in self.model_fields_set
-        return self.baselines if named else _usual_baselines([self.runs, self.sweep.methods, self.ladder])
+        """Return the baselines, written or by default, without their snapshots.
+
+        By default they are what the runs that are not baselines themselves are compared with.
+        """
+        if "baselines" in self.model_fields_set:
+            return list(self.baselines)
+        runs = _readable([*self.runs, *self.sweep.methods, *self.ladder])
+        return sorted({str(found) for run in runs if not run.is_baseline for found in run.baselines.values()})
 
 
 def _named(value: Any) -> str:
@@ -242,24 +249,13 @@ def _named(value: Any) -> str:
     return str(value).lower().replace(".", "p").replace("-", "m")
 
 
-def _usual_baselines(audited: Iterable[list[str]]) -> list[str]:
-    """Return what runs are compared with if the setting does not say; nothing if all are baselines themselves."""
-    runs = [run for names in audited for run in map(_readable, names) if run and not run.is_baseline]
-    return sorted({str(baseline) for run in runs for baseline in run.baselines.values()})
-
-
-def _snapshots(names: list[str], epochs: list[int]) -> list[str]:
-    """Return the runs after earlier epochs, but for those that are listed."""
-    listed = list(filter(None, map(_readable, names)))
-    added = [replace(run, snapshot=epoch) for run in listed if run.snapshot is None for epoch in epochs]
-    return [str(run) for run in added if run not in listed]
-
-
-def _readable(text: str) -> Run | None:
-    try:
-        return parse_run(text)
-    except AuditError:
-        return None
+def _readable(names: list[str]) -> list[Run]:
+    """Return the runs of names; those that cannot be read are told elsewhere."""
+    runs = []
+    for name in names:
+        with contextlib.suppress(AuditError):
+            runs.append(parse_run(name))
+    return runs
 
 
 class ModelEntry(Strict):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,9 +13,6 @@ import yaml
 
 from fa_audit.core.errors import AuditError, first_line, printable, shortened
 from fa_audit.core.files import FOREIGN
-
-# What YAML reads as another number than is written, or as true or false: 042, 1:30, no.
-MISREAD = re.compile(r"[-+]?(0[0-7]+|\d+(:[0-5]?\d)+(\.\d*)?)|yes|no|on|off", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -58,9 +54,15 @@ def load_config(path: str | Path) -> tuple[dict[str, Any], LineOf]:
     Raises:
         AuditError: the file cannot be read, or is no mapping; says the line where there is one.
     """
+    config = None
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
-        config, lines = _parsed(text)
+        with contextlib.suppress(json.JSONDecodeError):  # JSON is YAML, but for tabs and for 1e-3
+            config, text = json.loads(text), text.replace("\t", " ")
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        lines = dict(_lines("", node))
+        config = config or (loader.construct_document(node) if node else None)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{path}, line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
@@ -75,42 +77,22 @@ def load_config(path: str | Path) -> tuple[dict[str, Any], LineOf]:
     return config, LineOf({place: (f"{path}, line {line}", values.get(place)) for place, line in lines.items()})
 
 
-def _parsed(text: str) -> tuple[Any, dict[str, int]]:
-    """Return the value of a text and the line of every place in it. JSON is YAML, but for tabs and for 1e-3."""
-    with contextlib.suppress(json.JSONDecodeError):
-        return json.loads(text), dict(_lines("", yaml.compose(text.replace("\t", " "), yaml.SafeLoader)))
-    loader = yaml.SafeLoader(text)
-    node = loader.get_single_node()
-    lines = dict(_lines("", node))
-    return (loader.construct_document(node) if node else None), lines
-
-
 def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
     """Yield the line of every key and item below a node.
 
     Raises:
-        yaml.MarkedYAMLError: a key is repeated, or YAML reads something else than is written.
+        yaml.MarkedYAMLError: a key is repeated.
     """
-    if isinstance(node, yaml.ScalarNode) and node.style is None and MISREAD.fullmatch(node.value):
-        raise _misread(node)
     seen = set()
     for position, child in enumerate(node.value if isinstance(node, yaml.CollectionNode) else ()):
         key, value = child if isinstance(node, yaml.MappingNode) else (child, child)
         name = key.value if isinstance(node, yaml.MappingNode) else position
         if isinstance(key, yaml.ScalarNode) and name in seen and name != "<<":
             raise yaml.MarkedYAMLError(problem=f"found '{name}' twice", problem_mark=key.start_mark)
-        if key is not value and key.tag.endswith(("bool", "null")):
-            raise _misread(key)
         if isinstance(name, str | int):
             seen.add(name)
             yield f"{place}{name}", key.start_mark.line + 1
             yield from _lines(f"{place}{name}.", value)
-
-
-def _misread(node: yaml.ScalarNode) -> yaml.MarkedYAMLError:
-    read = json.dumps(yaml.safe_load(node.value), default=str)
-    problem = f"found {node.value}, which YAML reads as {read}; write '{node.value}' if you mean a text, or {read}"
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
 def _values(place: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -180,23 +180,17 @@ def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = N
     asked = Configuration.model_validate(config)
     if problems := configuration_problems(asked, kinds):
         raise config_error("config", problems, where.within(config))
-    return Grid({name: _setting(name, block, entry, _monitor(asked, entry)) for name, block, entry in asked.expanded()})
+    return Grid({name: _setting(name, block, entry, asked) for name, block, entry in asked.expanded()})
 
 
-def _monitor(config: Configuration, entry: SettingEntry) -> tuple[tuple[str, float], ...]:
-    """Return the checks that end a setting's trainings early, with their limits; empty without a monitor."""
-    limits = config.thresholds.model_dump()
-    checks = entry.monitor.stop_on or config.monitor.stop_on
-    return tuple((check, limits[MONITOR_LIMITS[check]]) for check in sorted(checks))
-
-
-def _setting(name: str, block: str, entry: SettingEntry, monitor: tuple[tuple[str, float], ...]) -> Setting:
-    network = entry.architecture
+def _setting(name: str, block: str, entry: SettingEntry, config: Configuration) -> Setting:
+    network, limits = entry.architecture, config.thresholds.model_dump()
+    checks = sorted(entry.monitor.stop_on or config.monitor.stop_on)
     common = {
         "dataset": entry.dataset,
         "architecture": network.name,
         "architecture_options": tuple(sorted((network.defaults | network.options).items())),
-        "monitor": monitor,
+        "monitor": tuple((check, limits[MONITOR_LIMITS[check]]) for check in checks),
         **{key: getattr(entry, key) for key in BUDGET},
     }
     names = entry.run_names(network.depth)

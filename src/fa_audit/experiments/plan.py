@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import add
 from pathlib import Path
 from typing import Any
 
-from fa_audit.core.errors import AuditError, listed
-from fa_audit.core.files import FOREIGN, read_json
+from fa_audit.core.errors import listed
 from fa_audit.experiments.costs import DEVICES, Costs, Hours
 from fa_audit.experiments.grid import Grid, Setting
-from fa_audit.experiments.origins import Finished, Origins
+from fa_audit.experiments.origins import Finished, Origins, recorded
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import DEPARTURES
 
@@ -31,12 +29,17 @@ def plan_table(origins: Origins, costs: Costs) -> str:
     blocks: dict[str, list[Setting]] = {}
     for setting in grid.settings.values():
         blocks.setdefault(setting.block, []).append(setting)
-    work = [work_of(finished, members, costs) for members in blocks.values()]
-    rows = [[*_counts(members), *map(_text, row)] for members, row in zip(blocks.values(), work)]
+    rows, work = [], []
+    for name, members in blocks.items():
+        parts = ({item for setting in members for item in getattr(setting, part)} for part in HEADER[2:5])
+        work.append(work_of(finished, members, costs))
+        rows.append([name, *(str(len(part)) for part in (members, *parts)), *map(_text, work[-1])])
     total = [_text(reduce(add, column)) for column in zip(*work)]
-    named = [[name, *row] for name, row in zip(blocks, rows)]
-    whole = ["in all", str(len(grid.settings)), "", "", "", *total]
-    return "\n".join(["", *_aligned([HEADER, *named, whole]), NOTE, _machines(costs), *_replaced(grid)])
+    table = [HEADER, *rows, ["in all", str(len(grid.settings)), "", "", "", *total]]
+    widths = [max(map(len, column)) for column in zip(*table)]
+    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
+    machines = [f"{d.upper()}: {', '.join(costs.machines(d)) or 'nothing measured yet'}" for d in DEVICES]
+    return "\n".join(["", *lines, NOTE, f"Measured on {'; '.join(machines)}.", *_replaced(grid)])
 
 
 def _replaced(grid: Grid) -> Iterator[str]:
@@ -44,26 +47,15 @@ def _replaced(grid: Grid) -> Iterator[str]:
     for name, setting in grid.settings.items():
         keys = [key for role in ("runs", "baselines") for key in setting.run_keys(role)]
         first = next((key for key in keys if Path(key.path("checkpoints", "json")).exists()), None)
-        if first and (changed := _changes(first, grid)):
+        if first is None:
+            continue
+        expected = DEPARTURES | grid.spec(first).to_dict()
+        found = DEPARTURES | recorded(first.path("checkpoints", "json")).get("spec", expected)
+        if changed := [f"{key} {found.get(key)}, now {now}" for key, now in expected.items() if found.get(key) != now]:
             yield (
                 f"Replaces networks of setting '{name}' that are in results/ with another specification"
                 f" ({listed(changed, 2)}). To keep them, give the setting another name."
             )
-
-
-def _changes(key: RunKey, grid: Grid) -> list[str]:
-    """List what differs between a trained network's specification and the one that is asked for."""
-    expected = DEPARTURES | grid.spec(key).to_dict()
-    with contextlib.suppress(AuditError, OSError, *FOREIGN):  # what is damaged is made again in any case
-        found = DEPARTURES | read_json(key.path("checkpoints", "json"))["spec"]
-        return [f"{name} {found[name]}, now {value}" for name, value in expected.items() if found[name] != value]
-    return []
-
-
-def _counts(members: Sequence[Setting]) -> list[str]:
-    """Return how many networks or budgets, audited runs, baselines and seeds a block has."""
-    sets = ({item for setting in members for item in getattr(setting, name)} for name in ("runs", "baselines", "seeds"))
-    return [str(len(one)) for one in (members, *sets)]
 
 
 def work_of(finished: Finished, members: Sequence[Setting], costs: Costs) -> list[Any]:
@@ -108,13 +100,3 @@ def _text(cell: int | list[Hours | None]) -> str:
         return "?"
     total, about = sum(hours.value for hours in known), "" if all(hours.measured for hours in known) else "~"
     return f"{about}{total:.{2 if 0 < total < 1 else 1}f}{'+?' if len(known) < len(cell) else ''}"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
-
-
-def _machines(costs: Costs) -> str:
-    machines = [f"{d.upper()}: {', '.join(costs.machines(d)) or 'nothing measured yet'}" for d in DEVICES]
-    return f"Measured on {'; '.join(machines)}."

@@ -387,7 +387,10 @@ def _problems(read: PublishedFile) -> Iterator[str]:
     for position, entry in enumerate(read.entries):
         where = f"entries.{position}"
         yield from chain(_entry_problems(where, entry, read), _answer_problems(where, entry))
-        if (own := _own(entry)) in seen:
+        # All but the numbers and where they come from.
+        side = isinstance(entry, Bound) and entry.above is None
+        own = json.dumps([entry.key, entry.kind, side, sorted(entry.seeds), entry.repeats])
+        if own in seen:
             yield f"{where}: the same as entries.{seen[own]}; keep one of them."
         seen.setdefault(own, position)
     for name in sorted(read.settings.keys() - {entry.setting for entry in read.entries}):
@@ -397,12 +400,6 @@ def _problems(read: PublishedFile) -> Iterator[str]:
             yield str(unknown("script", experiment.script, read.scripts, where=f"settings.{name}"))
     for name in sorted(read.claims.keys() - {entry.claim for entry in read.entries}):
         yield f"claims.{name}: no entry belongs to it; name it in one, or remove it."
-
-
-def _own(entry: Entry) -> str:
-    """Return what two entries must not share: everything but the numbers and where they come from."""
-    side = isinstance(entry, Bound) and entry.above is None
-    return json.dumps([entry.key, entry.kind, side, sorted(entry.seeds), entry.repeats])
 
 
 def _entry_problems(where: str, entry: Entry, read: PublishedFile) -> Iterator[str]:

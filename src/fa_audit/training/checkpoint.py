@@ -16,15 +16,13 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
 
 from fa_audit.core.errors import AuditError, shortened
 from fa_audit.core.files import FOREIGN, write_bytes
 from fa_audit.data.data_file import checksum
-from fa_audit.experiments.spec import LARGEST_OPTION, RunSpec
+from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
-from fa_audit.methods.bp import BP
 from fa_audit.methods.method import Method
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.training.learner import Learner, build, load_method
@@ -97,7 +95,7 @@ def load_checkpoint(
     """
     tensors, about = read_tensor_file(path, FORMAT)
     try:
-        learner = _untrained(about, method, architecture, str(path), under("network", tensors))
+        learner = _untrained(about, method, architecture, str(path))
         load_learner_tensors(learner, tensors)
     except AuditError as error:
         raise AuditError(f"{path}: {str(error).rstrip(' .')}; {HINT}.") from error
@@ -106,11 +104,9 @@ def load_checkpoint(
     return learner.to(device)
 
 
-def _untrained(
-    about: dict[str, Any], method: Method | None, architecture: str | None, path: str, weights: Mapping[str, Tensor]
-) -> Learner:
-    """Build the learner that a checkpoint describes, from registered classes or those given, if `weights` fit it."""
-    spec, size = RunSpec.from_dict(about["spec"]), (tuple(about["image_shape"]), about["classes"])
+def _untrained(about: dict[str, Any], method: Method | None, architecture: str | None, path: str) -> Learner:
+    """Build the learner that a checkpoint describes, from registered classes or those given."""
+    spec = RunSpec.from_dict(about["spec"])
     if spec.architecture not in (*ARCHITECTURES, architecture):
         raise AuditError(
             f"the architecture {shortened(spec.architecture)} is none of fa-audit's own. A file does not decide what is"
@@ -121,29 +117,7 @@ def _untrained(
         method = _registered_method(spec.method, about["method"])
     elif about["method"] != _described(method):
         log.warning("%s was written with %s; continuing with %s", path, about["method"], _described(method))
-    for name, tensor in _described_weights(spec, size).items():
-        found = tuple(weights[name].shape) if name in weights else "none"
-        if found != tuple(tensor.shape):
-            raise RuntimeError(f"network.{name}: found {found}, expected {tuple(tensor.shape)}")
-    return build(spec, *size, method)
-
-
-def _described_weights(spec: RunSpec, size: tuple[tuple[int, ...], int]) -> dict[str, Tensor]:
-    """Return a network's weights without contents, because what a file describes need not fit into memory.
-
-    None of an architecture of the user's own, whose code need not run so.
-    """
-    if spec.architecture not in ARCHITECTURES:
-        return {}
-    with torch.device("meta"), _Undrawn():
-        return build(spec, *size, BP()).network.state_dict()
-
-
-class _Undrawn(TorchFunctionMode):
-    """Draw no Gaussians: on torch's meta device, which draws nothing, they would import its compiler, 1 s."""
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        return kwargs["tensor"] if function is nn.init.normal_ else function(*args, **(kwargs or {}))
+    return build(spec, tuple(about["image_shape"]), about["classes"], method)
 
 
 def _described(method: Method) -> dict[str, Any]:
@@ -166,8 +140,6 @@ def _registered_method(name: str, stored: Mapping[str, Any]) -> Method:
             " fa-audit's own. A file does not decide what is imported: pass load_checkpoint(path, method=YourMethod()),"
             " or --method package.module:ClassName on the command line"
         )
-    if large := [n for n, v in stored["constants"].items() if isinstance(v, int | float) and v > LARGEST_OPTION]:
-        raise AuditError(f"constants of '{name}': found {', '.join(large)} > {LARGEST_OPTION}")
     return replace(load_method(name), **stored["constants"])
 
 
