@@ -1,3 +1,10 @@
+FIGURE_IN_REPORT = {
+    "caption": "../report/artefact.rst",
+    "category": FIGURES_FOLDER,
+    "subcategory": lambda wildcards: datasets_of("figures", wildcards.figure),
+}
+
+
 rule draw_figure:
     """One figure from tidy tables."""
     input:
@@ -5,16 +12,12 @@ rule draw_figure:
     output:
         pdf=report(
             "results/figures/{figure}.pdf",
-            caption="../report/artefact.rst",
-            category=FIGURES_FOLDER,
-            subcategory=lambda wildcards: datasets_of("figures", wildcards.figure),
+            **FIGURE_IN_REPORT,
             labels={"figure": "{figure}", "format": "pdf"},
         ),
         png=report(
             "results/figures/{figure}.png",
-            caption="../report/artefact.rst",
-            category=FIGURES_FOLDER,
-            subcategory=lambda wildcards: datasets_of("figures", wildcards.figure),
+            **FIGURE_IN_REPORT,
             labels={"figure": "{figure}", "format": "png"},
         ),
         origin="results/figures/{figure}.origin.json",

@@ -1,3 +1,9 @@
+SCORECARD_IN_REPORT = {
+    "caption": "../report/captions/scorecard.rst",
+    "category": SCORECARD_FOLDER,
+}
+
+
 rule build_scorecard:
     """Every published number against the audits of its setting, with the rule and the verdict."""
     input:
@@ -7,20 +13,17 @@ rule build_scorecard:
     output:
         csv=report(
             "results/scorecard.csv",
-            caption="../report/captions/scorecard.rst",
-            category=SCORECARD_FOLDER,
+            **SCORECARD_IN_REPORT,
             labels={"scorecard": "table", "format": "csv"},
         ),
         markdown=report(
             "results/scorecard.md",
-            caption="../report/captions/scorecard.rst",
-            category=SCORECARD_FOLDER,
+            **SCORECARD_IN_REPORT,
             labels={"scorecard": "table", "format": "md"},
         ),
         html=report(
             "results/scorecard.html",
-            caption="../report/captions/scorecard.rst",
-            category=SCORECARD_FOLDER,
+            **SCORECARD_IN_REPORT,
             labels={"scorecard": "table", "format": "html"},
         ),
         origin="results/scorecard.origin.json",
@@ -50,14 +53,12 @@ rule draw_scorecard:
     output:
         pdf=report(
             "results/figures/scorecard.pdf",
-            caption="../report/captions/scorecard.rst",
-            category=SCORECARD_FOLDER,
+            **SCORECARD_IN_REPORT,
             labels={"scorecard": "figure", "format": "pdf"},
         ),
         png=report(
             "results/figures/scorecard.png",
-            caption="../report/captions/scorecard.rst",
-            category=SCORECARD_FOLDER,
+            **SCORECARD_IN_REPORT,
             labels={"scorecard": "figure", "format": "png"},
         ),
         origin="results/figures/scorecard.origin.json",

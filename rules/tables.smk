@@ -1,3 +1,10 @@
+TABLE_IN_REPORT = {
+    "caption": "../report/artefact.rst",
+    "category": TABLES_FOLDER,
+    "subcategory": lambda wildcards: datasets_of("tables", wildcards.table),
+}
+
+
 rule build_table:
     """One table from tidy tables, as csv, markdown and LaTeX."""
     input:
@@ -5,30 +12,22 @@ rule build_table:
     output:
         csv=report(
             "results/tables/{table}.csv",
-            caption="../report/artefact.rst",
-            category=TABLES_FOLDER,
-            subcategory=lambda wildcards: datasets_of("tables", wildcards.table),
+            **TABLE_IN_REPORT,
             labels={"table": "{table}", "format": "csv"},
         ),
         markdown=report(
             "results/tables/{table}.md",
-            caption="../report/artefact.rst",
-            category=TABLES_FOLDER,
-            subcategory=lambda wildcards: datasets_of("tables", wildcards.table),
+            **TABLE_IN_REPORT,
             labels={"table": "{table}", "format": "md"},
         ),
         latex=report(
             "results/tables/{table}.tex",
-            caption="../report/artefact.rst",
-            category=TABLES_FOLDER,
-            subcategory=lambda wildcards: datasets_of("tables", wildcards.table),
+            **TABLE_IN_REPORT,
             labels={"table": "{table}", "format": "tex"},
         ),
         html=report(
             "results/tables/{table}.html",
-            caption="../report/artefact.rst",
-            category=TABLES_FOLDER,
-            subcategory=lambda wildcards: datasets_of("tables", wildcards.table),
+            **TABLE_IN_REPORT,
             labels={"table": "{table}", "format": "html"},
         ),
         origin="results/tables/{table}.origin.json",

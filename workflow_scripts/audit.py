@@ -1,7 +1,5 @@
 """Rule audit_network: the protocol on one checkpoint."""
 
-from typing import TYPE_CHECKING
-
 from _workflow import device, logged
 
 from fa_audit.audit.run_audit import audit_files
@@ -10,9 +8,6 @@ from fa_audit.core.numerics import set_numerics
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with logged(snakemake), device(snakemake) as where:
     set_numerics(snakemake.params.torch_threads)

@@ -1,7 +1,5 @@
 """Rule audit_model: the protocol on one external model."""
 
-from typing import TYPE_CHECKING
-
 import torch
 from _workflow import device, logged
 
@@ -11,9 +9,6 @@ from fa_audit.core.numerics import set_numerics
 from fa_audit.core.origin import process_origin
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.data.dataset import load_dataset
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with logged(snakemake), device(snakemake) as where:
     set_numerics(snakemake.params.torch_threads)

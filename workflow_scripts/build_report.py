@@ -3,7 +3,6 @@
 from collections import defaultdict
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from _workflow import logged
 
@@ -16,9 +15,6 @@ from fa_audit.results.page.claims import claims_of
 from fa_audit.results.page.document import Artefact, page
 from fa_audit.results.scorecard import scorecard
 from fa_audit.results.tidy import KEY, read_audits, read_tidy
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 
 def artefacts(section: str) -> list[Artefact]:

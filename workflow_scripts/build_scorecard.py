@@ -1,7 +1,5 @@
 """Rule build_scorecard: published numbers against reproduced ones, as csv, markdown and html."""
 
-from typing import TYPE_CHECKING
-
 from _workflow import logged
 
 from fa_audit.core.files import write_json
@@ -10,9 +8,6 @@ from fa_audit.experiments.published import read_published_file
 from fa_audit.results.scorecard import scorecard
 from fa_audit.results.scorecard_texts import made_by, write_scorecard
 from fa_audit.results.tidy import read_audits, tidy_of
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
     files, out = snakemake.input, snakemake.output

@@ -1,13 +1,8 @@
 """Rule build_table: one table as csv, markdown and LaTeX, and where it comes from."""
 
-from typing import TYPE_CHECKING
-
 from _workflow import logged
 
 from fa_audit.results.tables.files import write_table
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
     out = snakemake.output

@@ -1,16 +1,11 @@
 """Rule collect_baseline: what an audit needs to know of a frozen or shallow network."""
 
-from typing import TYPE_CHECKING
-
 from _workflow import logged
 
 from fa_audit.core.files import write_json
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.sidecar import check_run, check_spec, read_sidecar
 from fa_audit.training.trajectory import check_history, read_trajectory
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
     kept = ("accuracy", "spec", "digest", "checkpoint_sha256")

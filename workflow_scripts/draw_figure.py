@@ -1,13 +1,8 @@
 """Rule draw_figure: one figure as PDF and PNG, and where it comes from."""
 
-from typing import TYPE_CHECKING
-
 from _workflow import logged
 
 from fa_audit.results.figures.files import write_figure
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
     out = snakemake.output

@@ -1,7 +1,5 @@
 """Rule draw_scorecard: the scorecard as PDF and PNG, and where it comes from."""
 
-from typing import TYPE_CHECKING
-
 from _workflow import logged
 
 from fa_audit.core.files import write_json
@@ -9,9 +7,6 @@ from fa_audit.core.origin import origin_of
 from fa_audit.results.figures.scorecard_figure import draw
 from fa_audit.results.figures.style import save
 from fa_audit.results.tidy import read_table
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
     origin = origin_of({"kind": "scorecard"}, [], [snakemake.input.scorecard])

@@ -1,14 +1,9 @@
 """Rule manifest: what every artefact contains and where it comes from."""
 
-from typing import TYPE_CHECKING
-
 from _workflow import logged
 
 from fa_audit.core.files import write_json
 from fa_audit.results.verify import manifest
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
     write_json(snakemake.output.manifest, manifest(snakemake.input.origins))

@@ -1,13 +1,8 @@
 """Rule prepare_data: a data set as one file of arrays."""
 
-from typing import TYPE_CHECKING
-
 from _workflow import logged
 
 from fa_audit.data.dataset import prepare_data_file
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
     data_root = snakemake.config.get("data_root", "data")  # no parameter: the same data lie in another folder

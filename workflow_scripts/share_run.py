@@ -1,16 +1,12 @@
 """Rule share_run: the results of a run under the name that another setting gives it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from _workflow import logged
 
 from fa_audit.core.files import write_bytes
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.sidecar import check_run, check_spec, read_sidecar
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
     files = snakemake.input

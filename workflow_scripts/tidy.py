@@ -1,14 +1,9 @@
 """Rule tidy: the tables of all settings in one."""
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
 from _workflow import logged
 
 from fa_audit.results.tidy import read_table, write_tables
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
     table = pd.concat(map(read_table, snakemake.input.parts), ignore_index=True)

@@ -1,15 +1,10 @@
 """Rule tidy_setting: audits and trajectories of one setting as tables, and its audits as one JSON."""
 
-from typing import TYPE_CHECKING
-
 from _workflow import logged
 
 from fa_audit.core.files import write_json
 from fa_audit.experiments.paths import TIDY
 from fa_audit.results.tidy import read_audits, tidy_of, together, write_tables
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 with logged(snakemake):
     audits = read_audits(snakemake.input.audits)

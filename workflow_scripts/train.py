@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from _workflow import device, logged
 
@@ -14,9 +13,6 @@ from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.training.resume import Resume
 from fa_audit.training.run_files import train_run, training_origin
-
-if TYPE_CHECKING:
-    from snakemake.iocontainers import snakemake
 
 
 def state(key: RunKey, **of_another: int) -> Resume:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fa_audit.cli.completion import completed
-from fa_audit.core.errors import AuditError
+from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.files import signed
 from fa_audit.core.registry import entry_of
 from fa_audit.data import DATASETS
-from fa_audit.experiments.config import BUDGET
+from fa_audit.experiments.config import BUDGET, PAPER, SettingEntry
 from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.methods import METHODS
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from fa_audit.audit.report import DiagnosticReport
 
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
-DEFAULTS = {field.name: field.default for field in fields(RunSpec)}
 PACKAGE = Path(__file__).parents[1]
 
 
@@ -61,27 +59,14 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     add("--width", type=int, help="length of a state's vector; default the architecture's")
     add("--depth", type=int, help="number of blocks; default the architecture's")
     add("--w2-std", type=float, help="of resmlp: standard deviation of W2; default 0.01, and 0.5 without skips")
-    for name, kind, meaning in (
-        ("epochs", int, "passes over the training set; 0 leaves the network untrained"),
-        ("batch_size", int, "images per step"),
-        ("lr", float, "learning rate, before its cosine decay to 0"),
-        ("weight_decay", float, "weight decay, of adamw decoupled from the gradient"),
-        ("seed", int, "of initialisation, feedback, order, augmentation and noise"),
-        ("optimiser", str, "adamw, or sgd with momentum 0.9"),
-        ("clip", float, "largest norm of all gradients together; 0 does not clip"),
-        (
-            "clip_groups",
-            float,
-            "largest norm of the gradients of each block, embedding, head by itself; 0 does not clip",
-        ),
-        ("rms_floor", float, "what is added to a credit's root mean square"),
-        ("validation", float, "fraction of the training set that is held out, its last samples"),
-    ):
-        option = f"--{name.replace('_', '-')}"
-        add(option, type=kind, default=DEFAULTS[name], help=f"{meaning}; default %(default)s")
-    off = {"dest": "normalise", "action": "store_false"}
-    add("--no-normalise", **off, help="credits are not divided by their root mean square; default off")
-    add("--frozen-embedding", action="store_true", help="leave the embedding at initialisation; default off")
+    for name in BUDGET:
+        field = SettingEntry.model_fields[name]
+        flag = isinstance(field.default, bool)
+        kind = {"action": argparse.BooleanOptionalAction} if flag else {"type": type(field.default)}
+        option, meaning = f"--{name.replace('_', '-')}", str(field.description).removeprefix("true or false: ")
+        add(option, **kind, default=field.default, help=f"{meaning}; default %(default)s")
+    meaning = "of initialisation, feedback, order, augmentation and noise; default %(default)s"
+    add("--seed", type=int, default=PAPER["seed"], help=meaning)
     add("--penalty", metavar="LAMBDA", help="residual penalty, as in RUN+penaltyLAMBDA; default none")
     add("--frozen", action="store_true", help="leave the blocks at initialisation, as in RUN+frozen; default off")
     add("--device", default="cpu", help="cpu, cuda, cuda:1 and the like; default %(default)s")
@@ -132,6 +117,8 @@ def _data(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
+    import torch
+
     from fa_audit.core.numerics import set_numerics
     from fa_audit.core.origin import own_code
     from fa_audit.data.dataset import load_dataset
@@ -140,7 +127,13 @@ def _train(options: argparse.Namespace) -> int:
 
     output = _tensor_file(options.output)
     set_numerics(threads=1)
-    _check_device(options.device)
+    try:
+        if torch.empty(0, device=options.device).device.type not in DEVICES:
+            expected = f"one of {', '.join(DEVICES)}, or cuda:1 and the like"
+            raise AuditError(f"device: found '{options.device}'; expected {expected}.")
+    except (RuntimeError, AssertionError) as error:
+        found = f"'{options.device}' is not available here ({first_line(error)})"
+        raise AuditError(f"device: {found}.") from error
     dataset = load_dataset(options.data)
     spec = _spec(options, dataset.name)
     code = [*sorted(PACKAGE.rglob("*.py")), *own_code(spec.method, spec.architecture)]
@@ -156,16 +149,6 @@ def _tensor_file(path: Path) -> Path:
     if path.suffix != ".safetensors":
         raise AuditError(f"output: found '{path}'; expected a name that ends in .safetensors.")
     return path
-
-
-def _check_device(name: str) -> None:
-    import torch
-
-    try:
-        if torch.empty(0, device=name).device.type not in DEVICES:
-            raise AuditError(f"device: found '{name}'; expected one of {', '.join(DEVICES)}, or cuda:1 and the like.")
-    except (RuntimeError, AssertionError) as error:
-        raise AuditError(f"device: '{name}' is not available here ({str(error).splitlines()[0]}).") from error
 
 
 def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:

@@ -5,8 +5,7 @@ Imports no torch: the workflow builds its whole plan from these objects.
 
 from __future__ import annotations
 
-import hashlib
-import json
+import contextlib
 import math
 import re
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from fa_audit.core.errors import AuditError, unknown
+from fa_audit.core.files import digest_of
 from fa_audit.core.validation import Strict, validated
 
 RUN_OPTIONS = ("penalty<number>", "frozen", "frozen<k>", "shallow", "random_targets", "epoch<k>")
@@ -108,7 +108,7 @@ def parse_run(text: str, *, where: str = "run") -> Run:
     fa_audit.core.errors.AuditError: run 'dfa+shalow': unknown option 'shalow'; ... Did you mean 'shallow'?
 
     Raises:
-        AuditError: an unknown, repeated or contradictory option, or a penalty that is negative or rounds to zero.
+        AuditError: an unknown, repeated or contradictory option, or a penalty that is not a finite number >= 0.
     """
     method, *options = text.split("+")
     chosen: dict[str, Any] = {}
@@ -133,41 +133,18 @@ def _parse_option(option: str, text: str, where: str) -> tuple[str, Any]:
         return "frozen", int(option.removeprefix("frozen"))
     if re.fullmatch(r"epoch(0|[1-9]\d{0,5})", option):
         return "snapshot", int(option.removeprefix("epoch"))
-    if option.startswith("penalty"):
-        return "penalty", _parse_penalty(option.removeprefix("penalty"), text, where)
-    raise unknown("option", option, RUN_OPTIONS, where=f"{where} '{text}'")
-
-
-def _parse_penalty(number: str, text: str, where: str) -> float:
-    try:
-        value = float(number)
-    except ValueError:
-        value = math.nan
-    if not (math.isfinite(value) and value >= 0 and number == number.strip()):
-        raise AuditError(
-            f"{where}: penalty '{number}' in '{text}' is not a finite number >= 0; write it like penalty1e-2."
-        )
-    if not value and set(number.lower().partition("e")[0]) & set("123456789"):
-        raise AuditError(f"{where}: penalty '{number}' in '{text}' is too small for a float; drop it or enlarge it.")
-    return value
+    if not option.startswith("penalty"):
+        raise unknown("option", option, RUN_OPTIONS, where=f"{where} '{text}'")
+    number = option.removeprefix("penalty")
+    with contextlib.suppress(ValueError):
+        if 0 <= (value := float(number)) < math.inf and number == number.strip():
+            return "penalty", value
+    raise AuditError(f"{where}: penalty '{number}' in '{text}' is not a finite number >= 0; write it like penalty1e-2.")
 
 
 LARGEST_OPTION = 8192  # of an architecture: a file must not make anyone build a network without end
 LARGEST = 2**31 - 1  # an integer, of seeds too: torch takes no arbitrary ones
 SHARED = ("dataset", "architecture", "architecture_options", "epochs", "batch_size", "lr", "weight_decay", "seed")
-# Departures from the paper's training; a specification lists only those that are made.
-DEPARTURES = {
-    "optimiser": "adamw",
-    "clip": 0.0,
-    "clip_groups": 0.0,
-    "normalise": True,
-    "rms_floor": 1e-6,
-    "frozen_embedding": False,
-    "validation": 0.0,
-    "snapshot": None,
-}
-
-
 SAMPLES = (256, 1024)  # test images on which audits measure norms, too, since some published ones are of as many
 NUMBERS = ("penalty", "lr", "weight_decay", "clip", "clip_groups", "rms_floor", "validation")
 CLIPPED_TWICE = "found clip {} and clip_groups {}; expected one of them: together, or each group by itself."
@@ -199,20 +176,23 @@ class SpecFile(Strict):
     lr: NonNegative
     weight_decay: NonNegative
     seed: Seed
-    optimiser: Annotated[Literal["adamw", "sgd"], Field(description="adamw or sgd")] = DEPARTURES["optimiser"]
-    clip: NonNegative = DEPARTURES["clip"]
-    clip_groups: NonNegative = DEPARTURES["clip_groups"]
-    normalise: Flag = DEPARTURES["normalise"]
-    rms_floor: NonNegative = DEPARTURES["rms_floor"]
-    frozen_embedding: Flag = DEPARTURES["frozen_embedding"]
-    validation: Annotated[float, Field(ge=0, lt=1, description="a fraction >= 0 and below 1")] = DEPARTURES[
-        "validation"
-    ]
-    snapshot: Annotated[Seed | None, Field(description="an epoch, or null")] = DEPARTURES["snapshot"]
+    # Departures from the paper's training: these have defaults, and a specification lists only those that are made.
+    optimiser: Literal["adamw", "sgd"] = Field("adamw", description="adamw or sgd")
+    clip: NonNegative = 0.0
+    clip_groups: NonNegative = 0.0
+    normalise: Flag = True
+    rms_floor: NonNegative = 1e-6
+    frozen_embedding: Flag = False
+    validation: float = Field(0.0, ge=0, lt=1, description="a fraction >= 0 and below 1")
+    snapshot: Seed | None = Field(None, description="an epoch, or null")
     monitor: Annotated[
         dict[Text, Annotated[float, Field(description="a finite number")]],
         Field(description="a mapping of checks to limits"),
     ]
+
+
+NAMES = tuple(SpecFile.model_fields)
+DEPARTURES = {name: field.default for name, field in SpecFile.model_fields.items() if not field.is_required()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,8 +300,4 @@ class RunSpec:
     @property
     def digest(self) -> str:
         """Return the eight hexadecimal digits that name this specification in provenance."""
-        canonical = json.dumps(self.to_dict(), sort_keys=True)
-        return hashlib.sha256(canonical.encode()).hexdigest()[:8]
-
-
-NAMES = tuple(SpecFile.model_fields)
+        return digest_of(self.to_dict())[:8]

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import sub, truediv
 from typing import Any
 
 from scipy import stats
@@ -80,9 +79,12 @@ def judge(entry: Entry, measured: Measured, scatter: Scatter, seeds: int | None 
     numbers = combined(entry, measured)
     if not all(numbers.values()):
         return Judgement(NOT_RUN, remark="no seed of every run")
-    if entry.kind != "verdict" and (absent := _not_finite(numbers)):
-        nowhere = all(math.isnan(number) for seeds in numbers.values() for number in seeds.values())
-        return Judgement(NOT_REPRODUCED, "", "none" if nowhere else None, remark=f"no finite number: {absent}")
+    flat = [(run, seed, number) for run, found in numbers.items() for seed, number in found.items()]
+    if entry.kind != "verdict" and (broken := [one for one in flat if not math.isfinite(one[2])]):
+        told = [f"{run} seed {seed} {'has none' if math.isnan(x) else f'has {x}'}" for run, seed, x in broken]
+        nowhere = all(math.isnan(number) for *_, number in flat)
+        remark = f"no finite number: {', '.join(told)}"
+        return Judgement(NOT_REPRODUCED, "", "none" if nowhere else None, remark=remark)
     found = {run: list(values.values()) for run, values in numbers.items()}
     count = seeds or len(next(iter(found.values())))
     published = getattr(entry, "deviation", None)
@@ -98,13 +100,10 @@ def combined(entry: Entry, measured: Measured) -> Measured:
             run: {seed: found for seed, found in seeds.items() if seed in common} for run, seeds in measured.items()
         }
     (run,), (word, other) = entry.runs, entry.other
-    combine = {"minus": sub, "over": _ratio}[word]
-    both = [seed for seed in measured[run] if seed in measured[other]]
-    return {run: {seed: combine(measured[run][seed], measured[other][seed]) for seed in both}}
-
-
-def _ratio(one: float, other: float) -> float:
-    return truediv(one, other) if other else math.nan
+    pairs = {seed: (own, measured[other][seed]) for seed, own in measured[run].items() if seed in measured[other]}
+    if word == "minus":
+        return {run: {seed: own - less for seed, (own, less) in pairs.items()}}
+    return {run: {seed: own / by if by else math.nan for seed, (own, by) in pairs.items()}}
 
 
 def _value_rule(entry: Value, numbers: Mapping[str, list[float]], *_: Any) -> Judgement:
@@ -171,13 +170,3 @@ def _outcome(holds: bool) -> str:
 def _above(one: float, other: float) -> bool:
     """Compare means by ``>``, where the last bits decide nothing."""
     return not at_most(one, other)
-
-
-def _not_finite(numbers: Mapping[str, Mapping[int, float]]) -> str:
-    """Return where a number is absent or not finite."""
-    return ", ".join(
-        f"{run} seed {seed} {'has none' if math.isnan(number) else f'has {number}'}"
-        for run, seeds in numbers.items()
-        for seed, number in seeds.items()
-        if not math.isfinite(number)
-    )

@@ -6,8 +6,8 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -54,11 +54,23 @@ class OurRuns:
     """The runs of tidy tables, by specification."""
 
     tidy: Tidy
+    _columns: dict[str, dict[RunKey, Any]] = field(default_factory=dict)  # those of `DERIVED` that were asked for
 
     @cached_property
     def specs(self) -> dict[RunKey, Spec]:
         """Return the specification of every run that was audited by the paper's limits."""
-        return {key: spec for row in self._tables["runs", ()].values() for key, spec in _spec_of(row)}
+        found: dict[RunKey, Spec] = {}
+        for (key, _), row in self._tables["runs", ()].items():
+            try:
+                spec, limits = json.loads(row["spec"]), json.loads(row["thresholds"])
+                same = all(limits[name] == limit for name, limit in PAPER_LIMITS.items()) and "stopped_after" in row
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise AuditError(
+                    f"runs.csv: {key}: its spec, thresholds or stopped_after is not as an audit has it ({error}); make"
+                    " the table again."
+                ) from error
+            found |= {key: spec} if same else {}
+        return found
 
     @cached_property
     def _same(self) -> dict[str, list[RunKey]]:
@@ -100,8 +112,13 @@ class OurRuns:
             cell = self._cell(entry, key, usual)
             if usual.column.startswith("grad_norm") and not pd.isna(cell):
                 cell *= BATCH / entry.samples
+        if entry.kind == "verdict" and pd.isna(cell):
+            finite = plain(self._tables["runs", ()][key, ()].get("finite")) != "false"
+            return NEVER if NEVER in usual.answers and finite else ABSENT
+        if entry.kind == "verdict" and isinstance(cell, str):
+            return cell.partition("(")[0].strip()  # without the reasons of a verdict
         if entry.kind == "verdict":
-            return _answer(usual, cell, self._tables["runs", ()][key, ()].get("finite"))
+            return f"{cell:g}" if usual.number else plain(bool(cell))
         try:
             return math.nan if cell is None or cell == ABSENT else float(cell)
         except ValueError as error:
@@ -111,7 +128,7 @@ class OurRuns:
 
     def _cell(self, entry: Entry, key: RunKey, place: Quantity) -> Any:
         if place.column in DERIVED:
-            return self._derived[place.column]()[key]
+            return self._derived(place.column)[key]
         last = 0 if self.specs[key]["shallow"] else self.specs[key]["architecture_options"].get("depth")
         at = {"epoch": entry.epoch, "layer": last if entry.layer is None else entry.layer}
         rows = self._tables[place.table, place.places]
@@ -122,32 +139,17 @@ class OurRuns:
         tables = {"runs": self.tidy.runs, "layers": self.tidy.layers, "trajectories": self.tidy.trajectories}
         return {(name, places): _rows_of(tables[name], places) for name, places in PLACES}
 
-    @cached_property
-    def _derived(self) -> dict[str, Callable[[], dict[RunKey, Any]]]:
-        return {name: cache(partial(self._column, name)) for name in DERIVED}
-
-    def _column(self, name: str) -> dict[RunKey, Any]:
+    def _derived(self, name: str) -> dict[RunKey, Any]:
+        if name in self._columns:
+            return self._columns[name]
         try:
             keys = (RunKey(*key) for key in self.tidy.runs[list(KEY)].itertuples(index=False))
-            return dict(zip(keys, DERIVED[name](self.tidy), strict=True))
+            return self._columns.setdefault(name, dict(zip(keys, DERIVED[name](self.tidy), strict=True)))
         except (TypeError, ValueError) as error:
             raise AuditError(
                 f"runs.csv: no {name}: an accuracy is no number, or a flag neither true nor false ({error}); make the"
                 " table again."
             ) from error
-
-
-def _spec_of(row: Mapping[str, Any]) -> list[tuple[RunKey, Spec]]:
-    key = RunKey(*(row[name] for name in KEY))
-    try:
-        spec, limits = json.loads(row["spec"]), json.loads(row["thresholds"])
-        same = all(limits[name] == limit for name, limit in PAPER_LIMITS.items()) and "stopped_after" in row
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise AuditError(
-            f"runs.csv: {key}: its spec, thresholds or stopped_after is not as an audit has it ({error}); make the"
-            " table again."
-        ) from error
-    return [(key, spec)] if same else []
 
 
 def _rows_of(table: pd.DataFrame, places: tuple[str, ...]) -> dict[Any, dict[str, Any]]:
@@ -160,11 +162,3 @@ def _rows_of(table: pd.DataFrame, places: tuple[str, ...]) -> dict[Any, dict[str
             raise AuditError(f"{key}: found it twice in a table; expected one row; make the table again.")
         rows[key, tuple(row[name] for name in places)] = row
     return rows
-
-
-def _answer(quantity: Quantity, cell: Any, finite: Any) -> Any:
-    if pd.isna(cell):
-        return NEVER if NEVER in quantity.answers and plain(finite) != "false" else ABSENT
-    if isinstance(cell, str):
-        return cell.partition("(")[0].strip()  # without the reasons of a verdict
-    return f"{cell:g}" if quantity.number else plain(bool(cell))

@@ -39,12 +39,6 @@ COUNTED, UNINFORMATIVE, REPEATS, DECIDES = "counted", "uninformative", "repeats"
 NUMBERS = ("value", "magnitude")  # the kinds of numbers proper
 UNEXPLAINED = "unexplained"
 HOLDS, IN_PART, FAILS = "holds", "holds in part", "does not hold"  # of a claim, beside NOT_RUN
-COLUMNS = (
-    "setting", "quantity", "run", "layer", "epoch", "samples", "kind", "published", "published_deviation",
-    "published_n", "published_values", "script", "reproduced", "deviation", "n", "seeds", "interval_low",
-    "interval_high", "values", "distance", "rule", "stand_ins", "passed_by", "status", "verdict", "explanation",
-    "other_scripts", "claim", "source", "note",
-)  # fmt: skip
 # What a stand-in may differ in from the right run: fields of a specification, and what it is called by them.
 ASPECTS: dict[str, Callable[[Spec], str]] = {
     **dict.fromkeys(("epochs", "snapshot"), lambda spec: f"epoch {last_epoch(spec)}"),  # 0: untrained
@@ -94,7 +88,7 @@ def read_explanations(folder: Path, published: Published) -> dict[str, str]:
 
 
 def scorecard(published: Published, tidy: Tidy, explanations: Mapping[str, str] | None = None) -> pd.DataFrame:
-    """Return one row per published number, columns `COLUMNS`, in the order of the file.
+    """Return one row per published number, in the order of the file; `Scorecard.row` has the columns.
 
     Args:
         tidy: tables of all runs that there are: right ones, those of another script, stand-ins.
@@ -102,9 +96,10 @@ def scorecard(published: Published, tidy: Tidy, explanations: Mapping[str, str] 
     """
     card = Scorecard(published, OurRuns(tidy))
     rows = [card.row(entry) for entry in published.entries]
-    table = pd.DataFrame(rows, columns=COLUMNS).astype({"layer": "Int64", "epoch": "Int64"})
-    why = pd.Series([(explanations or {}).get(entry.key, UNEXPLAINED) for entry in published.entries], dtype=object)
-    return table.assign(explanation=why.where(table["verdict"] == NOT_REPRODUCED, ""))
+    for entry, row in zip(published.entries, rows):
+        if row["verdict"] == NOT_REPRODUCED:
+            row["explanation"] = (explanations or {}).get(entry.key, UNEXPLAINED)
+    return pd.DataFrame(rows).astype({"layer": "Int64", "epoch": "Int64"})
 
 
 @dataclass(frozen=True)
@@ -122,11 +117,14 @@ class Scorecard:
         passed_by = dict.fromkeys(name for name, found in wrong if found.verdict == REPRODUCED)
         n = min(map(len, combined(entry, own).values())) if all(own.values()) else 0
         low, high = (judged.summary and judged.summary.interval) or (None, None)
-        same = ("setting", "quantity", "layer", "epoch", "samples", "kind", "claim", "source")
+        status = COUNTED if entry.counts or (wrong and not passed_by) else UNINFORMATIVE
+        if entry.decides or entry.repeats:
+            status = DECIDES if entry.decides else REPEATS
         return {
-            **{name: getattr(entry, name) for name in same},
+            "setting": entry.setting,
+            "quantity": entry.quantity,
             "run": entry.whose,
-            "published": entry.published,
+            **{name: getattr(entry, name) for name in ("layer", "epoch", "samples", "kind", "published")},
             "published_deviation": getattr(entry, "deviation", None),
             "published_n": entry.n,
             "published_values": _by_seed(entry.values),
@@ -142,9 +140,12 @@ class Scorecard:
             "rule": judged.rule,
             "stand_ins": len(wrong),
             "passed_by": ", ".join(passed_by),
-            "status": _status(entry, can_refute=bool(wrong) and not passed_by),
+            "status": status,
             "verdict": judged.verdict,
+            "explanation": "",
             "other_scripts": "; ".join(self.other_scripts(entry, scatter)),
+            "claim": entry.claim,
+            "source": entry.source,
             "note": "; ".join(filter(None, [judged.remark, entry.repeats, entry.note])),
         }
 
@@ -250,19 +251,9 @@ def changed(spec: Spec, change: Mapping[str, Any]) -> Spec:
     """Return a specification with other fields or options of its network; None takes a departure back."""
     of_network = {name: change[name] for name in ("width", "depth", "w2_std") if name in change}
     rest = {name: value for name, value in change.items() if name not in of_network}
-    options = _present(spec["architecture_options"] | of_network)
-    return _present({**spec, **rest, "architecture_options": options})
-
-
-def _present(fields: Spec) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _status(entry: Entry, can_refute: bool) -> str:
-    """Return whether an entry counts, and why it does not."""
-    if entry.decides or entry.repeats:
-        return DECIDES if entry.decides else REPEATS
-    return COUNTED if can_refute or entry.counts else UNINFORMATIVE
+    whole = {**spec, **rest, "architecture_options": spec["architecture_options"] | of_network}
+    whole["architecture_options"] = {n: v for n, v in whole["architecture_options"].items() if v is not None}
+    return {name: value for name, value in whole.items() if value is not None}
 
 
 def _by_seed(values: Mapping[int, Any]) -> str:

@@ -5,7 +5,6 @@ Nothing in these files can execute, and each carries a SHA-256 of its whole cont
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from fa_audit.core.errors import AuditError, shortened
-from fa_audit.core.files import FOREIGN, write_bytes
+from fa_audit.core.files import FOREIGN, digest_of, write_bytes
 from fa_audit.data.data_file import checksum
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
@@ -185,7 +184,7 @@ def read_tensor_file(path: str | Path, kind: str) -> tuple[dict[str, Tensor], di
 def _checksum(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> str:
     """Return one SHA-256 over the description and over the tensors' names, types, shapes and contents."""
     described = [(name, str(t.dtype), list(t.shape), checksum(t.detach().cpu())) for name, t in sorted(tensors.items())]
-    return hashlib.sha256(json.dumps([described, about], sort_keys=True).encode()).hexdigest()
+    return digest_of([described, about])
 
 
 def _message(error: BaseException) -> str:

@@ -177,28 +177,27 @@ def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
         run = trace(network, x, local=not learner.method.end_to_end)
         with naming_errors("method", METHODS, learner.spec.method):
             credits = learner.method.credits(network, run, labels, learner.state)
-    check_shapes(learner, credits, len(x), run.logits.dtype)
-    if problem := _value_problem(credits):
-        raise _credit_error(learner, problem, len(x))
+    check_shapes(learner, credits, len(x), run.logits.dtype, finite=True)
 
 
-def check_shapes(learner: Learner, credits: Credits, rows: int, dtype: torch.dtype | None = None) -> None:
-    """Check number and shapes of credits, and their type where it is given; errors as of `check_credits`."""
-    if problem := shape_problem(learner.network, credits, rows, dtype):
-        raise _credit_error(learner, problem, rows)
-
-
-def _credit_error(learner: Learner, problem: str, rows: int) -> AuditError:
+def check_shapes(
+    learner: Learner, credits: Credits, rows: int, dtype: torch.dtype | None = None, *, finite: bool = False
+) -> None:
+    """Check number and shapes of credits, also type and values where asked for; errors as of `check_credits`."""
     network = learner.network
-    if network.widths:
-        shape = f"({rows}, d), d = {network.widths[0]} for the embedding, {network.widths[1:]} for the blocks"
-    else:
-        shape = f"({rows}, {network.width})"
-    return AuditError(
-        f"method '{learner.spec.method}': on a batch of {rows} its credits are {problem}; expected"
-        f" {len(network.blocks)} for the blocks and 1 for the embedding, each {shape}, finite and of the"
-        " network's type. Correct `credits`; fa_audit.testing.check_method says what else is wrong."
-    )
+    problem = shape_problem(network, credits, rows, dtype)
+    if finite and not problem:
+        if broken := [name for name, a in _named(credits).items() if not a.isfinite().all()]:
+            problem = f"NaN or infinite for {listed(broken)}"
+        if (objective := credits.objective) is not None and (objective.dim() or not objective.isfinite()):
+            problem = f"with an objective of shape {tuple(objective.shape)} that is no finite scalar"
+    if problem:
+        shape = f"({rows}, {network.width})" if not network.widths else f"({rows}, d) with d of {network.widths}"
+        raise AuditError(
+            f"method '{learner.spec.method}': on a batch of {rows} its credits are {problem}; expected"
+            f" {len(network.blocks)} for the blocks and 1 for the embedding, each {shape}, finite and of the"
+            " network's type. Correct `credits`; fa_audit.testing.check_method says what else is wrong."
+        )
 
 
 def shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dtype | None) -> str:
@@ -210,22 +209,15 @@ def shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dt
     if len(credits.blocks) != len(network.blocks):
         return f"{len(credits.blocks)} for {len(network.blocks)} blocks"
     for layer, (name, a) in enumerate(_named(credits).items()):
-        shape = (rows, network.width_of(layer))
-        if not isinstance(a, Tensor) or a.is_sparse or a.shape != shape or a.dtype != (dtype or a.dtype):
-            found = f"{tuple(a.shape)} of {a.dtype}" if isinstance(a, Tensor) else type(a).__name__
-            return f"{'sparse ' * getattr(a, 'is_sparse', False)}{found} for {name}"
+        if not isinstance(a, Tensor):
+            return f"{type(a).__name__} for {name}"
+        if a.is_sparse or a.shape != (rows, network.width_of(layer)) or a.dtype != (dtype or a.dtype):
+            return f"{'sparse ' * a.is_sparse}{tuple(a.shape)} of {a.dtype} for {name}"
     return ""
 
 
 def _named(credits: Credits) -> dict[str, Tensor]:
     return {"the embedding": credits.embedding} | {f"block {layer}": a for layer, a in enumerate(credits.blocks)}
-
-
-def _value_problem(credits: Credits) -> str:
-    broken = [name for name, a in _named(credits).items() if not a.isfinite().all()]
-    if credits.objective is not None and (credits.objective.dim() or not credits.objective.isfinite()):
-        return f"with an objective of shape {tuple(credits.objective.shape)} that is no finite scalar"
-    return f"NaN or infinite for {listed(broken)}" if broken else ""
 
 
 def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generator) -> tuple[Tensor, Tensor]:

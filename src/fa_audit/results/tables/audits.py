@@ -162,14 +162,10 @@ NULL_CALIBRATION_NOTE = (
 
 def null_calibration(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return deep cosines beside those of other feedback: settings in their order, best mean accuracy first."""
-    calibrated = replace(tidy, runs=tidy.runs.assign(z=_z(tidy.runs)))
+    names = ("deep_cosine", "fresh_b_mean", "fresh_b_std")
+    side = side_of(tidy.runs, *names)
+    cosine, mean, deviation = (tidy.runs[f"{name}{side}"].astype(float) for name in names)
+    z = (cosine - mean) / deviation.where(deviation > RESOLUTION)  # NaN where the null has no deviation
+    calibrated = replace(tidy, runs=tidy.runs.assign(z=z))
     caption = f"{title}. {NULL_CALIBRATION_NOTE}"
     return run_table(calibrated, NULL_CALIBRATION, rows=by_setting(tidy), caption=caption, labels=labels)
-
-
-def _z(runs: pd.DataFrame) -> pd.Series:
-    """Return the distance of every deep cosine from its null, in deviations of the null; NaN where that has none."""
-    names = ("deep_cosine", "fresh_b_mean", "fresh_b_std")
-    side = side_of(runs, *names)
-    cosine, mean, deviation = (runs[f"{name}{side}"].astype(float) for name in names)
-    return (cosine - mean) / deviation.where(deviation > RESOLUTION)

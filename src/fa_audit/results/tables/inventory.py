@@ -34,7 +34,9 @@ def inventory(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     of ``runs``, ``seeds`` and ``networks``, and the ``value`` of `SIZES`.
     """
     runs = tidy.runs.merge(tidy.work, on=list(KEY), how="left", validate="one_to_one")
-    runs["hours"] = _own_seconds(runs) / 3600
+    # A network's own epochs, without those of the snapshot from which it went on.
+    rising = runs.assign(run=runs["run"].map(whole), seconds=runs["seconds"].astype(float)).sort_values("seconds")
+    runs["hours"] = rising.groupby(list(KEY))["seconds"].diff().fillna(rising["seconds"]) / 3600
     groups = {name: runs[runs["setting"] == name].sort_values(["run", "seed"]) for name in tidy.settings}
     values = [row for name, group in groups.items() for row in _values(group, label_of(name, group, labels))]
     return Table(
@@ -43,12 +45,6 @@ def inventory(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
         rows=tuple(_row(group, label_of(name, group, labels)) for name, group in groups.items()),
         values=pd.DataFrame(values, columns=VALUES).astype({"seed": "Int64", "value": float}),
     )
-
-
-def _own_seconds(runs: pd.DataFrame) -> pd.Series:
-    """Return the seconds of every network's own epochs, without those of the snapshot from which it went on."""
-    rising = runs.assign(run=runs["run"].map(whole), seconds=runs["seconds"].astype(float)).sort_values("seconds")
-    return rising.groupby(list(KEY))["seconds"].diff().fillna(rising["seconds"])
 
 
 def _row(group: pd.DataFrame, label: str) -> tuple[str | Number, ...]:
