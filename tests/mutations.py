@@ -171,7 +171,7 @@ MUTATIONS: dict[str, Mutation] = {
          "an altered checkpoint is refused", "checkpoint"),
         ("checkpoint-class", "training/checkpoint.py", 'if METHODS.get(name) != stored["class"]:', "if False:",
          "a file does not decide which class runs", "checkpoint"),
-        ("run-stale", "training/run_files.py", 'return facts["fingerprint"] == wanted', "return True",
+        ("run-stale", "training/run_files.py", 'return bool(facts["fingerprint"] == wanted)', "return True",
          "results of another run are not taken for this one's", "sidecar"),
         ("step-reads", "training/optimiser.py", "moments, self.lr, decay)", "moments, self.lr.item(), decay)",
          "no step reads from the device", "device_steps"),

@@ -42,7 +42,7 @@ class RunKey(NamedTuple):
 
     def path(self, folder: str, ending: str) -> str:
         """Return ``results/FOLDER/SETTING/RUN/seedSEED.ENDING``."""
-        return run_pattern(folder, ending).format(**self._asdict())
+        return f"results/{folder}/{self}.{ending}"
 
     @classmethod
     def of(cls, path: str | PurePath) -> RunKey:
@@ -60,11 +60,6 @@ class RunKey(NamedTuple):
         if len(parts) < 3 or not parts[-1].startswith("seed") or not plain:
             raise AuditError(f"{path}: expected a path that ends in {RUN_PATTERN}: keep the file where it was written.")
         return cls(parts[0], parts[1], int(seed))
-
-
-def run_pattern(folder: str, ending: str) -> str:
-    """Return the pattern of a kind of file of which every run has one, with wildcards in braces."""
-    return f"results/{folder}/{RUN_PATTERN}.{ending}"
 
 
 def run_files(folder: str, ending: str, keys: Iterable[tuple[str, str, int]]) -> list[str]:

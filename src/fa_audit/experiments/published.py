@@ -359,8 +359,20 @@ def read_published(raw: Any) -> Published:
     read = validated(PublishedFile, raw, FILE)
     if problems := list(_problems(read)):
         raise config_error(FILE, problems)
+    keys = [key for entry in read.entries for key in entry.run_keys()]
+    experiments = {}
     try:
-        experiments = {script: read_grid(_configuration(read, options)) for script, options in read.scripts.items()}
+        for script, options in read.scripts.items():  # every experiment as each script trains it
+            settings = {
+                name: {
+                    **(experiment.model_extra or {}),
+                    **options,
+                    "runs": sorted({key.run for key in keys if key.setting == name}),
+                    "seeds": sorted({key.seed for key in keys if key.setting == name}),
+                }
+                for name, experiment in read.settings.items()
+            }
+            experiments[script] = read_grid({"settings": settings})
         return Published(tuple(read.entries), read.claims, read.scripts, read.settings, experiments)
     except AuditError as error:
         raise AuditError(f"{FILE}: {str(error).removeprefix('config: ')}") from error
@@ -369,16 +381,6 @@ def read_published(raw: Any) -> Published:
 def read_published_file(path: str | Path) -> Published:
     """Read a file of published numbers; errors as of `read_published` and `load_config`."""
     return read_published(load_config(path)[0])
-
-
-def _configuration(read: PublishedFile, script: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the experiments as a script trains them, as a configuration: every run and seed that an entry names."""
-    keys = [key for entry in read.entries for key in entry.run_keys()]
-    settings = {}
-    for name, experiment in read.settings.items():
-        runs, seeds = (sorted({getattr(key, of) for key in keys if key.setting == name}) for of in ("run", "seed"))
-        settings[name] = {**(experiment.model_extra or {}), **script, "runs": runs, "seeds": seeds}
-    return {"settings": settings}
 
 
 def _problems(read: PublishedFile) -> Iterator[str]:

@@ -136,8 +136,7 @@ class OurRuns:
 
     @cached_property
     def _tables(self) -> dict[tuple[str, tuple[str, ...]], dict[Any, dict[str, Any]]]:
-        tables = {"runs": self.tidy.runs, "layers": self.tidy.layers, "trajectories": self.tidy.trajectories}
-        return {(name, places): _rows_of(tables[name], places) for name, places in PLACES}
+        return {(name, places): _rows_of(getattr(self.tidy, name), places) for name, places in PLACES}
 
     def _derived(self, name: str) -> dict[RunKey, Any]:
         if name in self._columns:

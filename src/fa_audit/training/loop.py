@@ -95,10 +95,18 @@ def train(
         if resume and time.monotonic() >= due:
             resume.save(learner, optimiser, progress)
             due = time.monotonic() + resume.every
-        log.info(_progress_line(rows, spec.epochs, time.perf_counter() - start))
+        line = "epoch %d/%d  loss %.4f  test accuracy %.4f  max growth %.3g  ||h_L|| %.3g  ||g_L|| %.3g  %.2f s"
+        last = {**rows[-1], "growth": max((row["growth"] for row in rows[:-1]), default=1)}
+        shown = (last[name] for name in ("train_loss", "test_accuracy", "growth", "hidden_norm", "grad_norm"))
+        log.info(line, epoch + 1, spec.epochs, *shown, time.perf_counter() - start)
     if resume:
         resume.save(learner, optimiser, progress)
-    _check_frozen(learner, drawn)
+    own = {name: p for name, p in learner.network.named_parameters() if name in drawn}
+    if moved := [name for name, p in own.items() if p.requires_grad or not torch.equal(p, drawn[name])]:
+        raise AuditError(  # a baseline that learns there is none
+            f"method '{spec.method}': found frozen {listed(moved, most=3)} changed or thawed after training; expected"
+            " every bit as it was drawn. Leave the network's parameters to the engine."
+        )
     last = progress["epoch"]
     history = progress["history"] or observe(learner, test, epoch=0)
     stopped_after = last if last < spec.last_epoch else None
@@ -106,16 +114,6 @@ def train(
         log.info("stopped by the monitor after epoch %d: %s fired", last, " and ".join(dict(spec.monitor)))
     chosen_by = accuracy_of(learner.network, evaluation_batches(validation)) if validation else None
     return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"], stopped_after, chosen_by)
-
-
-def _check_frozen(learner: Learner, drawn: dict[str, Tensor]) -> None:
-    """Check that what is frozen kept every bit: a baseline that learns there is none; errors as of `train`."""
-    own = {name: p for name, p in learner.network.named_parameters() if name in drawn}
-    if moved := [name for name, p in own.items() if p.requires_grad or not torch.equal(p, drawn[name])]:
-        raise AuditError(
-            f"method '{learner.spec.method}': found frozen {listed(moved, most=3)} changed or thawed after training;"
-            " expected every bit as it was drawn. Leave the network's parameters to the engine."
-        )
 
 
 Seen = tuple[float | None, float | None]  # loss and accuracy of an epoch's minibatches, augmented, before each update
@@ -187,12 +185,3 @@ def block_credits(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Tensor, 
     credits = learner.method.credits(learner.network, run, labels, learner.state)
     check_shapes(learner, credits, len(x))
     return credits.blocks
-
-
-def _progress_line(rows: list[Row], epochs: int, seconds: float) -> str:
-    growths = [row["growth"] for row in rows if row["growth"] is not None]
-    return (
-        f"epoch {rows[-1]['epoch']}/{epochs}  loss {rows[-1]['train_loss']:.4f}"
-        f"  test accuracy {rows[-1]['test_accuracy']:.4f}  max growth {max(growths, default=1):.3g}"
-        f"  ||h_L|| {rows[-1]['hidden_norm']:.3g}  ||g_L|| {rows[-1]['grad_norm']:.3g}  {seconds:.2f} s"
-    )

@@ -33,12 +33,6 @@ MONITORS: dict[str, Callable[[Sequence[Row], float], bool]] = {
 }
 
 
-def by_epoch(history: Iterable[Row]) -> list[tuple[int, list[Row]]]:
-    """Group rows by epoch, both in order."""
-    rows = sorted(history, key=lambda row: (row["epoch"], row["layer"]))
-    return [(epoch, list(states)) for epoch, states in groupby(rows, key=lambda row: row["epoch"])]
-
-
 def should_stop(monitor: Iterable[tuple[str, float]], history: Sequence[Row]) -> bool:
     """Return whether all checks of a monitor fire at the last epoch of a history; never without checks or epochs.
 
@@ -55,7 +49,8 @@ def should_stop(monitor: Iterable[tuple[str, float]], history: Sequence[Row]) ->
 
 def first_flags(trajectory: Iterable[Row], thresholds: DiagnosticThresholds) -> dict[str, int | None]:
     """Return the first epochs at which the scale and the reference check fire; None where they never do."""
-    epochs = by_epoch(trajectory)
+    rows = sorted(trajectory, key=lambda row: (row["epoch"], row["layer"]))
+    epochs = [(epoch, list(states)) for epoch, states in groupby(rows, key=lambda row: row["epoch"])]
     scale = (epoch for epoch, states in epochs if scale_fires(states, thresholds.h_norm_explosion_ratio))
     collapse = (epoch for epoch, states in epochs if reference_fires(states, thresholds.g_norm_floor))
     return {"first_scale_flag": next(scale, None), "first_reference_flag": next(collapse, None)}

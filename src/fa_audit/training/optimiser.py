@@ -132,12 +132,9 @@ class Optimiser:
         for parameters, decay in self.groups:
             learning = [(first + i, p) for i, p in enumerate(parameters) if p.grad is not None]
             first += len(parameters)
+            for index, parameter in learning:
+                if index not in self.moments:
+                    self.moments[index] = self.rule.start(parameter)
             if learning:
-                self._move(learning, decay)
-
-    def _move(self, learning: list[tuple[int, Tensor]], decay: float) -> None:
-        for index, parameter in learning:
-            if index not in self.moments:
-                self.moments[index] = self.rule.start(parameter)
-        moments = [self.moments[index] for index, _ in learning]
-        self.rule.move([parameter for _, parameter in learning], moments, self.lr, decay)
+                moments = [self.moments[index] for index, _ in learning]
+                self.rule.move([parameter for _, parameter in learning], moments, self.lr, decay)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable
 from pathlib import Path
@@ -66,12 +67,11 @@ def train_run(
 
 def _is_done(wanted: str, sidecar: str | Path, **files: str | Path) -> bool:
     """Return whether results with the origin `wanted` are there and undamaged."""
-    try:
+    with contextlib.suppress(AuditError, OSError):
         facts = read_sidecar(sidecar)
         check_run(facts, sidecar, **files)
-    except (AuditError, OSError):
-        return False
-    return facts["fingerprint"] == wanted
+        return bool(facts["fingerprint"] == wanted)
+    return False
 
 
 def write_run(

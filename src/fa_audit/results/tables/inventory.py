@@ -39,8 +39,14 @@ def inventory(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     runs["hours"] = rising.groupby(list(KEY))["seconds"].diff().fillna(rising["seconds"]) / 3600
     groups = {name: runs[runs["setting"] == name].sort_values(["run", "seed"]) for name in tidy.settings}
     values = [row for name, group in groups.items() for row in _values(group, label_of(name, group, labels))]
+    networks = runs.drop_duplicates("digest")
+    timed = int(networks["hours"].count())
+    known = "" if timed == len(networks) else f" (of {timed} of them)"
+    hours = f"; {networks['hours'].sum():.2f} hours{known}" if timed else ""
+    together = f"In all, what settings share counted once: {len(networks)} networks{hours}."
+    snapshots = SNAPSHOTS if (runs["run"] != runs["run"].map(whole)).any() else ""
     return Table(
-        caption=f"{title}. {NOTE} {SNAPSHOTS if (runs['run'] != runs['run'].map(whole)).any() else ''}{_in_all(runs)}",
+        caption=f"{title}. {NOTE} {snapshots}{together}",
         columns=COLUMNS,
         rows=tuple(_row(group, label_of(name, group, labels)) for name, group in groups.items()),
         values=pd.DataFrame(values, columns=VALUES).astype({"seed": "Int64", "value": float}),
@@ -68,15 +74,6 @@ def _row(group: pd.DataFrame, label: str) -> tuple[str | Number, ...]:
 def _listed(values: pd.Series) -> str:
     """Join the different values in their order, or return n/a."""
     return ", ".join(map(str, sorted(values.dropna().unique()))) or "n/a"
-
-
-def _in_all(runs: pd.DataFrame) -> str:
-    """Return how many different networks the settings have, and their time, for the caption."""
-    networks = runs.drop_duplicates("digest")
-    timed = int(networks["hours"].count())
-    known = "" if timed == len(networks) else f" (of {timed} of them)"
-    hours = f"; {networks['hours'].sum():.2f} hours{known}" if timed else ""
-    return f"In all, what settings share counted once: {len(networks)} networks{hours}."
 
 
 def _values(group: pd.DataFrame, label: str) -> Iterator[dict[str, Any]]:
