@@ -49,13 +49,13 @@ onerror:
 rule all:
     """Everything: scorecard, figures, tables and the results behind them (the default)."""
     input:
-        scorecard=paths.scorecard_files() if published_keys() else [],
+        scorecard=lambda wildcards: paths.scorecard_files() if published_keys() else [],
         figures=files_of("figures"),
         tables=files_of("tables"),
         tidy=expand("results/tidy/{name}.csv", name=TIDY if GRID.settings else []),
         results=lambda wildcards: rest_of(GRID.settings),
         models=model_files(),
-        manifest=paths.MANIFEST if origin_files() else [],
+        manifest=lambda wildcards: paths.MANIFEST if origin_files() else [],
     localrule: True
 
 
@@ -105,7 +105,7 @@ rule scorecard:
     """Published numbers against the audits that this configuration has of them, which are done first."""
     input:
         scorecard=paths.scorecard_files(),
-        audits=run_files("audits", "json", published_keys()),
+        audits=lambda wildcards: run_files("audits", "json", published_keys()),
     localrule: True
 
 

@@ -1,7 +1,7 @@
 rule manifest:
     """Contents and origins of every figure and table, so that a copy of them can be checked."""
     input:
-        origins=origin_files(),
+        origins=lambda wildcards: origin_files(),
     output:
         manifest=report(
             "results/MANIFEST.json",
@@ -22,7 +22,7 @@ rule manifest:
         mem_mb=500,
         runtime=5,
     params:
-        code=code_digest(*stage("manifest")),
-        origin=artefacts_digest(),
+        code=lambda wildcards: code_digest(*stage("manifest")),
+        origin=lambda wildcards: artefacts_digest(),
     script:
         "../workflow_scripts/manifest.py"

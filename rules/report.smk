@@ -4,8 +4,8 @@ rule build_report:
         tidy=lambda wildcards: [tidy_file(n, s) for s in GRID.settings for n in TIDY],
         audits=lambda wildcards: run_files("audits", "json", GRID.run_keys("runs")),
         models=model_files("json"),
-        published=PUBLISHED_FILE if published_keys() else [],
-        artefacts=page_artefacts(),
+        published=lambda wildcards: PUBLISHED_FILE if published_keys() else [],
+        artefacts=page_artefacts,
         page=expand(f"{PAGE}/page.{{ending}}", ending=["html", "css", "js"]),
     output:
         page="results/report.html",
@@ -22,9 +22,9 @@ rule build_report:
         mem_mb=2000,
         runtime=15,
     params:
-        code=code_digest(*stage("build_report")),
+        code=lambda wildcards: code_digest(*stage("build_report")),
         labels=config.get("labels", {}),
         words=page_words,
-        origin=[artefacts_digest(), *map(ORIGINS.tidy, sorted(GRID.settings))],
+        origin=lambda wildcards: [artefacts_digest(), *map(ORIGINS.tidy, sorted(GRID.settings))],
     script:
         "../workflow_scripts/build_report.py"

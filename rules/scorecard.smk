@@ -7,8 +7,8 @@ SCORECARD_IN_REPORT = {
 rule build_scorecard:
     """Every published number against the audits of its setting, with the rule and the verdict."""
     input:
-        audits=run_files("audits", "json", published_keys()),
-        trajectories=run_files("trajectories", "csv", published_keys()),
+        audits=lambda wildcards: run_files("audits", "json", published_keys()),
+        trajectories=lambda wildcards: run_files("trajectories", "csv", published_keys()),
         published=PUBLISHED_FILE,
     output:
         csv=report(
@@ -40,8 +40,8 @@ rule build_scorecard:
         mem_mb=1000,
         runtime=15,
     params:
-        code=code_digest(*stage("build_scorecard")),
-        origin=ORIGINS.audits(published_keys()),
+        code=lambda wildcards: code_digest(*stage("build_scorecard")),
+        origin=lambda wildcards: ORIGINS.audits(published_keys()),
     script:
         "../workflow_scripts/build_scorecard.py"
 
@@ -75,7 +75,10 @@ rule draw_scorecard:
         mem_mb=1000,
         runtime=15,
     params:
-        code=code_digest(*stage("draw_scorecard")),
-        origin=[code_digest(*stage("build_scorecard")), ORIGINS.audits(published_keys())],
+        code=lambda wildcards: code_digest(*stage("draw_scorecard")),
+        origin=lambda wildcards: [
+            code_digest(*stage("build_scorecard")),
+            ORIGINS.audits(published_keys()),
+        ],
     script:
         "../workflow_scripts/draw_scorecard.py"

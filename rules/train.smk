@@ -58,7 +58,7 @@ rule share_run:
         mem_mb=200,
         runtime=5,
     params:
-        code=code_digest(*stage("share_run")),
+        code=lambda wildcards: code_digest(*stage("share_run")),
         spec=lambda wildcards: spec(*ORIGINALS[wildcards.duplicate]).to_dict(),
         origin=lambda wildcards: ORIGINS.network(ORIGINALS[wildcards.duplicate]),
     script:

@@ -94,6 +94,7 @@ def origin_files():
     return [name + paths.ORIGIN for name in (*names, *scorecard)]
 
 
+@cache
 def artefacts_digest():
     """Return a digest of what decides every figure, every table and the scorecard."""
     parts = [[entry_in(*one), code_of(*one), origin_of(*one)] for one in drawn()]
@@ -104,13 +105,13 @@ def artefacts_digest():
 # ---- the scorecard
 
 PUBLISHED_FILE = os.path.relpath(PROJECT / FILE)
-PUBLISHED = readable(read_published_file)(PUBLISHED_FILE)
 
 
 @cache
+@readable
 def published_keys():
     """Return the audits of every setting that has a published run: those runs, and others that may stand in for them."""
-    settings = {key.setting for key in PUBLISHED.run_keys_in(GRID)}
+    settings = {key.setting for key in read_published_file(PUBLISHED_FILE).run_keys_in(GRID)}
     return [key for key in GRID.run_keys("runs") if key.setting in settings]
 
 
@@ -144,7 +145,7 @@ def model_weights(wildcards):
 PAGE = os.path.relpath(PROJECT / "src/fa_audit/results/page")
 
 
-def page_artefacts():
+def page_artefacts(wildcards):
     """Return the files of every figure and table, in the order in which the page shows them."""
     scorecard = [*paths.figure_files("scorecard"), "results/scorecard.csv"]
     return [*(scorecard if published_keys() else []), *files_of("figures"), *files_of("tables")]
