@@ -72,8 +72,7 @@ def names_in(section):
 
 def files_of(section):
     """Return the files of every figure or table."""
-    paths_of = {"figures": paths.figure_files, "tables": paths.table_files}[section]
-    return [path for name in names_in(section) for path in paths_of(name)]
+    return [path for name in names_in(section) for path in paths.artefact_files(section, name)]
 
 
 def settings_of(section):
@@ -147,7 +146,7 @@ PAGE = os.path.relpath(PROJECT / "src/fa_audit/results/page")
 
 def page_artefacts(wildcards):
     """Return the files of every figure and table, in the order in which the page shows them."""
-    scorecard = [*paths.figure_files("scorecard"), "results/scorecard.csv"]
+    scorecard = [*paths.artefact_files("figures", "scorecard"), "results/scorecard.csv"]
     return [*(scorecard if published_keys() else []), *files_of("figures"), *files_of("tables")]
 
 

@@ -18,18 +18,6 @@ from fa_audit.experiments.paths import TIDY, RunKey, data_file, run_files, tidy_
 from fa_audit.results.kinds import KINDS
 from snakemake_interface_executor_plugins.settings import ExecMode
 
-PROJECT = Path(workflow.snakefile).resolve().parents[2]
-LIBRARY = Path(fa_audit.__file__).resolve().parents[1]
-# Scripts import the library that plans them, in a conda environment too, and the user's own code.
-FOLDERS = [str(LIBRARY), *os.environ.get("PYTHONPATH", "").split(os.pathsep), os.getcwd()]
-os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, FOLDERS)))
-
-# Of the command line, or of a workflow that uses this one as a module.
-CONFIG_FILES = list(workflow.configfiles)
-MODE = workflow.exec_mode  # of this process: the main one, or one of a single job
-DRY_RUN = workflow.output_settings.dryrun
-LIMITS = workflow.global_resources  # of --resources, and cores and nodes
-
 
 def readable(function):
     """Make bad input end in its one message: an exception would bring Snakemake's traceback along."""
@@ -41,6 +29,19 @@ def readable(function):
             sys.exit(f"fa-audit: {error}")
 
     return wrapped
+
+
+PROJECT = Path(readable.__code__.co_filename).resolve().parents[2]  # this file's
+LIBRARY = Path(fa_audit.__file__).resolve().parents[1]
+# Scripts import the library that plans them, in a conda environment too, and the user's own code.
+FOLDERS = [str(LIBRARY), *os.environ.get("PYTHONPATH", "").split(os.pathsep), os.getcwd()]
+os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, FOLDERS)))
+
+# Of the command line, or of a workflow that uses this one as a module.
+CONFIG_FILES = list(workflow.configfiles)
+MODE = workflow.exec_mode  # of this process: the main one, or one of a single job
+DRY_RUN = workflow.output_settings.dryrun
+LIMITS = workflow.global_resources  # of --resources, and cores and nodes
 
 
 @readable

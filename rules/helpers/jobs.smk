@@ -18,8 +18,9 @@ THREADS = 1
 
 def on_cluster():
     """Return whether jobs are sent to a cluster's nodes, or this is one: this machine decides nothing then."""
-    # --jobs is what a cluster has in place of --cores.
-    return MODE == ExecMode.REMOTE or LIMITS["_nodes"].value is not None
+    if DRY_RUN:  # which hides its executor; --jobs is what a cluster has in place of --cores
+        return LIMITS["_nodes"].value is not None
+    return MODE == ExecMode.REMOTE or not workflow.local_exec
 
 
 def gpus(wildcards):

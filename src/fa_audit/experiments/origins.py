@@ -115,14 +115,14 @@ class Finished:
         """Return whether an audit is there and not stale, and so are the networks that it reads."""
         if not all(self.network(network) for network in self.origins.networks(key)):
             return False
-        facts = recorded(key.path("audits", "json"))
+        facts = facts_of(key.path("audits", "json"))
         same = facts.get("lineage") in (None, self.origins.audit(key))
         return same and self._same_spec(facts, key)
 
     def _own_network(self, key: RunKey) -> bool:
         if not all(os.path.exists(key.path(*kind)) for kind in OF_A_NETWORK):
             return False
-        facts = recorded(key.path("checkpoints", "json"))
+        facts = facts_of(key.path("checkpoints", "json"))
         if (run := facts.get("previous")) and not os.path.exists(key._replace(run=run).path(*OF_A_NETWORK[0])):
             return False
         bits, _, origin = str(facts.get("fingerprint")).partition(RECORD)
@@ -145,14 +145,14 @@ def previous_run(grid: Grid, key: RunKey) -> RunKey | None:
 
     So neither a snapshot that is asked for later nor one that is no longer asked for makes a finished run stale.
     """
-    asked, facts = grid.previous_runs.get(key), recorded(key.path("checkpoints", "json"))
+    asked, facts = grid.previous_runs.get(key), facts_of(key.path("checkpoints", "json"))
     found = key._replace(run=run) if (run := facts.get("previous")) else None
     if found == asked or facts.get("spec") != grid.spec(key).to_dict():  # the same, or it is to be trained anew
         return asked
     return found if found is None or os.path.exists(found.path(*OF_A_NETWORK[0])) else asked
 
 
-def recorded(path: str) -> dict[str, Any]:
+def facts_of(path: str) -> dict[str, Any]:
     """Return a result's JSON; nothing where it is missing or damaged, hence to be made again."""
     with contextlib.suppress(AuditError, OSError, *FOREIGN):
         return dict(read_json(path))

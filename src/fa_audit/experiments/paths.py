@@ -12,8 +12,7 @@ RUN_PATTERN = "{setting}/{run}/seed{seed}"  # below results/FOLDER/, without the
 ORIGIN = ".origin.json"  # of results/NAME.csv, .pdf, ...: results/NAME.origin.json
 MANIFEST = "results/MANIFEST.json"
 LOCK = "results/.lock"  # held while a workflow is at work in the folder
-FIGURE_ENDINGS = ("pdf", "png")
-TABLE_ENDINGS = ("csv", "md", "tex", "html")
+ENDINGS = {"figures": ("pdf", "png"), "tables": ("csv", "md", "tex", "html")}
 SCORECARD_ENDINGS = ("csv", "md", "html")
 MEASURED = ("runs", "layers", "trajectories")  # the tidy tables that figures and most tables read
 IDENTITY = {"distance": "displacement", "cosine": "cosine_to_embedding"}  # in tidy tables, of the last state and h_0
@@ -77,16 +76,11 @@ def tidy_file(name: str, setting: str = "") -> str:
     return f"results/tidy/{setting}/{name}.csv" if setting else f"results/tidy/{name}.csv"
 
 
-def figure_files(name: str) -> list[str]:
-    """Return the paths of a figure in every format."""
-    return [f"results/figures/{name}.{ending}" for ending in FIGURE_ENDINGS]
-
-
-def table_files(name: str) -> list[str]:
-    """Return the paths of a table in every format."""
-    return [f"results/tables/{name}.{ending}" for ending in TABLE_ENDINGS]
+def artefact_files(section: str, name: str, folder: str = "results") -> list[str]:
+    """Return the paths of one of the ``figures`` or ``tables`` in every format."""
+    return [f"{folder}/{section}/{name}.{ending}" for ending in ENDINGS[section]]
 
 
 def scorecard_files() -> list[str]:
     """Return the paths of the scorecard as a table and as a figure, in every format."""
-    return [*(f"results/scorecard.{ending}" for ending in SCORECARD_ENDINGS), *figure_files("scorecard")]
+    return [*(f"results/scorecard.{ending}" for ending in SCORECARD_ENDINGS), *artefact_files("figures", "scorecard")]

@@ -11,7 +11,7 @@ from typing import Any
 from fa_audit.core.errors import listed
 from fa_audit.experiments.costs import DEVICES, Costs, Hours
 from fa_audit.experiments.grid import Grid, Setting
-from fa_audit.experiments.origins import Finished, Origins, recorded
+from fa_audit.experiments.origins import Finished, Origins, facts_of
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import DEPARTURES
 
@@ -50,7 +50,7 @@ def _replaced(grid: Grid) -> Iterator[str]:
         if first is None:
             continue
         expected = DEPARTURES | grid.spec(first).to_dict()
-        found = DEPARTURES | recorded(first.path("checkpoints", "json")).get("spec", expected)
+        found = DEPARTURES | facts_of(first.path("checkpoints", "json")).get("spec", expected)
         if changed := [f"{key} {found.get(key)}, now {now}" for key, now in expected.items() if found.get(key) != now]:
             yield (
                 f"Replaces networks of setting '{name}' that are in results/ with another specification"

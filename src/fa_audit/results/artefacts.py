@@ -11,12 +11,11 @@ from typing import Any
 
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.experiments.grid import Grid
-from fa_audit.experiments.paths import FIGURE_ENDINGS, MEASURED, ORIGIN, TABLE_ENDINGS, TIDY
+from fa_audit.experiments.paths import ENDINGS, MEASURED, ORIGIN, TIDY, artefact_files
 from fa_audit.experiments.spec import parse_run
 from fa_audit.results.figures import FIGURES_OF_WORK
 from fa_audit.results.tables import TABLES_OF_WORK
 
-SECTIONS = {"figures": FIGURE_ENDINGS, "tables": TABLE_ENDINGS}
 OF_WORK = {"figures": FIGURES_OF_WORK, "tables": TABLES_OF_WORK}
 
 
@@ -55,13 +54,12 @@ def artefacts_from(config: Mapping[str, Any], grid: Grid, folder: Path, output: 
     from fa_audit.results.tables.files import write_table
 
     write = {"figures": write_figure, "tables": write_table}
-    for section, endings in SECTIONS.items():
+    for section in ENDINGS:
         for name in config.get(section, {}):
-            entry, place = artefact_entry(config, grid, section, name), output / section / name
-            files = [f"{place}.{ending}" for ending in endings]
+            entry, files = artefact_entry(config, grid, section, name), artefact_files(section, name, str(output))
             try:
                 tidy = tables_of(folder, entry["settings"], tables_read(section, entry["kind"]))
-                write[section](entry, tidy, files, f"{place}{ORIGIN}")
+                write[section](entry, tidy, files, f"{output}/{section}/{name}{ORIGIN}")
             except AuditError as error:
                 yield f"{section}/{name}", str(error)
             else:
