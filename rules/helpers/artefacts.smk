@@ -152,6 +152,6 @@ def page_artefacts(wildcards):
 
 def page_words(wildcards):
     """Return title and caption of every figure and table, by its section and name."""
-    words = {"/".join(one): [entry_in(*one)["title"], caption_of(*one)] for one in drawn()}
+    words = {f"{s}/{n}": [entry_in(s, n)["title"], caption_of(s, n)] for s, n in drawn()}
     scorecard = kinds.caption("scorecard", PROJECT / "report/captions")
     return words | {"figures/scorecard": ["Scorecard", scorecard]}

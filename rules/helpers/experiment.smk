@@ -35,7 +35,7 @@ PROJECT = Path(readable.__code__.co_filename).resolve().parents[2]  # this file'
 LIBRARY = Path(fa_audit.__file__).resolve().parents[1]
 # Scripts import the library that plans them, in a conda environment too, and the user's own code.
 FOLDERS = [str(LIBRARY), *os.environ.get("PYTHONPATH", "").split(os.pathsep), os.getcwd()]
-os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, FOLDERS)))
+os.environ.update(PYTHONPATH=os.pathsep.join(dict.fromkeys(filter(None, FOLDERS))))
 
 # Of the command line, or of a workflow that uses this one as a module.
 CONFIG_FILES = list(workflow.configfiles)
