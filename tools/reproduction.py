@@ -80,6 +80,8 @@ def make(name: str, folder: Path, *, figures: bool) -> dict[str, str]:
 
 def texts(name: str, folder: Path, missing: dict[str, str]) -> Iterator[tuple[Path, str]]:
     """Yield the path and the new text of a document, and of the tables that it links to."""
+    document = ROOT / f"docs/{name}.md"
+    text = document.read_text(encoding="utf-8")
     tables = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("tables/*.md")}
     parts = missing | {table: chosen(table, _rows(text)) for table, text in tables.items()}
     if name == "findings":
@@ -88,9 +90,8 @@ def texts(name: str, folder: Path, missing: dict[str, str]) -> Iterator[tuple[Pa
         parts |= from_scorecard(folder)
         tables["scorecard"] = (folder / "scorecard.md").read_text(encoding="utf-8")
         yield ROOT / "docs/reproduction/scorecard.csv", (folder / "scorecard.csv").read_text(encoding="utf-8")
-    yield from ((ROOT / f"docs/{name}/{table}.md", text) for table, text in tables.items())
-    document = ROOT / f"docs/{name}.md"
-    text = document.read_text(encoding="utf-8")
+    linked = (table for table in tables if f"]({name}/{table}.md)" in text)
+    yield from ((ROOT / f"docs/{name}/{table}.md", tables[table]) for table in linked)
     yield document, filled(text, {table: parts[table] for table in MARK.findall(text)}, document)
 
 
@@ -144,7 +145,6 @@ def main() -> None:
             stale = [str(path) for path, text in found.items() if not path.exists() or path.read_text("utf-8") != text]
             if check and stale:
                 raise SystemExit(f"stale: {', '.join(stale)}; run make reproduction")
-            (ROOT / "docs" / name).mkdir(exist_ok=True)
             for path, text in {} if check else found.items():
                 path.write_text(text, encoding="utf-8")
             for path in folder.glob("figures/*.png"):
