@@ -27,12 +27,18 @@ def test_what_documents_show_of_the_code_is_fresh(tool):
 
 
 def places():
-    """What stands in backquotes after "In the files", in every card."""
-    files = re.findall(r"\*\*In the files:\*\*(.*?)\*\*Pitfall:\*\*", PROTOCOL, flags=re.DOTALL)
-    return set(re.findall(r"`([^`]+)`", " ".join(files)))
+    """What is in backquotes in the table that says where every card's numbers are in the files."""
+    table = PROTOCOL.partition("| card | in an audit |")[2].partition("\n\n")[0]
+    return set(re.findall(r"`([^`]+)`", table))
 
 
-def test_every_check_layer_and_credit_of_an_audit_has_its_place_in_a_card():
+def test_every_card_says_where_it_misleads_and_has_a_place_in_the_files():
+    cards = PROTOCOL.split("\n### ")[1:]
+    assert all("**Equation:**" in card and "**Pitfall:**" in card for card in cards)
+    assert PROTOCOL.partition("| card | in an audit |")[2].partition("\n\n")[0].count("\n") - 1 == len(cards)
+
+
+def test_every_check_layer_and_credit_of_an_audit_has_its_place_in_the_table():
     expected = {f"checks.{name}" for name in CHECK_LABELS} | {f"credit[].{name}" for name in CREDITS}
     expected |= {f"layers[].{name}" for name in State.model_fields if name != "layer"} | {
         f"deep.{name}" for name in DEEP
