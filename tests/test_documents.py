@@ -28,14 +28,14 @@ def test_what_documents_show_of_the_code_is_fresh(tool):
 
 def places():
     """What is in backquotes in the table that says where every card's numbers are in the files."""
-    table = PROTOCOL.partition("| card | in an audit |")[2].partition("\n\n")[0]
+    table = PROTOCOL.partition("| card | unit, range |")[2].partition("\n\n")[0]
     return set(re.findall(r"`([^`]+)`", table))
 
 
 def test_every_card_says_where_it_misleads_and_has_a_place_in_the_files():
     cards = PROTOCOL.split("\n### ")[1:]
     assert all("**Equation:**" in card and "**Pitfall:**" in card for card in cards)
-    assert PROTOCOL.partition("| card | in an audit |")[2].partition("\n\n")[0].count("\n") - 1 == len(cards)
+    assert PROTOCOL.partition("| card | unit, range |")[2].partition("\n\n")[0].count("\n") - 1 == len(cards)
 
 
 def test_every_check_layer_and_credit_of_an_audit_has_its_place_in_the_table():

@@ -3,7 +3,7 @@
     python tools/readme.py [--check]
 
 A `python` block is run, all blocks of a document in one namespace; the `text` block after it is what it printed, up to
-the line `...` where one stands. As other machines round otherwise, --check compares the words of that, not its numbers.
+the line `...` if there is one. As other machines round otherwise, --check compares the words of that, not its numbers.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def facts(text: str) -> dict[str, str]:
     known = f"{gpu} GPU hours" if "?" not in gpu else f"of one GPU an estimated {float(counted[1]):.0f}, not measured"
     return {
         "sum": f"{share} ({day[1] if day else date.today()}, {machines}).".replace(". (", " ("),
-        "hours": f"By measured costs all of it takes {float(cpu):,.0f} hours of one CPU core, its main audit"
+        "hours": f"The full grid takes about {float(cpu):,.0f} hours of one CPU core, its main audit"
         f" {float(hours['main_audit'][0]):.0f}; {known}.",
     }
 

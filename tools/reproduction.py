@@ -55,7 +55,7 @@ def make(name: str, folder: Path, *, figures: bool) -> dict[str, str]:
     """Write a document's tables, its figures if asked for, and the scorecard beside those of the reproduction.
 
     Returns:
-        What stands in place of a table whose settings were not run, by the table's name.
+        The text in place of a table whose settings were not run, by the table's name.
     """
     source, tidy = DOCUMENTS[name]
     config, line_of = load_config(ROOT / source)
