@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pandas as pd
 
+from fa_audit.core.checks import lettered
 from fa_audit.experiments.spec import parse_run
-from fa_audit.results.outcomes import CHECKS
 from fa_audit.results.tables.formats import to_markdown
 from fa_audit.results.tidy import Tidy
 
@@ -36,10 +36,10 @@ def network(run, *, setting="main", seed=42, fires="", **found):
         fires: letters of the checks that fire; `None` for a check not evaluated is given by its column.
         found: columns; and `cosines` per block, `losses` per epoch.
     """
-    own = {f"{check}_fires": letter in fires for letter, check in CHECKS.items()}
-    own |= {f"{check}_distance": -1.0 if own[f"{check}_fires"] else 1.0 for check in CHECKS.values()}
-    own |= {f"{check}_{end}": None for check in CHECKS.values() for end in ("interval_low", "interval_high")}
-    own |= {f"{name}_borderline": False for name in (*CHECKS.values(), "three_check", "four_check")}
+    own = {f"{check}_fires": letter in fires for letter, check in lettered().items()}
+    own |= {f"{check}_distance": -1.0 if own[f"{check}_fires"] else 1.0 for check in lettered().values()}
+    own |= {f"{check}_{end}": None for check in lettered().values() for end in ("interval_low", "interval_high")}
+    own |= {f"{name}_borderline": False for name in (*lettered().values(), "three_check", "four_check")}
     own |= {"setting": setting, "run": run, "seed": seed, "method": run.partition("+")[0]}
     own |= {"penalty": parse_run(run).penalty, "digest": f"{setting} {run} {seed}"}
     return HEALTHY | {"cosines": (0.8, 0.8), "losses": (2.0, 1.5, 1.0)} | own | found

@@ -176,7 +176,7 @@ def test_stability_needs_eight_batches_and_the_first_ten_are_used():
     data = batches(12)
     assert diagnose(network(), data[:8], None).checks.stability.fires is not None
     report = diagnose(network(), iter(data), None)
-    assert report.to_dict() == diagnose(network(), data[:10], None).to_dict() and report.evidence.batches == 10
+    assert report == diagnose(network(), data[:10], None) and report.evidence.batches == 10
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from networks import spec_of
 
-from fa_audit.audit.verdicts import Check, Checks, four_check_verdict, three_check_verdict
+from fa_audit.audit.verdicts import Checks, Outcome, four_check_verdict, three_check_verdict
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.paths import MEASURED, TIDY, RunKey
 from fa_audit.results.figures.files import write_figure
@@ -106,8 +106,7 @@ def test_outcomes_are_those_of_the_verdicts_whatever_fires_or_was_not_evaluated(
     runs = pd.DataFrame(found, columns=[*(f"{name}_fires" for name in names), "finite"])
     three, four, why = fails(runs).tolist(), walked_back(runs).tolist(), reasons(runs).fillna(False)
     for row, (*fired, finite) in enumerate(found):
-        checks = {name: Check(name, 1.0, 1.0, outcome) for name, outcome in zip(names, fired)}
-        verdicts = Checks(**checks, depth_strict=checks["depth"], finite=finite)
+        verdicts = Checks({name: Outcome(name, 1.0, 1.0, found) for name, found in zip(names, fired)}, finite)
         text = four_check_verdict(verdicts)
         assert three[row] is {"FAIL": True, "PASS": False}.get(three_check_verdict(verdicts).partition("(")[0], pd.NA)
         assert four[row] is {"needs walk-back": True, "trustworthy": False}.get(text.partition(" (")[0], pd.NA)

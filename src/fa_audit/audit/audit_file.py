@@ -15,9 +15,10 @@ from pydantic import AfterValidator, Field, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
 from fa_audit.audit.verdicts import Baselines, check, outcomes
+from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, listed, printable, shortened
 from fa_audit.core.files import as_json, check_signature, read_json
-from fa_audit.core.thresholds import CHECK_LABELS, LIMITS, DiagnosticThresholds, distance
+from fa_audit.core.thresholds import DiagnosticThresholds, distance
 from fa_audit.core.validation import Tolerant, problems_of
 from fa_audit.experiments.paths import AT_INPUT, at_both_sides
 from fa_audit.experiments.spec import SpecFile
@@ -231,10 +232,10 @@ def outcome_columns(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     not evaluated, or has no interval.
     """
     columns: dict[str, Any] = {}
-    for name, limit in LIMITS.items():
+    for name, kind in CHECKS.items():
         found = checks[name]
         value, low, high = map(number, (found["value"], *(found.get("interval") or (None, None))))
-        far = None if value is None else distance(limit, value, found["threshold"])
+        far = None if value is None else distance(kind.limit, value, found["threshold"])
         columns |= {f"{name}_fires": found["fires"], f"{name}_distance": far, f"{name}_interval_low": low}
         columns |= {f"{name}_interval_high": high, f"{name}_borderline": found.get("borderline", False)}
     return columns
@@ -262,8 +263,10 @@ def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
 
     Of its checks only the intervals are read, which are evidence: they were formed over samples or batches.
     """
-    around = {name: audit["checks"].get(name, {}).get("interval") for name in CHECK_LABELS}
-    growth, gradient, stability = (ends and tuple(map(float, ends)) for ends in list(around.values())[:3])
+    around = {name: audit["checks"].get(name, {}).get("interval") for name in CHECKS}
+    growth, gradient, stability = (
+        around[name] and tuple(map(float, around[name])) for name in ("scale", "reference", "stability")
+    )
     numbers = ("growth", "grad_norm", "scale_free")
     layers = [SimpleNamespace(layer=h["layer"], **{name: number(h[name]) for name in numbers}) for h in audit["layers"]]
     found = audit.get("frequencies")

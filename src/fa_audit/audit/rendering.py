@@ -9,23 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fa_audit.audit.advice import advice
-from fa_audit.audit.verdicts import Check, four_check_verdict, is_borderline, three_check_verdict
-from fa_audit.core.thresholds import CHECK_LABELS, FACTORS, LIMITS, fires, sign_of
+from fa_audit.audit.verdicts import Outcome, four_check_verdict, is_borderline, three_check_verdict
+from fa_audit.core.checks import CHECKS, Check, lettered
+from fa_audit.core.thresholds import fires
 
 if TYPE_CHECKING:
     from fa_audit.audit.report import DiagnosticReport
 
 WIDTH = 80  # columns of plain text
 NBSP = "\N{NO-BREAK SPACE}"
-DECISIVE = ("scale", "reference", "stability", "depth")
 CREDIT_COLUMNS = ("cosine", "rho", "nudging")
-MEANING = {  # of every check that is fine, and of one that fires
-    "scale": ("the blocks keep the size of the states", "a block inflates the states"),
-    "reference": ("the true gradient at the last state has not vanished", "the true gradient has vanished"),
-    "stability": ("the mean gradients of batches differ", "the mean gradients of all batches point the same way"),
-    "depth": ("trained blocks beat frozen ones", "trained blocks beat frozen ones by too little or not at all"),
-    "depth_strict": ("it beats frozen blocks under backpropagation", "frozen ones do about as well or better"),
-}
 FACTS_LEGEND = (
     "The frozen baseline is the accuracy of the same network, trained alike except that its blocks stay as they were"
     " initialised; bp+frozen is that under backpropagation."
@@ -88,18 +81,18 @@ def worth(report: DiagnosticReport) -> str:
     The first that applies: nothing can be trusted, trained blocks add too little, another check fires, something was
     not evaluated, all is well.
     """
-    checks, depth = {name: getattr(report.checks, name) for name in DECISIVE}, report.checks.depth
+    checks, depth = {name: report.checks[name] for name in lettered().values()}, report.checks.depth
     accuracy = "" if report.headline_acc is None else f" of {_percent(report.headline_acc)}"
     against = f"the {_percent(report.baselines.own)} of frozen blocks ({report.baselines.own_name})"
     margin = "" if depth.value is None else f"{_points(depth.value)} {against}"
     aside = margin and f", {margin},"
-    fired = [MEANING[name][True] for name, check in checks.items() if check.fires]
+    fired = [CHECKS[name].finding for name, check in checks.items() if check.fires]
     open_ = [f"{check.name} ({check.note})" for check in checks.values() if check.fires is None]
     if not report.checks.finite:
         end = " is worth nothing yet: a state, gradient or logit is NaN or infinite"
     elif depth.fires:
         end = f" is no evidence that training the blocks helped: it is {'only ' * ((depth.value or 0) > 0)}{margin}"
-    elif fired == [MEANING["stability"][True]]:
+    elif fired == [CHECKS["stability"].finding]:
         end = f"{aside} goes with a (c) that fires, as it does on many healthy networks (its card: docs/protocol.md)"
     elif fired:
         end = f"{aside} does not show what the blocks learned: {_and(fired)}"
@@ -138,41 +131,39 @@ def _facts(report: DiagnosticReport) -> Iterator[tuple[str, str]]:
 
 
 def _checks(report: DiagnosticReport) -> Iterator[tuple[str, str]]:
-    for name, label in CHECK_LABELS.items():
-        check: Check = getattr(report.checks, name)
-        if name != "depth_strict" or check.fires is not None:
-            yield label, _outcome(name, check)
+    for name, kind in CHECKS.items():
+        if kind.letter or report.checks[name].fires is not None:
+            yield kind.label, _outcome(kind, report.checks[name])
 
 
-def _outcome(name: str, check: Check) -> str:
+def _outcome(kind: Check, check: Outcome) -> str:
     """Format a check: its name, outcome and meaning; value, interval and limit; and its notes."""
-    unit, of_unit = (" points", 100) if name in ("depth", "depth_strict") else ("", 1)
-    fires = f"fires {sign_of(name)} {of_unit * check.threshold:g}{unit}".replace(" ", NBSP)
+    unit, of_unit = " points" if kind.unit == "points" else "", kind.scale
+    fires = f"fires {kind.sign} {of_unit * check.threshold:g}{unit}".replace(" ", NBSP)
     if check.value is None or check.fires is None:
         return f"{check.name} not evaluated: {check.note} ({fires})"
     outcome = ("FIRES" if check.fires else "ok") + (", borderline" if check.borderline else "")
     ends = [_number(of_unit * end) for end in check.interval or ()]
     interval = f", 95{NBSP}% interval {ends[0]} to {ends[1]}" if ends else ""
-    value = f"{_number(of_unit * check.value)}{unit}{interval}, {_gap(name, check, of_unit)}"
+    value = f"{_number(of_unit * check.value)}{unit}{interval}, {_gap(kind, check)}"
     notes = "".join(f"; {note}" for note in (check.threshold_note, check.note) if note)
-    return f"{check.name} {outcome}: {MEANING[name][check.fires]} ({value}; {fires}{notes})"
+    return f"{check.name} {outcome}: {kind.finding if check.fires else kind.fine} ({value}; {fires}{notes})"
 
 
-def _gap(name: str, check: Check, of_unit: int) -> str:
+def _gap(kind: Check, check: Outcome) -> str:
     """Say how far a value lies from its limit: a factor or a difference."""
     if not check.distance or check.value is None:
         return "at its limit"
     side, far = "above" if check.value > check.threshold else "below", abs(check.distance)
-    return (
-        f"{f'a factor of {_number(10**far)}' if LIMITS[name] in FACTORS else _number(of_unit * far)} {side} its limit"
-    )
+    by = f"a factor of {_number(10**far)}" if kind.unit == "factor" else _number(kind.scale * far)
+    return f"{by} {side} its limit"
 
 
 def _checks_legend(report: DiagnosticReport) -> str:
     """Explain the names of the checks, and how the intervals that exist were formed."""
     formed: dict[str, list[str]] = {}
-    for name, label in CHECK_LABELS.items():
-        formed.setdefault(getattr(report.checks, name).interval_note, []).append(label)
+    for name, kind in CHECKS.items():
+        formed.setdefault(report.checks[name].interval_note, []).append(kind.label)
     sources = "; ".join(f"{', '.join(labels)}: {note}" for note, labels in formed.items() if note)
     return CHECKS_LEGEND + (f" Intervals: {sources}." if sources else "")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from fa_audit.core.thresholds import sign_of
+from fa_audit.core.checks import CHECKS
 
 if TYPE_CHECKING:
     from fa_audit.audit.report import DiagnosticReport
@@ -64,7 +64,7 @@ def as_text(report: Mapping[str, Any], notes: Iterable[str] = ()) -> str:
         entry = report["diagnostics"][key]
         outcome = {True: "FIRE", False: "pass", None: "not evaluated"}[entry["fires"]]
         number = "-" if entry[value] is None else f"{entry[value]:.3g}"
-        fires = f"fires {sign_of(check)} {limit} {entry[limit]:g}"
+        fires = f"fires {CHECKS[check].sign} {limit} {entry[limit]:g}"
         meant = f"; {entry['floor_note']}" if "floor_note" in entry else ""
         lines.append(f"{title}: {value} {number} ({fires}{meant}): {outcome}")
     return "\n".join([*lines, *filter(None, notes)])

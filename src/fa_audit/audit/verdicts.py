@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.core.intervals import FEWEST, Interval, paired_difference, unpaired_difference
+from fa_audit.core.rules import NON_FINITE, four_checks, three_checks
 from fa_audit.core.thresholds import (
-    CHECK_LABELS,
     FLOOR_SAMPLES,
-    NON_FINITE,
     DiagnosticThresholds,
     depth_margin,
     distance,
@@ -28,7 +28,7 @@ UNTRUE = "the model's backward pass is not the derivative of its forward pass th
 
 
 @dataclass(frozen=True)
-class Check:
+class Outcome:
     """The outcome of one check.
 
     Attributes:
@@ -65,14 +65,22 @@ class Check:
 
 @dataclass(frozen=True)
 class Checks:
-    """Every check of both protocols on one network; D1, D2, D3 are (a), (b), (d)."""
+    """The outcome of every check of `fa_audit.core.checks` on one network, by name: ``checks["depth"]``.
 
-    scale: Check
-    reference: Check
-    stability: Check
-    depth: Check
-    depth_strict: Check
+    Attributes:
+        finite: False where a state, gradient or logit is NaN or infinite.
+    """
+
+    outcomes: Mapping[str, Outcome]
     finite: bool
+
+    def __getitem__(self, name: str) -> Outcome:
+        return self.outcomes[name]
+
+    def __getattr__(self, name: str) -> Outcome:
+        if name.startswith("_") or name not in self.outcomes:
+            raise AttributeError(name)
+        return self.outcomes[name]
 
 
 @dataclass(frozen=True)
@@ -103,28 +111,33 @@ def check(
     Args:
         headline_acc: accuracy of the last epoch on the whole test set, as a fraction, or None if unknown.
     """
-    limit, samples, paired = thresholds.limits["depth_margin"], baselines.test_samples, baselines.paired
-    return Checks(
-        scale=_scale(evidence, thresholds),
-        reference=_reference(evidence, thresholds),
-        stability=_stability(evidence, thresholds),
-        depth=_depth("depth utility", headline_acc, baselines.own, baselines.own_name, limit, samples, paired),
-        depth_strict=_depth("margin over bp+frozen", headline_acc, baselines.bp, "bp+frozen", limit, samples),
-        finite=evidence.finite,
-    )
+    given = Given(evidence, headline_acc, baselines, thresholds)
+    return Checks({name: EVALUATE[name](given) for name in CHECKS}, evidence.finite)
 
 
-def _scale(evidence: Diagnostics, thresholds: DiagnosticThresholds) -> Check:
+@dataclass(frozen=True)
+class Given:
+    """All that a check may look at; attributes as of `check`."""
+
+    evidence: Diagnostics
+    headline_acc: float | None
+    baselines: Baselines
+    thresholds: DiagnosticThresholds
+
+
+def _scale(given: Given) -> Outcome:
+    evidence, limit = given.evidence, given.thresholds.h_norm_explosion_ratio
     growths = [layer.growth for layer in evidence.layers if layer.growth is not None]
     if not growths:
-        return Check("scale stability", None, thresholds.h_norm_explosion_ratio, None, "the network has no blocks")
+        return _open("scale", limit, "the network has no blocks")
     if any(map(math.isnan, growths)):
-        return Check("scale stability", None, thresholds.h_norm_explosion_ratio, None, "a state norm is NaN")
+        return _open("scale", limit, "a state norm is NaN")
     around = _over_samples(evidence, evidence.growth_interval)
-    return _evaluated("growth", "scale stability", max(growths), thresholds.h_norm_explosion_ratio, "", *around)
+    return _evaluated("scale", max(growths), limit, "", *around)
 
 
-def _reference(evidence: Diagnostics, thresholds: DiagnosticThresholds) -> Check:
+def _reference(given: Given) -> Outcome:
+    evidence, thresholds = given.evidence, given.thresholds
     last, floor = evidence.layers[-1], floor_for(thresholds.g_norm_floor, evidence.samples)
     meant = f"for batches of {FLOOR_SAMPLES} samples"
     if evidence.samples != FLOOR_SAMPLES:
@@ -132,14 +145,13 @@ def _reference(evidence: Diagnostics, thresholds: DiagnosticThresholds) -> Check
     if not math.isfinite(last.grad_norm):
         untrue = last.layer in evidence.untrue
         note = "the backward pass does not tell the gradient at h_L" if untrue else "the gradient at h_L is not finite"
-        return Check("reference validity", None, floor, None, note, threshold_note=meant)
+        return replace(_open("reference", floor, note), threshold_note=meant)
     low = [str(layer.layer) for layer in evidence.layers[:-1] if fires("reference", layer.grad_norm, floor)]
     others = f"below the limit at state {', '.join(low)}" if low else ""
     cause = "saturated loss" if last.scale_free < thresholds.loss_saturation else "collapsed reference"
     note = cause if fires("reference", last.grad_norm, floor) else others
     around = _over_samples(evidence, evidence.gradient_interval)
-    found = _evaluated("reference", "reference validity", last.grad_norm, floor, note, *around)
-    return replace(found, threshold_note=meant)
+    return replace(_evaluated("reference", last.grad_norm, floor, note, *around), threshold_note=meant)
 
 
 def _over_samples(evidence: Diagnostics, interval: Interval | None) -> tuple[Interval | None, str]:
@@ -148,14 +160,14 @@ def _over_samples(evidence: Diagnostics, interval: Interval | None) -> tuple[Int
     return interval, f"bootstrap over {evidence.samples} samples"
 
 
-def _stability(evidence: Diagnostics, thresholds: DiagnosticThresholds) -> Check:
+def _stability(given: Given) -> Outcome:
+    evidence, ceiling = given.evidence, given.thresholds.stability_drift_ceiling
     measured, interval = evidence.stability, evidence.stability_interval
-    name, ceiling = "cross-batch stability", thresholds.stability_drift_ceiling
     few = f"{measured.n_valid} batches with a mean gradient; the check is calibrated for {FEWEST} or more"
     if measured.value is None or measured.n_valid < FEWEST:
-        return Check(name, None, ceiling, None, measured.reason or few)
+        return _open("stability", ceiling, measured.reason or few)
     around = interval, f"jackknife over {measured.n_valid} batches" if interval else ""
-    return _evaluated("stability", name, measured.value, ceiling, _bias(evidence.frequencies), *around)
+    return _evaluated("stability", measured.value, ceiling, _bias(evidence.frequencies), *around)
 
 
 def _bias(found: Frequencies | None) -> str:
@@ -170,20 +182,23 @@ def _bias(found: Frequencies | None) -> str:
     )
 
 
-def _depth(
-    name: str,
-    accuracy: float | None,
-    frozen: float | None,
-    baseline: str,
-    limit: float,
-    samples: int | None,
-    paired: tuple[int, int] | None = None,
-) -> Check:
-    missing = "no headline accuracy" if accuracy is None else f"no {baseline}" if frozen is None else ""
+def _depth(given: Given) -> Outcome:
+    baselines = given.baselines
+    return _margin("depth", given, baselines.own, baselines.own_name, baselines.paired)
+
+
+def _depth_strict(given: Given) -> Outcome:
+    return _margin("depth_strict", given, given.baselines.bp, "bp+frozen")
+
+
+def _margin(
+    name: str, given: Given, frozen: float | None, baseline: str, paired: tuple[int, int] | None = None
+) -> Outcome:
+    accuracy, limit = given.headline_acc, given.thresholds.limits["depth_margin"]
     if accuracy is None or frozen is None:
-        return Check(name, None, limit, None, missing)
-    around = _margin_interval(accuracy, frozen, samples, paired)
-    return _evaluated("depth_margin", name, depth_margin(accuracy, frozen), limit, f"against {baseline}", *around)
+        return _open(name, limit, "no headline accuracy" if accuracy is None else f"no {baseline}")
+    around = _margin_interval(accuracy, frozen, given.baselines.test_samples, paired)
+    return _evaluated(name, depth_margin(accuracy, frozen), limit, f"against {baseline}", *around)
 
 
 def _margin_interval(
@@ -199,63 +214,53 @@ def _margin_interval(
 
 
 def _evaluated(
-    check: str, name: str, value: float, limit: float, note: str, interval: Interval | None, interval_note: str
-) -> Check:
-    """Return a check whose value was measured; `check` as in `fires`."""
-    fired, far = fires(check, value, limit), distance(check, value, limit)
-    return Check(name, value, limit, fired, note, interval, interval_note, far)
+    name: str, value: float, limit: float, note: str, interval: Interval | None, interval_note: str
+) -> Outcome:
+    """Return the outcome of a check whose value was measured."""
+    kind = CHECKS[name]
+    fired, far = fires(kind.limit, value, limit), distance(kind.limit, value, limit)
+    return Outcome(kind.title, value, limit, fired, note, interval, interval_note, far)
+
+
+def _open(name: str, limit: float, why: str) -> Outcome:
+    """Return the outcome of a check that could not be evaluated."""
+    return Outcome(CHECKS[name].title, None, limit, None, why)
+
+
+EVALUATE: dict[str, Callable[[Given], Outcome]] = {
+    "scale": _scale,
+    "reference": _reference,
+    "stability": _stability,
+    "depth": _depth,
+    "depth_strict": _depth_strict,
+}
 
 
 def three_check_verdict(checks: Checks) -> str:
-    """Return ``FAIL(...)`` if (D1 and D2) or D3 or anything is not finite, naming what fired; else ``PASS``.
-
-    Without a failure, an unevaluated check makes it ``INCOMPLETE(...)``: it never counts as a pass.
-
-    >>> fired, passed, unknown = (Check("", None, 0.0, outcome) for outcome in (True, False, None))
-    >>> three_check_verdict(Checks(fired, fired, passed, passed, passed, finite=True))
-    'FAIL(D1+D2)'
-    >>> three_check_verdict(Checks(fired, passed, passed, unknown, unknown, finite=True))
-    'INCOMPLETE(D3 not evaluated)'
-    """
-    named = {"D1": checks.scale, "D2": checks.reference, "D3": checks.depth}
-    fired = _fired(named, checks.finite)
-    if {"D1", "D2"} <= set(fired) or {"D3", NON_FINITE} & set(fired):
-        return f"FAIL({'+'.join(fired)})"
-    unknown = _not_evaluated(named)
-    return f"INCOMPLETE({'+'.join(unknown)} not evaluated)" if unknown else "PASS"
+    """Return the verdict `three_checks` of a network."""
+    return three_checks({kind.paper: checks[name].fires for name, kind in CHECKS.items() if kind.paper}, checks.finite)
 
 
 def four_check_verdict(checks: Checks) -> str:
-    """Return ``needs walk-back (...)`` naming what fired of a to d, ``trustworthy``, or ``incomplete (...)``.
-
-    >>> fired, passed = (Check("", None, 0.0, outcome) for outcome in (True, False))
-    >>> four_check_verdict(Checks(fired, passed, passed, fired, passed, finite=True))
-    'needs walk-back (a, d)'
-    >>> four_check_verdict(Checks(passed, passed, passed, passed, fired, finite=True))
-    'trustworthy'
-    """
-    named = {"a": checks.scale, "b": checks.reference, "c": checks.stability, "d": checks.depth}
-    if fired := _fired(named, checks.finite):
-        return f"needs walk-back ({', '.join(fired)})"
-    unknown = _not_evaluated(named)
-    return f"incomplete ({', '.join(unknown)} not evaluated)" if unknown else "trustworthy"
+    """Return the verdict `four_checks` of a network."""
+    return four_checks({letter: checks[name].fires for letter, name in lettered().items()}, checks.finite)
 
 
 def flags(checks: Checks) -> list[str]:
     """List every check that fired, whether or not it decides a verdict, with its cause where there is one.
 
-    >>> fired, passed = Check("", None, 0.0, True, "saturated loss"), Check("", None, 0.0, False)
-    >>> flags(Checks(passed, fired, passed, passed, passed, finite=False))
+    >>> outcomes = {name: Outcome("", None, 0.0, name == "reference", "saturated loss") for name in CHECKS}
+    >>> flags(Checks(outcomes, finite=False))
     ['D2 (saturated loss)', 'non-finite']
     """
-    fired = {name: entry for name, entry in _by_flag(checks).items() if entry.fires}
+    fired = {CHECKS[name].flag: entry for name, entry in checks.outcomes.items() if entry.fires}
     noted = [f"{name} ({entry.note})" if entry.note and name != "c" else name for name, entry in fired.items()]
     return noted + ([] if checks.finite else [NON_FINITE])
 
 
 def borderline(checks: Checks) -> list[str]:
     """List every check, as `flags` names them, whose interval contains its limit."""
-    return [name for name, entry in _by_flag(checks).items() if entry.borderline]
+    return [CHECKS[name].flag for name, entry in checks.outcomes.items() if entry.borderline]
 
 
 def is_borderline(rule: Callable[[Checks], str], checks: Checks) -> bool:
@@ -266,11 +271,11 @@ def is_borderline(rule: Callable[[Checks], str], checks: Checks) -> bool:
     Args:
         rule: `three_check_verdict` or `four_check_verdict`.
     """
-    names = [name for name in CHECK_LABELS if getattr(checks, name).borderline]
+    names = [name for name, entry in checks.outcomes.items() if entry.borderline]
     outcomes = set()
     for fired in product((True, False), repeat=len(names)):
-        changed = {name: replace(getattr(checks, name), fires=outcome) for name, outcome in zip(names, fired)}
-        outcomes.add(rule(replace(checks, **changed)).partition("(")[0])
+        changed = {name: replace(checks[name], fires=outcome) for name, outcome in zip(names, fired)}
+        outcomes.add(rule(replace(checks, outcomes={**checks.outcomes, **changed})).partition("(")[0])
     return len(outcomes) > 1
 
 
@@ -286,18 +291,5 @@ def outcomes(checks: Checks, baseline: str) -> dict[str, Any]:
         "flags": flags(checks),
         "borderline": {"checks": borderline(checks)}
         | {name: is_borderline(rule, checks) for name, rule in rules.items()},
-        "checks": {name: getattr(checks, name).to_dict() for name in CHECK_LABELS},
+        "checks": {name: entry.to_dict() for name, entry in checks.outcomes.items()},
     }
-
-
-def _by_flag(checks: Checks) -> dict[str, Check]:
-    named = {"D1": checks.scale, "D2": checks.reference, "c": checks.stability}
-    return named | {"D3": checks.depth, "D3-strict": checks.depth_strict}
-
-
-def _fired(named: dict[str, Check], finite: bool) -> list[str]:
-    return [name for name, entry in named.items() if entry.fires] + ([] if finite else [NON_FINITE])
-
-
-def _not_evaluated(named: dict[str, Check]) -> list[str]:
-    return [name for name, entry in named.items() if entry.fires is None]

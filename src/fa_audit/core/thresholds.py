@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from fa_audit.core.checks import CHECKS, of_limit
 from fa_audit.core.errors import AuditError, shortened, unknown
 
 FLOOR_SAMPLES = 128  # the batch size for which the paper's floor of D2 is meant
@@ -47,7 +48,8 @@ class DiagnosticThresholds:
     @property
     def limits(self) -> dict[str, float]:
         """Return the limits by their names in a configuration and an audit's JSON, the margin as a fraction."""
-        values = {name: getattr(self, field) for name, field in FIELDS.items()}
+        values = {check.limit: check.default for check in CHECKS.values() if check.limit not in FIELDS}
+        values |= {name: getattr(self, field) for name, field in FIELDS.items()}
         return values | {"depth_margin": round(self.frozen_acc_margin_pp / 100, 12)}
 
     @classmethod
@@ -57,6 +59,8 @@ class DiagnosticThresholds:
         >>> DiagnosticThresholds.of({"depth_margin": 0.05}).frozen_acc_margin_pp
         5.0
         """
+        own = {check.limit for check in CHECKS.values()} - FIELDS.keys()  # these have their defaults
+        limits = {name: limit for name, limit in limits.items() if name not in own}
         if strange := sorted(limits.keys() - FIELDS.keys()):
             raise unknown("limit", strange[0], FIELDS, where="thresholds")
         points = {"depth_margin": round(100 * limits["depth_margin"], 10)} if "depth_margin" in limits else {}
@@ -85,18 +89,6 @@ def _checked(name: str, value: Any) -> float:
     return limit
 
 
-NON_FINITE = "non-finite"  # in the place of a check that fired: a state, gradient or logit is NaN or infinite
-CHECK_LABELS = {"scale": "D1 / (a)", "reference": "D2 / (b)", "stability": "(c)", "depth": "D3 / (d)",
-                "depth_strict": "D3-strict"}  # fmt: skip
-# The limit of each check, by its name in `DiagnosticThresholds.limits`.
-LIMITS = {"scale": "growth", "reference": "reference", "stability": "stability", "depth": "depth_margin",
-          "depth_strict": "depth_margin"}  # fmt: skip
-# Names as in `DiagnosticThresholds.limits`; the side of the limit on which a check fires.
-FIRES_WHEN = {"growth": "above", "reference": "below", "stability": "above", "depth_margin": "below"}
-
-FACTORS = frozenset({"growth", "reference"})  # limits whose distance is a factor
-
-
 def floor_for(reference: float, samples: int) -> float:
     """Return the floor of D2 for batches of another size than 128: the gradient of a mean loss scales as 1 / B.
 
@@ -113,11 +105,10 @@ def fires(check: str, value: Any, limit: Any) -> Any:
     (True, False, False)
 
     Args:
-        check: ``growth`` (a), ``reference`` (b), ``stability`` (c) or ``depth_margin`` (d), as in
-            `DiagnosticThresholds.limits`.
+        check: its limit's name in `DiagnosticThresholds.limits`.
         value, limit: numbers, or arrays of shapes that numpy broadcasts.
     """
-    return value > limit if FIRES_WHEN[check] == "above" else value < limit
+    return value > limit if of_limit(check).side == "above" else value < limit
 
 
 def distance(check: str, value: float, limit: float) -> float:
@@ -133,21 +124,13 @@ def distance(check: str, value: float, limit: float) -> float:
     """
     if value == limit:
         return 0.0
-    beyond = _decades(value) - _decades(limit) if check in FACTORS else value - limit
-    return -beyond if FIRES_WHEN[check] == "above" else beyond
+    found = of_limit(check)
+    beyond = _decades(value) - _decades(limit) if found.unit == "factor" else value - limit
+    return -beyond if found.side == "above" else beyond
 
 
 def _decades(value: float) -> float:
     return math.log10(value) if value > 0 else -math.inf
-
-
-def sign_of(check: str) -> str:
-    """Return ``>`` or ``<``: how a check, by its name in an audit, compares its value with its limit when it fires.
-
-    >>> sign_of("scale"), sign_of("depth")
-    ('>', '<')
-    """
-    return ">" if FIRES_WHEN[LIMITS[check]] == "above" else "<"
 
 
 def depth_margin(accuracy: Any, frozen: Any) -> Any:

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from fa_audit.core.thresholds import FIRES_WHEN, depth_margin, fires
+from fa_audit.core.checks import CHECKS, of_limit
+from fa_audit.core.thresholds import depth_margin, fires
 from fa_audit.results.outcomes import fails, reasons
 
 TRUSTED = ("bp", "ep")
-BLAMED = {"growth": "a", "reference": "b", "stability": "ab", "depth_margin": "d"}  # what the failing group fails for
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,9 @@ def deciding_values(runs: pd.DataFrame) -> pd.DataFrame:
 
     Growth is a ratio, the reference a norm, stability a cosine, the depth margin a fraction.
     """
-    gradient = runs["grad_norm_last"].astype(float)
-    return pd.DataFrame(
-        {
-            "growth": runs["max_growth"].astype(float),
-            "reference": gradient.where(np.isfinite(gradient)),
-            "stability": runs["stability"].astype(float),
-            "depth_margin": depth_margin(runs["accuracy"].astype(float), runs["own_frozen_acc"].astype(float)),
-        }
-    )
+    margin = depth_margin(runs["accuracy"].astype(float), runs["own_frozen_acc"].astype(float))
+    found = runs.assign(margin=margin).replace({"grad_norm_last": {np.inf: np.nan}})
+    return pd.DataFrame({kind.limit: found[kind.column].astype(float) for kind in CHECKS.values() if kind.letter})
 
 
 def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
@@ -62,9 +56,10 @@ def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
     """
     untrained = (runs["epochs"] == 0) | runs["run"].str.endswith("+epoch0")
     trusted = runs["method"].isin(TRUSTED) & ~runs["random_targets"].astype(bool) & ~untrained
-    blamed = reasons(runs).fillna(False)[list(BLAMED[check])].any(axis=1)
+    kind = of_limit(check)
+    blamed = reasons(runs).fillna(False)[[kind.letter] if kind.paper else ["a", "b"]].any(axis=1)
     failing = fails(runs).fillna(False) & blamed & ~trusted
     groups = values[trusted].dropna(), values[failing].dropna()
-    nearest, farthest = (max, min) if FIRES_WHEN[check] == "above" else (min, max)
+    nearest, farthest = (max, min) if kind.side == "above" else (min, max)
     edges = (edge(group) if len(group) else None for edge, group in zip((nearest, farthest), groups))
     return Calibration(*edges)

@@ -14,7 +14,8 @@ from typing import Any
 from scipy import stats
 
 from fa_audit.audit.audit_file import CREDITS, DEEP, PRECISION, SeedGroup, number
-from fa_audit.core.thresholds import CHECK_LABELS, FLOOR_SAMPLES, DiagnosticThresholds
+from fa_audit.core.checks import CHECKS
+from fa_audit.core.thresholds import FLOOR_SAMPLES, DiagnosticThresholds
 
 Audit = Mapping[str, Any]
 PAPER_BATCHES = 10
@@ -89,7 +90,7 @@ def _verdicts(group: SeedGroup) -> str:
 
 def _borderline(audit: Audit) -> str:
     """Name the checks whose interval contains their limit, and the verdicts that depend on them."""
-    found = [letter for name, letter in CHECK_LABELS.items() if audit["checks"][name].get("borderline")]
+    found = [kind.label for name, kind in CHECKS.items() if audit["checks"][name].get("borderline")]
     if not found:
         return ""
     rules = {"three_check": "three-check", "four_check": "four-check"}
@@ -248,7 +249,7 @@ def _missing(group: SeedGroup) -> str:
 def _measured(audit: Audit) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield everything that may be absent, with its name."""
     yield "accuracy", {"value": audit["headline_acc"], "reason": "no headline accuracy"}
-    yield from ((f"check {letter}", audit["checks"][name]) for name, letter in CHECK_LABELS.items())
+    yield from ((f"check {kind.label}", audit["checks"][name]) for name, kind in CHECKS.items())
     for names, places in ((PRECISION, audit["layers"]), (CREDITS, audit["credit"])):
         yield from ((name.replace("_", " "), place[name]) for place in places for name in names if name in place)
     yield from ((f"deep {name.replace('_', ' ')}", audit["deep"][name]) for name in DEEP if name in audit["deep"])

@@ -12,16 +12,16 @@ from typing import Any
 
 import pandas as pd
 
+from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.core.files import FOREIGN
-from fa_audit.core.thresholds import LIMITS
 from fa_audit.experiments.paths import MEASURED, TIDY
 from fa_audit.results.tidy import KEY, Tidy, read_table, read_tidy
 
 FOLDER = "reference/measured"
 NEEDED = (*KEY, "accuracy", "own_frozen_acc", "bp_frozen_acc", "shallow_acc", "max_growth", "hidden_norm_last",
           "grad_norm_last", "stability", "three_check", "four_check", "finite", "stopped_after",
-          *(f"{check}_{part}" for check in LIMITS for part in ("fires", "distance", "borderline")))  # fmt: skip
+          *(f"{check}_{part}" for check in CHECKS for part in ("fires", "distance", "borderline")))  # fmt: skip
 
 
 def measured_folder(folder: str | Path | None) -> Path:

@@ -5,18 +5,21 @@ The rules are those of `fa_audit.audit.verdicts`, here for whole tables.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
-from fa_audit.core.thresholds import NON_FINITE
+from fa_audit.core.checks import CHECKS, lettered
+from fa_audit.core.rules import NON_FINITE, four_checks, three_checks, withdrawn
 from fa_audit.experiments.paths import AT_INPUT
-from fa_audit.results.over_seeds import CHECKS
 from fa_audit.results.tidy import Tidy
 
 
 def reasons(runs: pd.DataFrame) -> pd.DataFrame:
     """Return whether each run is walked back for a, b, c, d or `NON_FINITE`; NA where a check was not evaluated."""
-    found = {letter: runs[f"{check}_fires"].astype("boolean") for letter, check in CHECKS.items()}
+    found = {letter: runs[f"{check}_fires"].astype("boolean") for letter, check in lettered().items()}
     return pd.DataFrame(found | {NON_FINITE: ~runs["finite"].astype("boolean")})
 
 
@@ -27,14 +30,20 @@ def is_borderline(runs: pd.DataFrame, check: str) -> np.ndarray:
 
 def walked_back(runs: pd.DataFrame) -> pd.Series:
     """Return whether the four-check verdict is walk-back (True), trustworthy (False) or incomplete (NA)."""
-    return _answered(reasons(runs), fails=reasons(runs).any(axis=1))
+    return _judged(runs, four_checks)
 
 
 def fails(runs: pd.DataFrame) -> pd.Series:
     """Return whether the three-check verdict is FAIL (True), PASS (False) or INCOMPLETE (NA)."""
-    found = reasons(runs)[["a", "b", "d", NON_FINITE]]
-    fired = found.fillna(False)
-    return _answered(found, fails=(fired["a"] & fired["b"]) | fired["d"] | fired[NON_FINITE])
+    paper = {kind.letter: kind.paper for kind in CHECKS.values() if kind.paper}
+    return _judged(runs, lambda fires, finite: three_checks({paper[x]: fires[x] for x in paper}, finite))
+
+
+def _judged(runs: pd.DataFrame, rule: Callable[[dict[str, Any], bool], str]) -> pd.Series:
+    found = reasons(runs).astype(object)
+    rows = found.where(found.notna(), None)
+    verdicts = map(rule, rows.drop(columns=NON_FINITE).to_dict("records"), ~found[NON_FINITE].astype(bool))
+    return pd.Series(list(map(withdrawn, verdicts)), runs.index, "boolean")
 
 
 def withdrawals(tidy: Tidy) -> pd.DataFrame:
@@ -49,8 +58,4 @@ def withdrawals(tidy: Tidy) -> pd.DataFrame:
         "cosine": (cosine <= 0).where(cosine.notna()),
         "shallow": (accuracy <= shallow).where(accuracy.notna() & shallow.notna()),
     }
-    return pd.DataFrame(own | dict(reasons(runs)[list(CHECKS)]) | {"full": walked_back(runs)}).astype(float)
-
-
-def _answered(found: pd.DataFrame, *, fails: pd.Series) -> pd.Series:
-    return fails.astype("boolean").where(fails | found.notna().all(axis=1))
+    return pd.DataFrame(own | dict(reasons(runs)[list(lettered())]) | {"full": walked_back(runs)}).astype(float)

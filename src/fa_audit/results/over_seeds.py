@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fa_audit.core.checks import lettered
 from fa_audit.core.intervals import MOST_SEEDS, Interval, seeds_to_settle, t_interval
-from fa_audit.core.thresholds import NON_FINITE
-
-CHECKS = {"a": "scale", "b": "reference", "c": "stability", "d": "depth"}  # letter of the four-check protocol -> check
+from fa_audit.core.rules import fired_of, four_checks, withdrawn
 
 
 @dataclass(frozen=True)
@@ -88,21 +87,17 @@ def verdict_over_seeds(rows: Iterable[Mapping[str, Any]]) -> VerdictOverSeeds:
     trustworthy 2/3; borderline: d (-0.038 to +0.065 from its limit); 12 seeds would settle it
     """
     seeds = list(rows)
-    checks = {letter: _over_seeds(seeds, check) for letter, check in CHECKS.items()}
-    reasons = [letter for letter, found in checks.items() if found.fires]
-    reasons += [] if all(map(_finite, seeds)) else [NON_FINITE]
-    unknown = [letter for letter, found in checks.items() if found.fires is None]
+    checks = {letter: _over_seeds(seeds, check) for letter, check in lettered().items()}
+    fires, finite = {letter: found.fires for letter, found in checks.items()}, all(map(_finite, seeds))
+    verdict, reasons = four_checks(fires, finite), set(fired_of(fires, finite))
     borderline = [letter for letter, found in checks.items() if found.borderline]
     if reasons:
-        verdict, outcome = f"needs walk-back ({', '.join(reasons)})", True
-        borderline = reasons if set(reasons) <= set(borderline) else []
+        borderline = [letter for letter in borderline if letter in reasons] if reasons <= set(borderline) else []
         needed = min(filter(None, (checks[letter].settles for letter in borderline)), default=None)  # one is enough
     else:
-        verdict = f"incomplete ({', '.join(unknown)} not evaluated)" if unknown else "trustworthy"
-        outcome = None if unknown else False
         found = [checks[letter].settles for letter in borderline]
         needed = None if None in found else max(found, default=None)  # all have to be settled
-    count = sum(_walked_back(seed) is outcome for seed in seeds)
+    count = sum(withdrawn(_verdict(seed)) is withdrawn(verdict) for seed in seeds)
     return VerdictOverSeeds(checks, verdict, count, len(seeds), tuple(borderline), needed)
 
 
@@ -120,11 +115,8 @@ def _over_seeds(seeds: Sequence[Mapping[str, Any]], check: str) -> CheckOverSeed
     return CheckOverSeeds(len(found), mean, interval, fired, inside, seeds_to_settle(found) if inside else None)
 
 
-def _walked_back(seed: Mapping[str, Any]) -> bool | None:
-    fired = [_flag(seed[f"{check}_fires"]) for check in CHECKS.values()]
-    if any(fired) or not _finite(seed):
-        return True
-    return None if None in fired else False
+def _verdict(seed: Mapping[str, Any]) -> str:
+    return four_checks({letter: _flag(seed[f"{check}_fires"]) for letter, check in lettered().items()}, _finite(seed))
 
 
 def _finite(seed: Mapping[str, Any]) -> bool:

@@ -11,12 +11,12 @@ from typing import Any
 import pandas as pd
 
 from fa_audit.audit.audit_file import SeedGroup, number, outcome_columns
-from fa_audit.core.thresholds import CHECK_LABELS, sign_of
+from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.experiments.spec import DEPARTURES
 from fa_audit.results.checklist import Author, Entry, credit_entries, measured_after, pitfalls
 from fa_audit.results.checklist import answers as questions
 from fa_audit.results.disclosures import by_seed, disclosures
-from fa_audit.results.over_seeds import CHECKS, verdict_over_seeds
+from fa_audit.results.over_seeds import verdict_over_seeds
 from fa_audit.results.statistics import summarise
 from fa_audit.results.tables import formats, latex
 from fa_audit.results.tables.formats import Number, Table
@@ -284,10 +284,10 @@ def _verdict(audit: Mapping[str, Any], key: str) -> str:
 def _check_table(group: SeedGroup) -> Table:
     columns = ("check", "fires when", group.unit, "value", "outcome", "95 % from", "95 % to", "interval")
     rows = [
-        (f"{letter} {check['name']}", f"{sign_of(name)} {check['threshold']:g}", str(label),
+        (f"{CHECKS[name].label} {check['name']}", f"{CHECKS[name].sign} {check['threshold']:g}", str(label),
          Number(number(check["value"])), _outcome(check["fires"], check.get("borderline", False)),
          *(Number(number(end)) for end in check.get("interval") or (None, None)), check.get("interval_note", ""))
-        for name, letter in CHECK_LABELS.items()
+        for name in CHECKS
         for label, check in ((label, audit["checks"][name]) for label, audit in zip(group.labels, group.audits))
     ]  # fmt: skip
     caption = "Every check; margins are fractions of 1. Borderline: the 95 % interval contains the limit."
@@ -304,7 +304,7 @@ def _over_seeds_table(group: SeedGroup) -> Iterator[Table]:
         return
     together = verdict_over_seeds(outcome_columns(a["checks"]) | {"finite": a["finite"]} for a in group.audits)
     rows = [
-        (CHECK_LABELS[CHECKS[letter]], Number(found.n, decimals=0), Number(found.mean),
+        (CHECKS[lettered()[letter]].label, Number(found.n, decimals=0), Number(found.mean),
          *(Number(end) for end in found.interval or (None, None)), _outcome(found.fires, found.borderline),
          Number(found.settles, decimals=0))
         for letter, found in together.checks.items()

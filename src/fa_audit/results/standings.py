@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.core.errors import listed
 from fa_audit.core.intervals import Interval
-from fa_audit.core.thresholds import LIMITS, depth_margin, distance
+from fa_audit.core.thresholds import depth_margin, distance
 from fa_audit.experiments.spec import short_number
-from fa_audit.results.over_seeds import CHECKS, CheckOverSeeds, verdict_over_seeds
+from fa_audit.results.over_seeds import CheckOverSeeds, verdict_over_seeds
 from fa_audit.results.statistics import penalty_text
 from fa_audit.results.tidy import KEY, Tidy
 
 BUSY = "beside_other_work"  # an optional column of the table of work: True where other work lengthened the seconds
-VALUES = {"scale": "max_growth", "reference": "grad_norm_last", "stability": "stability", "depth": "margin"}
 SNAPSHOT = re.compile(r"\+epoch(\d+)")
 
 
@@ -85,17 +85,17 @@ def checks_of(group: pd.DataFrame) -> dict[str, CheckOverSeeds]:
     checks = dict(verdict_over_seeds(group.to_dict("records")).checks)
     if len(group) == 1:
         row = group.iloc[0]
-        checks = {letter: replace(found, interval=_own(row, CHECKS[letter])) for letter, found in checks.items()}
+        checks = {letter: replace(found, interval=_own(row, lettered()[letter])) for letter, found in checks.items()}
     return checks
 
 
 def _own(row: Mapping[str, Any], check: str) -> Interval | None:
     """Return the interval of one seed as distances from the limit; the limit itself cancels out."""
-    columns = (f"{check}_interval_low", f"{check}_interval_high", VALUES[check], f"{check}_distance")
+    columns = (f"{check}_interval_low", f"{check}_interval_high", CHECKS[check].column, f"{check}_distance")
     *ends, value, far = (math.nan if row[name] is None else float(row[name]) for name in columns)
     if not np.isfinite([*ends, value, far]).all():
         return None
-    low, high = sorted(far + distance(LIMITS[check], end, value) for end in ends)
+    low, high = sorted(far + distance(CHECKS[check].limit, end, value) for end in ends)
     return low, high
 
 

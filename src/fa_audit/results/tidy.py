@@ -14,7 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.audit.audit_file import outcome_columns, read_audit
+from fa_audit.audit.audit_file import number, outcome_columns, read_audit
+from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.files import sha256_of, write_text
 from fa_audit.experiments.config import OWN_OPTIONS
@@ -159,7 +160,8 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
     checks, borderline = audit["checks"], audit.get("borderline", {})
     fair = {} if audit["stopped_after"] else audit["baseline_runs"]  # baselines of a stopped run had a larger budget
     baselines = {role: run["accuracy"] for role, run in fair.items()}
-    return {
+    values = {kind.column: number(checks[name]["value"]) for name, kind in CHECKS.items() if kind.unit != "points"}
+    row = {
         **{key: audit[key] for key in KEY},
         **{key: spec[key] for key in ("method", "dataset", "architecture")},
         **{key: spec["architecture_options"].get(key) for key in ("width", "depth")},
@@ -191,6 +193,7 @@ def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         **{key: audit[key] for key in ("stopped_after", "digest")},
         **{key: json.dumps(audit[key], sort_keys=True, separators=(",", ":")) for key in ("spec", "thresholds")},
     }
+    return row | {column: value for column, value in values.items() if column not in row}
 
 
 def _deep_credit(deep: Mapping[str, Any]) -> dict[str, float | None]:

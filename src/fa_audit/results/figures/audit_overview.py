@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import lines, style, text_grid
 from fa_audit.results.outcomes import is_borderline
@@ -20,15 +21,8 @@ from fa_audit.results.tidy import Tidy
 
 SURROUNDINGS = 1.55  # inches: title, names of panels, axis labels and legend
 LEAST = 1.5  # inches: all rows
-LABEL_WIDTH = 22  # characters of a row's label in one line
+LABEL_WIDTH, AXIS_WIDTH = 22, 20  # characters of a row's label in one line, and of an axis's
 SPREAD, BAR = 0.26, 0.34  # of a row: distance between seeds, half height of the mean
-CHECK_OF = {"max_growth": "scale", "grad_norm_last": "reference", "stability": "stability", "accuracy": "depth"}
-PANELS = {
-    "max_growth": ("(a) Growth", "largest growth of\nmedian $\\|h_l\\|$ in a block"),
-    "grad_norm_last": ("(b) Reference", "median $\\|g_L\\|$"),
-    "stability": ("(c) Stability", "mean cosine of\nbatch gradients"),
-    "accuracy": ("(d) Accuracy", "test accuracy"),
-}
 MARK = {"color": style.GREY, "linestyle": "none", "markeredgewidth": 0.8}
 OWN = MARK | {"marker": "o", "markerfacecolor": "white", "markersize": 3.5, "label": "own frozen baseline"}
 BP = {"color": style.GREY, "linestyle": (0, (1, 1)), "linewidth": 1, "label": "bp+frozen baseline, mean"}
@@ -44,17 +38,19 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     names = [_name(labels.get(run, run), group) for run, group in groups.items()]
     with style.context():
         figure = style.new_figure(title, height=max(LEAST, text_grid.heights(names, lines=2)) + SURROUNDINGS)
-        growth, gradient, stability, accuracy = axes = figure.subplots(1, 4, sharey=True)
-        style.log_scale(growth, "x")
-        style.log_scale(gradient, "x")
-        for ax, column in zip(axes, PANELS):
-            _panel(ax, groups, column)
-        _baselines(accuracy, groups, thresholds.limits["depth_margin"])
-        for ax, check in ((growth, "growth"), (gradient, "reference"), (stability, "stability")):
-            style.limit_line(ax, thresholds.limits[check], check, axis="x")
-        style.percent_scale(accuracy, "x")
-        growth.set(ylim=(len(groups) - 0.5, -0.5))
-        growth.set_yticks(range(len(groups)), names, va="center")
+        axes = figure.subplots(1, len(lettered()), sharey=True)
+        for ax, check in zip(axes, lettered().values()):
+            kind = CHECKS[check]
+            if kind.unit == "factor":
+                style.log_scale(ax, "x")
+            _panel(ax, groups, check)
+            if kind.unit == "points":  # the accuracy, beside the baseline that its margin is over
+                _baselines(ax, groups, thresholds.limits[kind.limit])
+                style.percent_scale(ax, "x")
+            else:
+                style.limit_line(ax, thresholds.limits[kind.limit], kind.limit, axis="x")
+        axes[0].set(ylim=(len(groups) - 0.5, -0.5))
+        axes[0].set_yticks(range(len(groups)), names, va="center")
         handles = [*_legend(thresholds.limits["depth_margin"]), *style.off_scale_handles(figure)]
         figure.legend(handles=handles, loc="outside lower center", ncols=3, columnspacing=1.2, handletextpad=0.4)
         return style.freeze_layout(figure)
@@ -71,34 +67,34 @@ def _name(label: str, group: pd.DataFrame) -> str:
     return f"{text_grid.wrap(label, LABEL_WIDTH)}\n{text_grid.wrap(second, LABEL_WIDTH)}"
 
 
-def _panel(ax: Axes, groups: Mapping[str, pd.DataFrame], column: str) -> None:
+def _panel(ax: Axes, groups: Mapping[str, pd.DataFrame], check: str) -> None:
     """Draw one point per run and seed with its 95 % interval, one bar per run for the mean of the measured seeds.
 
     A ring is around the point of a seed whose interval contains the limit. The interval of a margin is drawn around the
     accuracy, so that it reaches the mark of what is asked where that is borderline.
     """
-    styles = style.run_styles(groups)
+    kind, styles = CHECKS[check], style.run_styles(groups)
+    margin = kind.unit == "points"
+    column = "accuracy" if margin else kind.column
     for row, (run, group) in enumerate(groups.items()):
         look, values = styles[run], group[column].to_numpy(float)
         y = _places(row, len(values))
         shown = style.on_scale(ax, values, "x")
         ax.plot(shown, y, **lines.SEED | look.mark, label=run)
         style.mark_off_scale(ax, y, values, colour=look.colour, axis="x")
-        _uncertainty(ax, y, shown, group, column, look.colour)
+        _uncertainty(ax, y, shown, group, check, look.colour)
         mean = lines.mean(values)
         if not np.isnan(mean) and len(values) > 1:
             ax.vlines(mean, row - BAR, row + BAR, color=look.colour, linewidth=1, label="mean")
-    title, xlabel = PANELS[column]
-    ax.set_title(title, pad=12)
-    ax.set_xlabel(xlabel, fontsize=style.SMALL)
+    ax.set_title(f"({kind.letter}) {'Accuracy' if margin else kind.short}", pad=12)
+    ax.set_xlabel("test accuracy" if margin else text_grid.wrap(kind.axis, AXIS_WIDTH), fontsize=style.SMALL)
     ax.tick_params(axis="y", length=0)
     for row in range(0, len(groups), 2):
         ax.axhspan(row - 0.5, row + 0.5, color="0.97", linewidth=0, zorder=-1)
 
 
-def _uncertainty(ax: Axes, y: np.ndarray, shown: np.ndarray, group: pd.DataFrame, column: str, colour: str) -> None:
-    check = CHECK_OF[column]
-    above = group["own_frozen_acc"].to_numpy(float) if check == "depth" else 0.0
+def _uncertainty(ax: Axes, y: np.ndarray, shown: np.ndarray, group: pd.DataFrame, check: str, colour: str) -> None:
+    above = group["own_frozen_acc"].to_numpy(float) if CHECKS[check].unit == "points" else 0.0
     ends = (above + group[f"{check}_interval_{end}"].to_numpy(float) for end in ("low", "high"))
     low, high = (style.on_scale(ax, end, "x") for end in ends)
     if (known := np.isfinite(low) & np.isfinite(high)).any():

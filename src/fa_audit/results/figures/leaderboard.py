@@ -11,9 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from fa_audit.core.checks import lettered
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import lines, style, text_grid
-from fa_audit.results.over_seeds import CHECKS, CheckOverSeeds
+from fa_audit.results.over_seeds import CheckOverSeeds
 from fa_audit.results.standings import BUSY, checks_of, learning_rates, nature, of_run, standing, with_margins
 from fa_audit.results.statistics import summarise
 from fa_audit.results.tables.formats import PLAIN, Number, render
@@ -21,7 +22,7 @@ from fa_audit.results.tidy import Tidy
 
 ROW, PANEL, SURROUNDINGS = 0.05, 0.62, 1.15  # inches: around a row's lines; of a panel's title and axis; of the legend
 HEADING_WIDTH = 60  # characters of a panel's title in one line
-COLUMNS = {"n": 9, **dict(zip(CHECKS, (26, 41, 56, 71))), "time": 93}  # heading -> points right of the panel
+FIRST, NEXT = 26, 15  # points right of the panel: a row's checks
 FIRES, FINE, UNKNOWN, DOUBT = "\N{BLACK CIRCLE}", "\N{WHITE CIRCLE}", "\N{EN DASH}", "?"
 MARK = {"color": style.GREY, "linestyle": "none"}
 FROZEN = MARK | {"marker": "o", "markerfacecolor": "white", "markeredgewidth": 0.8, "label": "own frozen baseline"}
@@ -74,7 +75,7 @@ def _frame(ax: Axes, names: Sequence[str], heading: str) -> None:
     ax.spines["left"].set_visible(False)
     ax.grid(axis="y", color="0.9", linewidth=0.5)
     style.percent_scale(ax, "x")
-    for text, place in COLUMNS.items():
+    for text, place in _columns().items():
         style.margin_note(ax, text, (1, -0.85), gap=place, ha="center", fontsize=style.SMALL, weight="bold")
 
 
@@ -92,9 +93,15 @@ def _run(ax: Axes, row: int, group: pd.DataFrame, look: style.RunStyle, margin: 
     if checks["d"].borderline:
         ax.plot([accuracy], [row], **style.BORDERLINE | {"label": "borderline"})
     cost = render(Number(group["cost"].mean(), decimals=1), PLAIN)
-    texts = (str(len(group)), *(_mark(checks[letter]) for letter in CHECKS), cost)
-    for text, place in zip(texts, COLUMNS.values()):
+    texts = (str(len(group)), *(_mark(checks[letter]) for letter in lettered()), cost)
+    for text, place in zip(texts, _columns().values()):
         style.margin_note(ax, text, (1, row), gap=place, ha="center", fontsize=style.SMALL)
+
+
+def _columns() -> dict[str, int]:
+    """Return what stands beside a panel: heading -> points right of it."""
+    letters = {letter: FIRST + NEXT * place for place, letter in enumerate(lettered())}
+    return {"n": 9} | letters | {"time": max(letters.values()) + 22}
 
 
 def _interval(group: pd.DataFrame) -> tuple[float, ...] | None:

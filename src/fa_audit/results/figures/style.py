@@ -21,9 +21,9 @@ from matplotlib.lines import Line2D
 from matplotlib.textpath import TextPath
 from matplotlib.ticker import NullFormatter, NullLocator
 
+from fa_audit.core.checks import of_limit
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_atomically
-from fa_audit.core.thresholds import FIRES_WHEN
 
 WIDTH = 5.5  # inches: the width of a text block of one column; drawn as large as it is printed
 TITLE_LINE = 0.15  # inches
@@ -190,7 +190,7 @@ def limit_line(ax: Axes, limit: float, check: str, *, axis: str = "y", named: bo
         axis: on which the values stand; the name is to the right of a limit on y and above one on x.
         named: False beside a panel that has the name already.
     """
-    side, upright = FIRES_WHEN[check], axis == "x"
+    side, upright = of_limit(check).side, axis == "x"
     line, span, limits = (ax.axvline, ax.axvspan, "xlim") if upright else (ax.axhline, ax.axhspan, "ylim")
     line(limit, color=GREY, linestyle=(0, (5, 2)), linewidth=0.8, label="limit")
     ax.autoscale_view(scalex=upright, scaley=not upright)  # room on both sides of the limit

@@ -16,6 +16,7 @@ failing group is chosen at the protocol's own thresholds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -25,10 +26,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from fa_audit.core.thresholds import FIRES_WHEN, LIMITS, DiagnosticThresholds, fires
+from fa_audit.core.checks import CHECKS, Check, lettered, of_limit
+from fa_audit.core.thresholds import DiagnosticThresholds, fires
 from fa_audit.results.calibration import Calibration, calibrate, deciding_values
 from fa_audit.results.figures import style, text_grid
-from fa_audit.results.outcomes import CHECKS, is_borderline, reasons
+from fa_audit.results.outcomes import is_borderline, reasons
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 
@@ -37,14 +39,6 @@ FULL = 0.8  # height of a row's curve where all of its runs fire, in rows
 BEYOND = 0.08  # of the axis: how far the sweep goes on behind the last value
 ANYWAY, ALONE = "0.82", "0.4"  # greys: colours are those of methods
 GAP = {"color": style.FINE, "linewidth": 3, "solid_capstyle": "butt", "label": "gap"}
-LETTERS = {LIMITS[check]: letter for letter, check in CHECKS.items()}
-LOGARITHMIC = ("growth", "reference")
-PANELS = {
-    "growth": ("Growth", "threshold on the growth in one block"),
-    "reference": ("Reference", "threshold on median $\\|g_L\\|$"),
-    "stability": ("Stability", "threshold on the cosine of batches"),
-    "depth_margin": ("Depth utility", "threshold on the margin, points"),
-}
 
 
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
@@ -55,18 +49,21 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     rows = [text_grid.wrap(f"{labels.get(run, run)} ({counts[run]})", text_grid.LABEL_WIDTH) for run in order]
     row_height = max(ROW, text_grid.LINE * (1 + max(label.count("\n") for label in rows)))
     with style.context():
-        figure = style.new_figure(title, height=2 * (row_height * len(rows) + PANEL) + SURROUNDINGS)
-        axes = figure.subplots(2, 2, sharey=True).flat
-        for ax, check in zip(axes, PANELS, strict=True):
+        half = math.ceil(len(lettered()) / 2)
+        figure = style.new_figure(title, height=half * (row_height * len(rows) + PANEL) + SURROUNDINGS)
+        axes = figure.subplots(half, 2, sharey=True).flat
+        for ax, name in zip(axes, lettered().values()):
+            kind = CHECKS[name]
+            check = kind.limit
             limit = thresholds.limits[check]
             at = sweep(check, values[check], limit)
-            elsewhere = why.drop(columns=LETTERS[check]).any(axis=1)
+            elsewhere = why.drop(columns=kind.letter).any(axis=1)
             for row, run in enumerate(order):
                 part = runs["run"] == run
                 _curves(ax, row, run, swept(check, values.loc[part, check], elsewhere[part], at), check=check, at=at)
-                if is_borderline(runs[part], CHECKS[LETTERS[check]]).any():
+                if is_borderline(runs[part], name).any():
                     ax.plot(limit, row, label=f"{run}: borderline", **style.BORDERLINE)
-            _frame(ax, check, limit, calibrate(check, runs, values[check]))
+            _frame(ax, kind, limit, calibrate(check, runs, values[check]))
         axes[0].set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.4, -0.6))
         figure.legend(handles=_legend(), loc="outside lower center", ncols=2)
         return style.freeze_layout(figure)
@@ -75,7 +72,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
 def sweep(check: str, values: pd.Series, limit: float) -> np.ndarray:
     """Return rising thresholds: all at which the check changes its outcome for a value, the limit, both ends."""
     shown = np.array([*values[np.isfinite(values)], limit], dtype=float)
-    if check in LOGARITHMIC:
+    if of_limit(check).unit == "factor":
         inner = np.unique(shown[shown > 0])
         factor = (inner[-1] / inner[0]) ** BEYOND if len(inner) > 1 else 10.0
         return np.array([inner[0] / factor, *inner, inner[-1] * factor])
@@ -104,7 +101,7 @@ def swept(check: str, values: pd.Series, elsewhere: pd.Series, thresholds: np.nd
 def _curves(ax: Axes, row: int, run: str, found: Mapping[str, np.ndarray], *, check: str, at: np.ndarray) -> None:
     """Draw one run's row: an area as high as the fraction that fires, the darker part as the one that does alone."""
     # A value is not beyond a threshold that equals it: a step belongs to the side where the check fires no more.
-    step = "post" if FIRES_WHEN[check] == "above" else "pre"
+    step = "post" if of_limit(check).side == "above" else "pre"
     bottom = row + FULL / 2
     for (name, fraction), colour in zip(found.items(), (ANYWAY, ALONE)):
         label = run if name == "fires" else f"{run}: {name}"
@@ -114,36 +111,30 @@ def _curves(ax: Axes, row: int, run: str, found: Mapping[str, np.ndarray], *, ch
         ax.text(0.5, row, "n/a", transform=ax.get_yaxis_transform(), ha="center", va="center", fontsize=style.SMALL)
 
 
-def _frame(ax: Axes, check: str, limit: float, calibration: Calibration) -> None:
+def _frame(ax: Axes, kind: Check, limit: float, calibration: Calibration) -> None:
     """Set scale and titles of one panel; draw the protocol's threshold and the calibration gap."""
-    if check in LOGARITHMIC:
+    if kind.unit == "factor":
         style.log_scale(ax, "x")
-    if check == "depth_margin":
+    if kind.unit == "points":
         ax.xaxis.set_major_formatter(lambda fraction, _: style.number(100 * fraction))
-    title, xlabel = PANELS[check]
-    unit = " points" if check == "depth_margin" else ""
-    ax.set_title(f"({LETTERS[check]}) {title}: {FIRES_WHEN[check]} {_number(check, limit)}{unit}", pad=8)
-    ax.set_xlabel(f"{xlabel}\n{_finding(check, calibration)}", fontsize=style.SMALL)
+    unit = " points" if kind.unit == "points" else ""
+    ax.set_title(f"({kind.letter}) {kind.short}: {kind.side} {style.number(kind.scale * limit)}{unit}", pad=8)
+    ax.set_xlabel(f"threshold on {kind.axis}\n{_finding(kind, calibration)}", fontsize=style.SMALL)
     ax.axvline(limit, color=style.GREY, linestyle=(0, (5, 2)), linewidth=0.9, label="limit")
     low, high = ax.get_xlim()
-    if gap := calibration.gap(check):
+    if gap := calibration.gap(kind.limit):
         ax.plot(np.clip(gap, low, high), [1, 1], transform=ax.get_xaxis_transform(), clip_on=False, **GAP)
     ax.set_xlim(low, high)
     ax.tick_params(axis="y", length=0)
 
 
-def _finding(check: str, calibration: Calibration) -> str:
+def _finding(kind: Check, calibration: Calibration) -> str:
     """Return in words which thresholds separate trusted from failing networks."""
     edges = {"trusted": calibration.trusted, "failing": calibration.failing}
     if absent := [group for group, edge in edges.items() if edge is None]:
         return f"no {', no '.join(absent)} networks"
-    gap = calibration.gap(check)
-    return "separate: {} to {}".format(*(_number(check, edge) for edge in gap)) if gap else "none separates"
-
-
-def _number(check: str, value: float) -> str:
-    """Return a value in the unit of its axis: points for a margin."""
-    return style.number(100 * value if check == "depth_margin" else value)
+    gap = calibration.gap(kind.limit)
+    return "separate: {} to {}".format(*(style.number(kind.scale * edge) for edge in gap)) if gap else "none separates"
 
 
 def _legend() -> list[Line2D | Patch]:

@@ -9,9 +9,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from fa_audit.core.checks import lettered
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import style, text_grid
-from fa_audit.results.outcomes import CHECKS, NON_FINITE, fails, reasons, walked_back
+from fa_audit.results.outcomes import NON_FINITE, fails, reasons, walked_back
 from fa_audit.results.over_seeds import verdict_over_seeds
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
@@ -19,7 +20,7 @@ from fa_audit.results.tidy import Tidy
 PER_LINE = 6  # squares, before a setting takes a second line
 SURROUNDINGS = 1.4  # inches: title and legend
 ROW_LABEL, CHARACTERS = 16, 72  # characters of a line of a setting's name, and of all squares in a line
-SYMBOLS = {letter: letter for letter in CHECKS} | {NON_FINITE: "\N{INFINITY}"}
+INFINITE = "\N{INFINITY}"
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def _reasons(group: pd.DataFrame) -> str:
         return "incomplete" if walked_back(group).isna().any() else "trustworthy"
     return ", ".join(
         symbol if counts[reason] == len(group) else f"({symbol})"
-        for reason, symbol in SYMBOLS.items()
+        for reason, symbol in {**dict(zip(lettered(), lettered())), NON_FINITE: INFINITE}.items()
         if counts[reason]
     )
 

@@ -16,7 +16,7 @@ import pandas as pd
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.markers import MarkerStyle
 
-from fa_audit.core.thresholds import FIRES_WHEN
+from fa_audit.core.checks import of_limit
 from fa_audit.results.figures.style import run_styles
 from fa_audit.results.page.content import RunPage
 
@@ -120,7 +120,7 @@ def _limit(panel: Panel) -> list[alt.Chart]:
     if panel.limit == "frozen":
         own = rows.transform_aggregate(limit="mean(limit)", groupby=["slot", "colour"])
         return [own.mark_rule(strokeDash=[2, 3]).encode(y=alt.Y("limit:Q"), color=alt.Color("colour:N", scale=None))]
-    above = FIRES_WHEN[panel.limit] == "above"
+    above = of_limit(panel.limit).side == "above"
     one = rows.transform_aggregate(limit=f"{'min' if above else 'max'}(limit)")
     line = one.mark_rule(color="var(--limit)", strokeDash=[5, 2]).encode(y=alt.Y("limit:Q"))
     beyond = one.transform_calculate(beyond=f"datum.limit * {BEYOND if above else 1 / BEYOND}")

@@ -13,31 +13,17 @@ from typing import Any
 import pandas as pd
 
 from fa_audit.audit.advice import advice
-from fa_audit.audit.rendering import MEANING, worth
-from fa_audit.audit.verdicts import Baselines, Check, Checks
-from fa_audit.core.thresholds import (
-    CHECK_LABELS,
-    LIMITS,
-    DiagnosticThresholds,
-    depth_margin,
-    floor_for,
-    sign_of,
-)
+from fa_audit.audit.rendering import worth
+from fa_audit.audit.verdicts import Baselines, Checks, Outcome
+from fa_audit.core.checks import CHECKS, Check
+from fa_audit.core.thresholds import DiagnosticThresholds, depth_margin, floor_for
 from fa_audit.experiments.paths import RunKey
-from fa_audit.results.over_seeds import CHECKS, VerdictOverSeeds, verdict_over_seeds
+from fa_audit.results.over_seeds import VerdictOverSeeds, verdict_over_seeds
 from fa_audit.results.standings import nature, of_run, standing, with_margins
 from fa_audit.results.statistics import summarise
 from fa_audit.results.tidy import KEY, Tidy, side_of
 
 Audits = Mapping[RunKey, Mapping[str, Any]]
-MARGINS = ("depth", "depth_strict")  # checks whose values are shown in percentage points
-WHAT = {  # name of every check, and what its value is
-    "scale": ("scale stability", "largest growth of ‖h‖ in one block"),
-    "reference": ("reference validity", "true gradient ‖g‖ at the last state"),
-    "stability": ("cross-batch stability", "cosine of the batches' mean gradients"),
-    "depth": ("depth utility", "points above the own frozen baseline"),
-    "depth_strict": ("margin over bp+frozen", "points above bp+frozen"),
-}
 OUTCOMES = {True: "fires", False: "fine", None: "not evaluated"}
 NOT_RECORDED = "not recorded"
 
@@ -110,25 +96,25 @@ class Seed:
     @cached_property
     def checks(self) -> Checks:
         """Return the checks as objects, their values, outcomes and intervals from the table."""
-        found = {name: self._check(name, value) for name, value in self._values().items()}
-        return Checks(**found, finite=str(self.row["finite"]) != "False")
+        found = {name: self._check(name, kind) for name, kind in CHECKS.items()}
+        return Checks(found, finite=str(self.row["finite"]) != "False")
 
-    def _values(self) -> dict[str, float | None]:
-        row = self.row
-        against = [(row["accuracy"], row["own_frozen_acc"]), (row["accuracy"], row["bp_frozen_acc"])]
-        margins = [None if any(map(pd.isna, pair)) else depth_margin(*pair) for pair in against]
-        values = [_number(row[name]) for name in ("max_growth", "grad_norm_last", "stability")]
-        return dict(zip(LIMITS, [*values, *margins]))
+    def _value(self, kind: Check) -> float | None:
+        baselines = {"margin": "own_frozen_acc", "margin_strict": "bp_frozen_acc"}
+        if kind.column not in baselines:
+            return _number(self.row[kind.column])
+        pair = self.row["accuracy"], self.row[baselines[kind.column]]
+        return None if any(map(pd.isna, pair)) else depth_margin(*pair)
 
-    def _check(self, name: str, value: float | None) -> Check:
+    def _check(self, name: str, kind: Check) -> Outcome:
         said, row = self.audit.get("checks", {}).get(name, {}), self.row
         fires = {"True": True, "False": False}.get(str(row[f"{name}_fires"]))
         low, high = (_number(row.get(f"{name}_interval_{end}")) for end in ("low", "high"))
-        limit = self.limits[LIMITS[name]]
-        return Check(
-            WHAT[name][0],
-            value,
-            floor_for(limit, int(self.row["samples"])) if name == "reference" else limit,
+        limit = self.limits[kind.limit]
+        return Outcome(
+            kind.title,
+            self._value(kind),
+            floor_for(limit, int(row["samples"])) if name == "reference" else limit,
             fires,
             said.get("note", self._cause() if name == "reference" and fires else ""),
             interval=None if low is None or high is None else (low, high),
@@ -277,23 +263,21 @@ class RunPage:
     @cached_property
     def checks(self) -> tuple[CheckRow, ...]:
         """Return every check, its outcome over the seeds and that of each."""
-        return tuple(self._check_row(name) for name in LIMITS)
+        return tuple(self._check_row(name, kind) for name, kind in CHECKS.items())
 
-    def _check_row(self, name: str) -> CheckRow:
-        letter = next((letter for letter, check in CHECKS.items() if check == name), "")
-        found = [getattr(seed.checks, name) for seed in self.seeds]
-        unit = 100 if name in MARGINS else 1
-        together = self.verdict.checks[letter] if letter else None
+    def _check_row(self, name: str, kind: Check) -> CheckRow:
+        found = [seed.checks[name] for seed in self.seeds]
+        together = self.verdict.checks[kind.letter] if kind.letter else None
         fires = together.fires if together else _agreed(check.fires for check in found)
         near = together.borderline if together else any(check.borderline for check in found)
-        limits = dict.fromkeys(f"{sign_of(name)} {shown(unit * check.threshold)}" for check in found)
-        meaning = "" if fires is None else MEANING[name][fires]
+        limits = dict.fromkeys(f"{kind.sign} {shown(kind.scale * check.threshold)}" for check in found)
+        meaning = "" if fires is None else kind.finding if fires else kind.fine
         notes = ["; ".join(filter(None, [check.note, check.interval_note])) for check in found]
         note = notes[0] if len(set(notes)) == 1 else ""
         own = [""] * len(found) if note else notes
-        seeds = tuple(_of_seed(seed, check, unit, text) for seed, check, text in zip(self.seeds, found, own))
-        about = CHECK_LABELS[name], *WHAT[name], " / ".join(limits)
-        return CheckRow(letter, *about, OUTCOMES[fires], near, meaning, note, seeds)
+        seeds = tuple(_of_seed(seed, check, kind.scale, text) for seed, check, text in zip(self.seeds, found, own))
+        about = kind.label, kind.title, kind.quantity, " / ".join(limits)
+        return CheckRow(kind.letter, *about, OUTCOMES[fires], near, meaning, note, seeds)
 
     @cached_property
     def sentences(self) -> list[str]:
@@ -336,7 +320,7 @@ def _agreed(outcomes: Iterable[bool | None]) -> bool | None:
     return True if True in found else None if None in found else False
 
 
-def _of_seed(seed: Seed, check: Check, unit: float, note: str) -> dict[str, Any]:
+def _of_seed(seed: Seed, check: Outcome, unit: float, note: str) -> dict[str, Any]:
     """Return the cell of a check and a seed."""
     ends = [shown(unit * end) for end in check.interval or ()]
     value = None if check.value is None else unit * check.value

@@ -10,29 +10,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fa_audit.core.thresholds import CHECK_LABELS, LIMITS, DiagnosticThresholds, sign_of
+from fa_audit.core.checks import CHECKS
+from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.calibration import calibrate, deciding_values
 from fa_audit.results.outcomes import fails
 from fa_audit.results.tables.formats import PLAIN, Number, Table, render
 from fa_audit.results.tables.rows import seeds_text
 from fa_audit.results.tidy import KEY, Tidy, side_of
 
-POINTS = 100
-LIMIT_OF_MARGINS = "depth_margin"
-
-
 # --- thresholds ----------------------------------------------------------------------------------------------------
 
-# What a check compares with its limit, and where the limit comes from. The paper's calibration: its public draft of
-# April 2026 (protocol/examples/threshold_sensitivity.py), largest of BP and EP against smallest of DFA and the bridges.
-QUANTITIES = {
-    "scale": ("largest median ||h_l+1|| / median ||h_l||", "paper; there every limit from 12 to 693 decides alike"),
-    "reference": ("median ||g_L||, mean loss of 128 samples", "paper; there every limit from 4.2e-9 to 1.0e-4"),
-    "stability": ("mean cosine of two batches' mean gradients", "paper; there no limit separates"),
-    "depth": ("accuracy minus own frozen, points", "paper, which calls it the least robust"),
-    "depth_strict": ("accuracy minus bp+frozen, points", "ours, as D3; decides no verdict"),
-    "saturation": ("B median ||h_L|| median ||g_L||", "ours; tells the two causes of D2 apart"),
-}
+# The paper's calibration: its public draft of April 2026 (protocol/examples/threshold_sensitivity.py), largest of BP
+# and EP against smallest of DFA and the bridges.
+SATURATION = ("B median ||h_L|| median ||g_L||", "ours; tells the two causes of D2 apart")
 THRESHOLD_COLUMNS = ("check", "quantity", "fires", "source", "networks that fire", "trusted", "failing", "limits alike")
 THRESHOLDS_NOTE = (
     "Fires: the limit of these audits. Networks that fire: of those for which the check was evaluated, and how many of"
@@ -48,24 +38,25 @@ def thresholds(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
 
     ``values`` has one row per limit, its columns as below; margins are fractions.
     """
-    values = pd.DataFrame([_limit(tidy.runs, check) for check in QUANTITIES])
+    values = pd.DataFrame([_limit(tidy.runs, check) for check in (*CHECKS, "saturation")])
     rows = tuple(_limit_row(found) for found in values.to_dict("records"))
     return Table(f"{title}. {THRESHOLDS_NOTE} {_networks(tidy, labels)}", THRESHOLD_COLUMNS, rows, values)
 
 
 def _limit(runs: pd.DataFrame, check: str) -> dict[str, Any]:
     """Return what is known of a check's limit."""
-    name = LIMITS.get(check, check)
+    kind = CHECKS.get(check)
+    name = kind.limit if kind else check
     used = sorted({limits_of(text)[name] for text in runs.get("thresholds", pd.Series(dtype=str)).dropna()})
     found: dict[str, Any] = {"check": check, "limit": used[0] if used else DiagnosticThresholds().limits[name]}
-    found |= {"other_limits": len(used[1:]), "source": QUANTITIES[check][1]}
-    if check == "saturation":
+    found |= {"other_limits": len(used[1:]), "source": kind.source if kind else SATURATION[1]}
+    if kind is None:
         below = runs["scale_free_last"].astype(float) < found["limit"] if "scale_free_last" in runs else pd.Series()
         return found | {"evaluated": len(below), "fires": int(below.sum()), "borderline": 0}
     fires = runs[f"{check}_fires"].astype("boolean")
     near = runs.get(f"{check}_borderline", pd.Series(False, runs.index)).map({True: True}).fillna(False)
     found |= {"evaluated": int(fires.count()), "fires": int(fires.sum()), "borderline": int(near.sum())}
-    if check == "depth_strict":
+    if not kind.letter:
         return found
     calibration = calibrate(name, runs, deciding_values(runs)[name])
     low, high = calibration.gap(name) or (None, None)
@@ -78,20 +69,19 @@ def limits_of(text: str) -> Mapping[str, float]:
 
 
 def _limit_row(found: Mapping[str, Any]) -> tuple[str | Number, ...]:
-    check = found["check"]
-    scale = POINTS if LIMITS.get(check) == LIMIT_OF_MARGINS else 1
+    kind = CHECKS.get(found["check"])
+    scale = kind.scale if kind else 1
 
     def number(value: Any) -> Number:
         return Number(None if pd.isna(value) else scale * value, decimals=1 if scale > 1 else None)
 
-    sign = sign_of(check) if check in LIMITS else "<"
     ends = [render(number(found.get(end)), PLAIN) for end in ("from", "to")]
     separates = "" if pd.isna(found["trusted"]) or pd.isna(found["failing"]) else "none"
     near = f", {found['borderline']} borderline" if found["borderline"] else ""
     return (
-        f"{CHECK_LABELS.get(check, 'cause of D2')}",
-        QUANTITIES[check][0],
-        f"{sign} {scale * found['limit']:g}" + (", others" if found["other_limits"] else ""),
+        kind.label if kind else "cause of D2",
+        kind.formula if kind else SATURATION[0],
+        f"{kind.sign if kind else '<'} {scale * found['limit']:g}" + (", others" if found["other_limits"] else ""),
         found["source"],
         f"{found['fires']}/{found['evaluated']}{near}" if found["evaluated"] else "not evaluated",
         number(found["trusted"]),
@@ -204,7 +194,7 @@ VALIDATIONS = (
                _layers("feature_drift", lambda runs: (runs["frozen_blocks"] == runs["depth"]) & (runs["depth"] > 0)),
                lambda found: found == 0),
     Validation("frozen and shallow", "bp+frozen within 2 points of no blocks at all", "networks",
-               _runs(lambda runs: POINTS * runs[["bp_frozen_acc", "shallow_acc"]].astype(float).diff(axis=1).abs().max(
+               _runs(lambda runs: 100 * runs[["bp_frozen_acc", "shallow_acc"]].astype(float).diff(axis=1).abs().max(
                    axis=1), _compared),
                lambda found: found <= 2),
     Validation("headline accuracy", "that of the trajectory's last epoch", "networks",

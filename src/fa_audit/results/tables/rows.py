@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
+from fa_audit.core.checks import lettered
 from fa_audit.experiments.paths import AT_INPUT
-from fa_audit.results.over_seeds import CHECKS, verdict_over_seeds
+from fa_audit.results.over_seeds import verdict_over_seeds
 from fa_audit.results.statistics import rank_runs, summarise
 from fa_audit.results.tables.formats import Number, Table
 from fa_audit.results.tidy import Tidy, side_of
@@ -203,7 +204,7 @@ def _values(
     common = {name: key[name] for name in ("setting", "run")} | {"label": label} | {name: key[name] for name in network}
     numbers = [column for column in columns if isinstance(column, Column)]
     shown = [name for column in numbers for name in (column.quantity, *column.spread[:1])]
-    for quantity in dict.fromkeys([*shown, *(f"{check}_distance" for check in CHECKS.values())]):
+    for quantity in dict.fromkeys([*shown, *(f"{check}_distance" for check in lettered().values())]):
         named = common | {"quantity": quantity}
         for seed, value in zip(group["seed"], group[quantity]):
             yield named | {"statistic": "seed", "seed": seed, "n": int(pd.notna(value)), "value": value}
@@ -212,7 +213,7 @@ def _values(
             yield named | {"statistic": statistic, "n": summary["n"], "value": summary[statistic]}
     together = verdict_over_seeds(group.to_dict("records"))
     yield common | {"quantity": "four_check", "statistic": "over_seeds", "n": together.count, "verdict": str(together)}
-    for letter, check in CHECKS.items():
+    for letter, check in lettered().items():
         settles = {"statistic": "seeds_to_settle", "value": together.checks[letter].settles}
         yield common | {"quantity": f"{check}_distance", "n": together.checks[letter].n} | settles
     for verdict in VERDICTS:
