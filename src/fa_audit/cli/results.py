@@ -79,21 +79,25 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
 def _report(options: argparse.Namespace) -> int:
     if bool(options.audits) == bool(options.folder):
         raise AuditError("report: found neither or both of FILE and --from; expected audits, or a folder of tables.")
-    if options.folder and not options.html:
-        raise AuditError("report: --from: found no --html; tables of many runs are shown as a page only.")
-    from fa_audit.audit.audit_file import read_seed_group
-    from fa_audit.core.files import write_text
-    from fa_audit.experiments.config_file import load_config
-    from fa_audit.results.reporting import report, to_latex, to_markdown
-
     if options.html:
+        from fa_audit.core.files import write_text
         from fa_audit.results.page.sources import page_of_audits, page_of_tables
 
         path, folder = options.output or Path(PAGE), options.folder
         write_text(path, page_of_tables(folder, options.configfile) if folder else page_of_audits(options.audits))
         print(path)
         return 0
-    answers = dict(load_config(options.answers)[0]) if options.answers else {}
+    if options.folder:
+        raise AuditError("report: --from: found no --html; tables of many runs are shown as a page only.")
+    from fa_audit.audit.audit_file import read_seed_group
+    from fa_audit.core.files import write_text
+    from fa_audit.results.reporting import report, to_latex, to_markdown
+
+    answers = {}
+    if options.answers:
+        from fa_audit.experiments.config_file import load_config
+
+        answers = load_config(options.answers)[0]
     found = report(read_seed_group(options.audits), answers)
     text = {"markdown": to_markdown, "latex": to_latex}[options.format](found)
     if options.output:
