@@ -68,7 +68,11 @@ def device(snakemake: Snakemake) -> Iterator[str]:
 
     granted, visible = asks_for_gpu(snakemake.resources), torch.cuda.is_available()
     if not (granted and visible):
-        log.info("computing on the CPU%s", _reason(granted, visible))
+        shown = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
+        reason = ": torch sees a GPU, but none was asked for" if visible else ""
+        if granted:
+            reason = f": a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: {shown})"
+        log.info("computing on the CPU%s", reason)
         yield "cpu"
         return
     gpus = [str(torch.cuda.get_device_properties(index).uuid) for index in range(torch.cuda.device_count())]
@@ -76,11 +80,3 @@ def device(snakemake: Snakemake) -> Iterator[str]:
         torch.cuda.set_device(index)  # nothing of this process lands on another GPU
         log.info("computing on cuda:%d (%s)", index, torch.cuda.get_device_name(index))
         yield f"cuda:{index}"
-
-
-def _reason(granted: bool, visible: bool) -> str:
-    """Return why there is no computing on a GPU where it could be expected."""
-    if granted:
-        shown = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
-        return f": a GPU was granted, but torch sees none (CUDA_VISIBLE_DEVICES: {shown})"
-    return ": torch sees a GPU, but none was asked for" if visible else ""

@@ -210,20 +210,18 @@ def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[st
         chosen = found[0].description
     functions = {"credits": options.credits, "draw": options.draw, "loss_fn": options.loss}
     given = {name: load(name, {}, entry) for name, entry in functions.items() if entry}
-    fractions = [_accuracy(name, getattr(options, name)) for name in ("frozen", "bp_frozen")]
+    fractions = []
+    for option, text in {"--frozen": options.frozen, "--bp-frozen": options.bp_frozen}.items():
+        try:
+            fractions.append(None if text is None else float(text))
+        except ValueError as error:
+            found = f"found '{text}'; expected an accuracy, a fraction, with a model"
+            raise AuditError(f"{option}: {found}.") from error
     report = diagnose(
         model, batches, options.accuracy, fractions[0], options.checkpoint, bp_frozen_acc=fractions[1],
         description=chosen, directions=options.directions, **given,
     )  # fmt: skip
     return report, {"model": options.checkpoint}
-
-
-def _accuracy(name: str, text: str | None) -> float | None:
-    try:
-        return None if text is None else float(text)
-    except ValueError as error:
-        option = name.replace("_", "-")
-        raise AuditError(f"--{option}: found '{text}'; expected an accuracy, a fraction, with a model.") from error
 
 
 def _audit_run(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str, Any]]:
