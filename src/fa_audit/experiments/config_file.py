@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,9 @@ import yaml
 
 from fa_audit.core.errors import AuditError, first_line, printable, shortened
 from fa_audit.core.files import FOREIGN
+
+# What YAML reads as seconds, or as true or false: 1:30, no.
+MISREAD = re.compile(r"[-+]?\d+(:[0-5]?\d)+|yes|no|on|off", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -81,18 +85,28 @@ def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
     """Yield the line of every key and item below a node.
 
     Raises:
-        yaml.MarkedYAMLError: a key is repeated.
+        yaml.MarkedYAMLError: a key is repeated, or YAML reads something else than is written.
     """
+    if isinstance(node, yaml.ScalarNode) and node.style is None and MISREAD.fullmatch(node.value):
+        raise _misread(node)
     seen = set()
     for position, child in enumerate(node.value if isinstance(node, yaml.CollectionNode) else ()):
         key, value = child if isinstance(node, yaml.MappingNode) else (child, child)
         name = key.value if isinstance(node, yaml.MappingNode) else position
         if isinstance(key, yaml.ScalarNode) and name in seen and name != "<<":
             raise yaml.MarkedYAMLError(problem=f"found '{name}' twice", problem_mark=key.start_mark)
+        if key is not value and key.tag.endswith(("bool", "null")):
+            raise _misread(key)
         if isinstance(name, str | int):
             seen.add(name)
             yield f"{place}{name}", key.start_mark.line + 1
             yield from _lines(f"{place}{name}.", value)
+
+
+def _misread(node: yaml.ScalarNode) -> yaml.MarkedYAMLError:
+    read = json.dumps(yaml.safe_load(node.value), default=str)
+    problem = f"found {node.value}, which YAML reads as {read}; write '{node.value}' if you mean a text, or {read}"
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
 def _values(place: str, value: Any) -> Iterator[tuple[str, Any]]:
