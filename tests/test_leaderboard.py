@@ -110,10 +110,19 @@ def test_audits_of_ones_own_are_placed_and_written_whether_or_not_they_have_a_sp
     for path, audit in zip("abc", [*audits, signed(foreign | {"method": "mine"})]):
         (tmp_path / f"{path}.json").write_text(json.dumps(audit))
     own = [str(tmp_path / f"{path}.json") for path in "abc"]
-    assert main(["compare", "--from", str(MEASURED), *own]) == 0
+    assert main(["compare", "--from", str(MEASURED), *own[:2]]) == 0
+    assert "dfa (yours): no place: nothing is measured on this network and budget" in capsys.readouterr().out
+    tables = shutil.copytree(MEASURED, tmp_path / "tables")
+    spec = audits[0]["spec"]
+    same = {name: spec[name] for name in ("dataset", "architecture", "epochs")} | {"width": 16, "depth": 2}
+    path = tables / "main_audit/runs.csv"
+    pd.read_csv(path).assign(**same).to_csv(path, index=False)
+    assert main(["compare", "--from", str(tables), *own]) == 0
     pooled, alone = capsys.readouterr().out.split("\n\nmine (yours)")
     assert "dfa (yours): place " in pooled and "Nearest measured run: " in pooled
     assert re.search(r"(?m)^> .* dfa \(yours\) +method +2 ", pooled)
+    assert ": no place: nothing is measured on this network and budget" in alone
+    assert not re.search(r"\bplace \d", alone) and re.search(r"log10 max growth +\S+  \S+ to \S+", alone)
     assert "external model  1 " in alone and "differs between settings (unknown of " in alone
     assert main(["leaderboard", *own, "--from", str(MEASURED), "--output", str(tmp_path / "out")]) == 0
     assert len(list((tmp_path / "out").glob("leaderboard.*"))) == 5

@@ -1,4 +1,4 @@
-"""Place audits of one's own among measured runs: between which they stand, and which is nearest and why."""
+"""Place audits of one's own among measured runs of their network and budget, and find the nearest and why."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def distances(units: pd.DataFrame) -> pd.Series:
 
 
 def comparison_text(tidy: Tidy, own: tuple[str, str], measured: list[tuple[str, str]]) -> str:
-    """Return where a run of one's own stands, and what is nearest to it, for a terminal.
+    """Return where a run of one's own stands, if anything is comparable, and what is nearest to it, for a terminal.
 
     Args:
         tidy: measured runs and one's own.
@@ -70,26 +70,42 @@ def comparison_text(tidy: Tidy, own: tuple[str, str], measured: list[tuple[str, 
 
 
 def _place(tidy: Tidy, ranked: Tidy, own: tuple[str, str], measured: list[tuple[str, str]]) -> Iterator[str]:
-    """Yield the run's row between its neighbours, among the runs of its network, or all where none is measured."""
+    """Yield the row between its neighbours in the same network and budget; without any, the range of all runs."""
     setting, run = own
     same = [key for key in measured if key[0] == setting]
-    among = f"measured runs of {setting}" if same else "measured runs of all networks, since none is of its own"
+    if not same:
+        yield f"{run}: no place: nothing is measured on this network and budget, and margins compare only within one."
+        if setting == OTHERS:
+            yield "Without a specification nothing is known of its network, data, budget or learning rate."
+        yield from _range(tidy, ranked, own, measured)
+        return
     margins = ranked.runs.groupby(["setting", "run"])["margin"].mean()
-    margins = margins[[*(same or measured), own]].dropna().sort_values(ascending=False, kind="stable")
+    margins = margins[[*same, own]].dropna().sort_values(ascending=False, kind="stable")
     order = list(margins.index)
     if own not in order:
         yield f"{run}: not placed: without the accuracy of its frozen baseline there is no margin to rank it by."
         return
     at = order.index(own)
-    yield f"{run}: place {at + 1} of {len(order)} by margin over frozen blocks, among the {among}."
-    if setting == OTHERS:
-        yield "Without a specification nothing is known of its network, data, budget or learning rate."
+    yield f"{run}: place {at + 1} of {len(order)} by margin over frozen blocks, among the measured runs of {setting}."
     first = max(0, at - NEIGHBOURS)
     rows = order[first : at + NEIGHBOURS + 1]
     heading, *lines = to_text(leaderboard(tidy, title="", labels={}, columns=IN_A_TERMINAL, rows=rows)).splitlines()
     yield f"\n       {heading}"
     for rank, line in enumerate(lines, first + 1):
         yield f"{'>' if rank == at + 1 else ' '} {rank:>3}  {line}"
+
+
+def _range(tidy: Tidy, ranked: Tidy, own: tuple[str, str], measured: list[tuple[str, str]]) -> Iterator[str]:
+    """Yield the run's row, and its quantities beside the smallest and largest of all measured runs."""
+    row = leaderboard(tidy, title="", labels={}, columns=IN_A_TERMINAL, rows=[own])
+    yield "\n" + to_text(row).rstrip("\n")
+    values = signatures(ranked)
+    yield f"\n  {'':<22}{'yours':>10}  measured, other networks or budgets"
+    for name, (_, _, scale) in UNITS.items():
+        here, others = scale * values.loc[own, name], scale * values.loc[measured, name]
+        others = others[np.isfinite(others)]
+        if np.isfinite(here) and len(others):
+            yield f"  {name:<22}{here:>+10.3g}  {others.min():+.3g} to {others.max():+.3g}"
 
 
 def _nearest(ranked: Tidy, own: tuple[str, str], measured: list[tuple[str, str]]) -> Iterator[str]:
