@@ -61,7 +61,8 @@ def add(setting: str, audits: list[Path], results: Path) -> None:
         old = read_table(path) if path.exists() else new.head(0)
         fresh = pd.MultiIndex.from_frame(new[list(KEY)]).unique()
         kept = old[~pd.MultiIndex.from_frame(old[list(KEY)]).isin(fresh)] if len(old) else old
-        joined = pd.concat([part for part in (kept, new) if len(part)], ignore_index=True)
+        parts = [part.astype(object) for part in (kept, new) if len(part)]  # else False beside nothing becomes 0.0
+        joined = pd.concat(parts, ignore_index=True)
         order = [*KEY, *({"epoch", "layer"} & set(joined.columns))]
         joined = joined.sort_values(sorted(order, key=[*KEY, "epoch", "layer"].index), ignore_index=True)
         tables[path] = joined[[*new.columns, *joined.columns.difference(new.columns)]]
