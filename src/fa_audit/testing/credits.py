@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from fa_audit.core.metrics import cosine
 from fa_audit.core.randomness import generator, seeded
@@ -127,17 +127,14 @@ def purity(subject: Subject) -> None:
         learner.train_mode()
         for parameter in [*learner.network.parameters(), *learner.state.parameters()]:
             parameter.grad = torch.full_like(parameter, 0.5) if parameter.requires_grad else None
-        changed = changed_by_credits(learner, *subject.batch(8))
+        random.random()  # a state that no seed of the method's leads to, nor does that of torch's stream here
+        x, labels = subject.batch(8)
+        run = trace(learner.network, x, local=not learner.method.end_to_end)
+        before = dict(_snapshot(learner, run, labels))
+        with keeping_statistics(learner.network):  # as the engine does
+            learner.method.credits(learner.network, run, labels, learner.state)
+        changed = differing(before, dict(_snapshot(learner, run, labels)))
         expect_none(changed, "credits changing {}", "nothing changed", "move it to update_state, or copy first")
-
-
-def changed_by_credits(learner: Learner, x: Tensor, labels: Tensor) -> list[str]:
-    random.random()  # a state that no seed of the method's leads to, nor does that of torch's stream here
-    run = trace(learner.network, x, local=not learner.method.end_to_end)
-    before = dict(_snapshot(learner, run, labels))
-    with keeping_statistics(learner.network):  # as the engine does
-        learner.method.credits(learner.network, run, labels, learner.state)
-    return differing(before, dict(_snapshot(learner, run, labels)))
 
 
 def _snapshot(learner: Learner, run: Trace, labels: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -225,7 +222,10 @@ def downhill(subject: Subject) -> None:
         steps = {p: p.grad.double() for p in part.parameters() if p.grad is not None}
         expect(bool(steps), "no gradient on the topmost part", "one", "return a credit for every block")
         before = _loss(learner, x, labels)
-        _step(steps)
+        size, slope = (torch.cat([t.flatten() for t in tensors]).norm() for tensors in (steps, steps.values()))
+        with torch.no_grad():
+            for parameter, gradient in steps.items():
+                parameter.sub_(SMALL_STEP * size / slope * gradient)
         after = _loss(learner, x, labels)
         found, advice = f"a loss that goes from {before:.6f} to {after:.6f}", "credits and objectives are descended"
         expect(after < before, found, "a lower one after a small step", f"{advice}: check the sign")
@@ -241,14 +241,6 @@ def aligned(learner: Learner) -> Learner:
                 if tensor.shape[-2:] == true.shape:
                     tensor.copy_(true.expand_as(tensor))
     return learner
-
-
-@torch.no_grad()
-def _step(slopes: dict[nn.Parameter, Tensor]) -> None:
-    """Move parameters against their gradients, by a small part of their common norm."""
-    size, slope = (torch.cat([t.flatten() for t in tensors]).norm() for tensors in (slopes, slopes.values()))
-    for parameter in slopes:
-        parameter.sub_(SMALL_STEP * size / slope * slopes[parameter])
 
 
 @torch.no_grad()

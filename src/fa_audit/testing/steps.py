@@ -236,7 +236,9 @@ def labels(subject: Subject) -> None:
 def precision(subject: Subject) -> None:
     """Check that nothing is computed below float32, and that credits on a float64 copy are float64 and agree."""
     learner, batch = subject.build(), subject.batch(16)
-    twin = replace(learner, network=_double(learner.network), state=_double(learner.state))
+    twin = replace(
+        learner, network=copy.deepcopy(learner.network).double(), state=copy.deepcopy(learner.state).double()
+    )
     with _Types() as used:
         single = named(credits_of(learner, *batch))
         learn(learner, *batch, generator(subject.seed, "method"))
@@ -250,10 +252,6 @@ def precision(subject: Subject) -> None:
     expect_none(coarse, "credits of {} rounded to half precision", "float32 in all that is computed", advice)
     away = [name for name, a in double.items() if _deviation(single[name], a) > ROUNDING]
     expect_none(away, f"credits of {{}} more than {ROUNDING} away from those in float64", "the same", advice)
-
-
-def _double(module: nn.Module) -> nn.Module:
-    return copy.deepcopy(module).double()
 
 
 def _is_coarse(credit: Tensor) -> bool:

@@ -108,14 +108,11 @@ def options(subject: Subject) -> None:
 
 def penalty(subject: Subject) -> None:
     """Check that a large residual penalty leaves less energy in the residuals."""
-    free, penalised = (_energy(subject, changes) for changes in ({}, {"penalty": 10.0}))
+    x, _ = subject.batch(HELD_OUT)
+    networks = [subject.trained(**changes).learner.network for changes in ({}, {"penalty": 10.0})]
+    free, penalised = (residual_energy(trace(network, x, local=True).residuals).item() for network in networks)
     found = f"residual energy {penalised:.3g} with penalty 10 and {free:.3g} without"
     expect(penalised < free, found, "less with the penalty", "leave the gradients of the network to the engine")
-
-
-def _energy(subject: Subject, changes: dict[str, Any]) -> float:
-    network, (x, _) = subject.trained(**changes).learner.network, subject.batch(HELD_OUT)
-    return residual_energy(trace(network, x, local=True).residuals).item()
 
 
 def auxiliary(subject: Subject) -> None:
