@@ -52,6 +52,12 @@ def states_and_gradients(model, x, labels, loss_fn=F.cross_entropy):
     return states, torch.autograd.grad(loss_fn(logits, labels), states)
 
 
+def assert_same_bits(found, expected):
+    """The same names, and under each the same bits."""
+    assert found.keys() == expected.keys()
+    assert [name for name in found if not torch.equal(found[name], expected[name])] == []
+
+
 def assert_same(found, expected, what=""):
     """Equal to 1e-10 of the expected norm, which must not be zero."""
     assert found.shape == expected.shape, what

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from networks import batch_of, rough_learner, spec_of
+from networks import assert_same_bits, batch_of, rough_learner, spec_of
 
 from fa_audit import diagnose
 from fa_audit.audit.run_audit import audit
@@ -18,11 +18,6 @@ from fa_audit.training.learner import build, learn
 from fa_audit.training.loop import train
 
 normalised_by_batch = pytest.mark.parametrize("name", ["small_resnet", "bn_cnn"])
-
-
-def assert_same_bits(found, expected):
-    assert found.keys() == expected.keys()
-    assert [n for n in found if not torch.equal(found[n], expected[n])] == []
 
 
 @torch.no_grad()

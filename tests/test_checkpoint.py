@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 from damage import altered
-from networks import spec_of
+from networks import assert_same_bits, spec_of
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -58,7 +58,7 @@ def test_a_checkpoint_is_read_back_bit_by_bit(tmp_path, architecture, name, meth
         tensor.detach().add_(change)
     save_checkpoint(learner, tmp_path / "c")
     again = load_checkpoint(tmp_path / "c")
-    assert same_tensors(learner_tensors(learner), learner_tensors(again))
+    assert_same_bits(learner_tensors(learner), learner_tensors(again))
     assert (again.spec, again.image_shape, again.network.classes) == (learner.spec, SHAPE, CLASSES)
     assert again.method == learner.method and (method is None or again.method != load_method(name))
     learning = [{name: p.requires_grad for name, p in each.network.named_parameters()} for each in (again, learner)]
@@ -209,10 +209,6 @@ def interrupt(spec, dataset, path, *, after, fingerprint="same", method=None):
         train(spec, dataset, resume=Interrupting(path, fingerprint, after=after), method=method)
 
 
-def same_tensors(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
-
-
 def assert_same_run(one, other, folder):
     assert (str(one.history), one.validation_accuracy) == (str(other.history), other.validation_accuracy)
     for trained, name in ((one, "one"), (other, "other")):
@@ -264,7 +260,7 @@ def test_a_snapshot_is_the_run_at_its_epoch_and_the_run_goes_on_from_it(
     spec, path = spec_of(architecture, method, epochs=4), tmp_path / "4"
     whole, initial = train(spec, dataset), train(dataclasses.replace(spec, snapshot=0), dataset)
     fresh = build(spec, dataset.image_shape, dataset.classes)
-    assert same_tensors(learner_tensors(initial.learner), learner_tensors(fresh))
+    assert_same_bits(learner_tensors(initial.learner), learner_tensors(fresh))
     assert {(row["epoch"], row["train_loss"]) for row in initial.history} == {(0, None)}
     resume = None
     for epoch in (1, 2):
@@ -274,7 +270,7 @@ def test_a_snapshot_is_the_run_at_its_epoch_and_the_run_goes_on_from_it(
         resume.clear()
         tensors = read_tensor_file(path, resume_files.FORMAT)[0]
         found = learner_tensors(part.learner)
-        assert same_tensors(found, {name: tensors[name] for name in found})
+        assert_same_bits(found, {name: tensors[name] for name in found})
         assert part.history == [row for row in whole.history if row["epoch"] <= epoch] and part.stopped_after is None
     assert [file.name for file in sorted(tmp_path.iterdir())] == ["2", "4"]
     path.unlink()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from networks import assert_same_bits
 from safetensors.torch import save_file
 from torch import nn
 
@@ -79,7 +80,7 @@ def test_weights_come_from_a_file(tmp_path):
     saved = {key: torch.full_like(value, 0.5) for key, value in small(3).state_dict().items()}
     save_file(saved, tmp_path / "w.safetensors")
     found = build_model(entry(weights=str(tmp_path / "w.safetensors"))).state_dict()
-    assert found.keys() == saved.keys() and all(torch.equal(found[key], saved[key]) for key in saved)
+    assert_same_bits(found, saved)
 
 
 @pytest.mark.parametrize(
