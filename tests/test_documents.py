@@ -9,7 +9,8 @@ from projects import ROOT
 
 from fa_audit.audit.audit_file import CREDITS, DEEP, State
 from fa_audit.audit.run_audit import audit
-from fa_audit.core.thresholds import CHECK_LABELS, DiagnosticThresholds
+from fa_audit.core.checks import CHECKS
+from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.tidy import layers_table, runs_table
 from fa_audit.training.loop import train
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS
@@ -39,7 +40,7 @@ def test_every_card_says_where_it_misleads_and_has_a_place_in_the_files():
 
 
 def test_every_check_layer_and_credit_of_an_audit_has_its_place_in_the_table():
-    expected = {f"checks.{name}" for name in CHECK_LABELS} | {f"credit[].{name}" for name in CREDITS}
+    expected = {f"checks.{name}" for name in CHECKS} | {f"credit[].{name}" for name in CREDITS}
     expected |= {f"layers[].{name}" for name in State.model_fields if name != "layer"} | {
         f"deep.{name}" for name in DEEP
     }
