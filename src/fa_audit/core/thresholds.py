@@ -59,8 +59,8 @@ class DiagnosticThresholds:
         >>> DiagnosticThresholds.of({"depth_margin": 0.05}).frozen_acc_margin_pp
         5.0
         """
-        own = {check.limit for check in CHECKS.values()} - FIELDS.keys()  # these have their defaults
-        limits = {name: limit for name, limit in limits.items() if name not in own}
+        own = {check.limit: check.default for check in CHECKS.values() if check.limit not in FIELDS}
+        limits = {name: limit for name, limit in limits.items() if own.get(name) != limit}  # those have no field
         if strange := sorted(limits.keys() - FIELDS.keys()):
             raise unknown("limit", strange[0], FIELDS, where="thresholds")
         points = {"depth_margin": round(100 * limits["depth_margin"], 10)} if "depth_margin" in limits else {}

@@ -23,8 +23,12 @@ def reasons(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found | {NON_FINITE: ~runs["finite"].astype("boolean")})
 
 
-def is_borderline(runs: pd.DataFrame, check: str) -> np.ndarray:
-    """Return of every run whether a check, by its name in an audit, is borderline; False where nothing is known."""
+def near_limit(runs: pd.DataFrame, check: str) -> np.ndarray:
+    """Return for every run whether a check's interval contains its limit; False where nothing is known.
+
+    Args:
+        check: its name in an audit.
+    """
     return runs[f"{check}_borderline"].map({True: True}).fillna(False).to_numpy(bool)
 
 

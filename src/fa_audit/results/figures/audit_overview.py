@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import lines, style, text_grid
-from fa_audit.results.outcomes import is_borderline
+from fa_audit.results.outcomes import near_limit
 from fa_audit.results.over_seeds import verdict_over_seeds
 from fa_audit.results.statistics import by_run, rank_runs
 from fa_audit.results.tidy import Tidy
@@ -99,7 +99,7 @@ def _uncertainty(ax: Axes, y: np.ndarray, shown: np.ndarray, group: pd.DataFrame
     low, high = (style.on_scale(ax, end, "x") for end in ends)
     if (known := np.isfinite(low) & np.isfinite(high)).any():
         ax.hlines(y[known], low[known], high[known], color=colour, linewidth=0.6, alpha=0.7, label="interval")
-    if (inside := is_borderline(group, check)).any():
+    if (inside := near_limit(group, check)).any():
         ax.plot(shown[inside], y[inside], label="borderline", **style.BORDERLINE)
 
 

@@ -30,7 +30,7 @@ from fa_audit.core.checks import CHECKS, Check, lettered, of_limit
 from fa_audit.core.thresholds import DiagnosticThresholds, fires
 from fa_audit.results.calibration import Calibration, calibrate, deciding_values
 from fa_audit.results.figures import style, text_grid
-from fa_audit.results.outcomes import is_borderline, reasons
+from fa_audit.results.outcomes import near_limit, reasons
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tidy import Tidy
 
@@ -61,7 +61,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
             for row, run in enumerate(order):
                 part = runs["run"] == run
                 _curves(ax, row, run, swept(check, values.loc[part, check], elsewhere[part], at), check=check, at=at)
-                if is_borderline(runs[part], name).any():
+                if near_limit(runs[part], name).any():
                     ax.plot(limit, row, label=f"{run}: borderline", **style.BORDERLINE)
             _frame(ax, kind, limit, calibrate(check, runs, values[check]))
         axes[0].set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.4, -0.6))
