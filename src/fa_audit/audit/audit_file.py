@@ -6,7 +6,7 @@ A digest over the content, where it was written with one, tells whether it chang
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal, Self
@@ -16,8 +16,8 @@ from pydantic_core import PydanticCustomError
 
 from fa_audit.audit.verdicts import Baselines, check, outcomes
 from fa_audit.core.checks import CHECKS
-from fa_audit.core.errors import AuditError, listed, printable, shortened
-from fa_audit.core.files import as_json, check_signature, read_json
+from fa_audit.core.errors import AuditError, first_line, listed, printable, shortened
+from fa_audit.core.files import FOREIGN, as_json, check_signature, read_json
 from fa_audit.core.thresholds import DiagnosticThresholds, distance
 from fa_audit.core.validation import Tolerant, problems_of
 from fa_audit.experiments.paths import AT_INPUT, at_both_sides
@@ -255,7 +255,10 @@ def read_audit(path: str | Path) -> dict[str, Any]:
     for problem in problems_of(AuditFile, audit):
         raise AuditError(f"{path}: {printable(problem.removeprefix('top level: '))}")
     check_signature(audit, path)
-    return audit | outcomes_of(audit)
+    try:
+        return audit | outcomes_of(audit)
+    except FOREIGN as error:
+        raise AuditError(f"{path}: no check follows from its evidence ({first_line(error)}); make it again.") from error
 
 
 def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
@@ -280,13 +283,13 @@ def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
         stability_interval=stability,
         **{name: audit.get(name, ()) for name in ("samples", "finite", "untrue")},
     )
-    baselines = Baselines(**audit["baselines"])
+    baselines = Baselines(**{field.name: audit["baselines"].get(field.name) for field in fields(Baselines)})
     checks = check(evidence, audit["headline_acc"], baselines, DiagnosticThresholds.of(audit["thresholds"]))
     return as_json(outcomes(checks, baselines.own_name))
 
 
 def _namespace(measured: Mapping[str, Any]) -> SimpleNamespace:
-    return SimpleNamespace(**{"reason": ""} | dict(measured))
+    return SimpleNamespace(**{"reason": "", "samples": None} | dict(measured))
 
 
 # --- the audits of one network over its seeds ------------------------------------------------------------------------
