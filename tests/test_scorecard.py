@@ -165,27 +165,27 @@ def tables(*runs):
 
 
 OPTIONS = TINY.spec(RunKey("tiny", "bp", 1)).to_dict()["architecture_options"]
-WRONG = {  # what a stand-in is called: its run, its specification, its verdict
-    "epoch 3": ("dfa", {"epochs": 3}, "PASS"),
-    "epoch 1": ("dfa", {"snapshot": 1}, "PASS"),
-    "epoch 0": ("dfa", {"epochs": 0}, "PASS"),
-    "d = 9": ("dfa", {"architecture_options": OPTIONS | {"width": 9}}, "PASS"),
-    "L = 5": ("dfa", {"architecture_options": OPTIONS | {"depth": 5}}, "PASS"),
-    "W2 std 0.05": ("dfa", {"architecture_options": OPTIONS | {"w2_std": 0.05}}, "PASS"),
-    "clipped": ("dfa", {"clip_groups": 1.0}, "PASS"),
-    "epoch 3, clipped": ("dfa", {"epochs": 3, "clip_groups": 1.0}, "PASS"),
-    "penalty 0.01": ("dfa+penalty1e-2", {"method": "dfa", "penalty": 0.01}, "PASS"),
-    "state_bridge": ("state_bridge", {}, "FAIL(D1+D2)"),
-    "clipped, state_bridge": ("state_bridge", {"clip_groups": 1.0}, "FAIL(D1+D2)"),
+WRONG = {  # what a stand-in is called: its run, its specification, whether D3 fires
+    "epoch 3": ("dfa", {"epochs": 3}, False),
+    "epoch 1": ("dfa", {"snapshot": 1}, False),
+    "epoch 0": ("dfa", {"epochs": 0}, False),
+    "d = 9": ("dfa", {"architecture_options": OPTIONS | {"width": 9}}, False),
+    "L = 5": ("dfa", {"architecture_options": OPTIONS | {"depth": 5}}, False),
+    "W2 std 0.05": ("dfa", {"architecture_options": OPTIONS | {"w2_std": 0.05}}, False),
+    "clipped": ("dfa", {"clip_groups": 1.0}, False),
+    "epoch 3, clipped": ("dfa", {"epochs": 3, "clip_groups": 1.0}, False),
+    "penalty 0.01": ("dfa+penalty1e-2", {"method": "dfa", "penalty": 0.01}, False),
+    "state_bridge": ("state_bridge", {}, True),
+    "clipped, state_bridge": ("state_bridge", {"clip_groups": 1.0}, True),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_number_counts_if_every_wrong_run_that_was_measured_fails_it(name):
-    run, spec, verdict = WRONG[name]
+    run, spec, fires = WRONG[name]
     published = published_of(body("value", run="dfa", seeds=[1]))
     for stability, passed in ((0.37, name), (0.39, "")):
-        wrong = {"setting": "wrong", "spec": spec, "stability": stability, "three_check": verdict}
+        wrong = {"setting": "wrong", "spec": spec, "stability": stability, "depth_fires": fires}
         for own, found in ((0.36, HIT), (0.5, MISS)):
             row = scorecard(published, tables(("dfa", 1, {"stability": own}), (run, 1, wrong))).iloc[0]
             assert (row["stand_ins"], row["passed_by"], row["verdict"]) == (1, passed, found)

@@ -9,8 +9,9 @@ import pytest
 from matplotlib.figure import Figure
 from networks import spec_of
 
-from fa_audit.audit.verdicts import Checks, Outcome, four_check_verdict, three_check_verdict
+from fa_audit.audit.verdicts import Checks, Outcome
 from fa_audit.core.errors import AuditError
+from fa_audit.core.rules import FOUR, THREE
 from fa_audit.experiments.paths import MEASURED, TIDY, RunKey
 from fa_audit.results.figures.files import write_figure
 from fa_audit.results.outcomes import fails, reasons, walked_back
@@ -107,7 +108,7 @@ def test_outcomes_are_those_of_the_verdicts_whatever_fires_or_was_not_evaluated(
     three, four, why = fails(runs).tolist(), walked_back(runs).tolist(), reasons(runs).fillna(False)
     for row, (*fired, finite) in enumerate(found):
         verdicts = Checks({name: Outcome(name, 1.0, 1.0, found) for name, found in zip(names, fired)}, finite)
-        text = four_check_verdict(verdicts)
-        assert three[row] is {"FAIL": True, "PASS": False}.get(three_check_verdict(verdicts).partition("(")[0], pd.NA)
+        text = verdicts.verdict(FOUR)
+        assert three[row] is {"FAIL": True, "PASS": False}.get(verdicts.verdict(THREE).partition("(")[0], pd.NA)
         assert four[row] is {"needs walk-back": True, "trustworthy": False}.get(text.partition(" (")[0], pd.NA)
         assert why.columns[why.loc[row]].tolist() == (text[17:-1].split(", ") if four[row] is True else [])

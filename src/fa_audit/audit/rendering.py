@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fa_audit.audit.advice import advice
-from fa_audit.audit.verdicts import Outcome, four_check_verdict, is_borderline, three_check_verdict
+from fa_audit.audit.verdicts import Outcome
 from fa_audit.core.checks import CHECKS, Check, lettered
+from fa_audit.core.rules import FOUR, THREE
 from fa_audit.core.thresholds import fires
 
 if TYPE_CHECKING:
@@ -122,8 +123,8 @@ def _facts(report: DiagnosticReport) -> Iterator[tuple[str, str]]:
     yield "frozen baseline", _percent(baselines.own) + (f" ({baselines.own_name})" if baselines.own is not None else "")
     if baselines.bp is not None:
         yield "bp+frozen", _percent(baselines.bp)
-    for name, rule in (("four-check verdict", four_check_verdict), ("three-check verdict", three_check_verdict)):
-        yield name, rule(report.checks) + (" (borderline)" if is_borderline(rule, report.checks) else "")
+    for name, rule in (("four-check verdict", FOUR), ("three-check verdict", THREE)):
+        yield name, report.checks.verdict(rule) + " (borderline)" * report.checks.is_borderline(rule)
     yield "flags", ", ".join(report.flags) or "none"
     if report.first_flags:
         epochs = ["never" if epoch is None else f"epoch {epoch}" for epoch in report.first_flags.values()]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from fa_audit.core.checks import CHECKS, lettered
+from fa_audit.core.checks import CHECKS
 from fa_audit.core.intervals import FEWEST, Interval, paired_difference, unpaired_difference
-from fa_audit.core.rules import NON_FINITE, four_checks, three_checks
+from fa_audit.core.rules import NON_FINITE, RULES, Rule
 from fa_audit.core.thresholds import (
     FLOOR_SAMPLES,
     DiagnosticThresholds,
@@ -81,6 +80,15 @@ class Checks:
         if name.startswith("_") or name not in self.outcomes:
             raise AttributeError(name)
         return self.outcomes[name]
+
+    def verdict(self, rule: Rule) -> str:
+        """Return the verdict of a rule, with its reasons."""
+        return rule.text({name: found.fires for name, found in self.outcomes.items()}, self.finite)
+
+    def is_borderline(self, rule: Rule) -> bool:
+        """Return whether other outcomes of the borderline checks would change the verdict of a rule."""
+        near = [name for name, found in self.outcomes.items() if found.borderline]
+        return rule.depends({name: found.fires for name, found in self.outcomes.items()}, near, self.finite)
 
 
 @dataclass(frozen=True)
@@ -236,16 +244,6 @@ EVALUATE: dict[str, Callable[[Given], Outcome]] = {
 }
 
 
-def three_check_verdict(checks: Checks) -> str:
-    """Return the verdict `three_checks` of a network."""
-    return three_checks({kind.paper: checks[name].fires for name, kind in CHECKS.items() if kind.paper}, checks.finite)
-
-
-def four_check_verdict(checks: Checks) -> str:
-    """Return the verdict `four_checks` of a network."""
-    return four_checks({letter: checks[name].fires for letter, name in lettered().items()}, checks.finite)
-
-
 def flags(checks: Checks) -> list[str]:
     """List every check that fired, whether or not it decides a verdict, with its cause where there is one.
 
@@ -263,33 +261,16 @@ def borderline(checks: Checks) -> list[str]:
     return [CHECKS[name].flag for name, entry in checks.outcomes.items() if entry.borderline]
 
 
-def is_borderline(rule: Callable[[Checks], str], checks: Checks) -> bool:
-    """Return whether another outcome of the borderline checks would change a verdict, its list of reasons aside.
-
-    A verdict of walk-back for a check that fires clearly is none, whatever else is borderline.
-
-    Args:
-        rule: `three_check_verdict` or `four_check_verdict`.
-    """
-    names = [name for name, entry in checks.outcomes.items() if entry.borderline]
-    outcomes = set()
-    for fired in product((True, False), repeat=len(names)):
-        changed = {name: replace(checks[name], fires=outcome) for name, outcome in zip(names, fired)}
-        outcomes.add(rule(replace(checks, outcomes={**checks.outcomes, **changed})).partition("(")[0])
-    return len(outcomes) > 1
-
-
 def outcomes(checks: Checks, baseline: str) -> dict[str, Any]:
     """Return what an audit's JSON has of the checks: each of them, both verdicts, flags, and what is borderline.
 
     Args:
         baseline: the name of the method's own frozen baseline.
     """
-    rules = {"three_check": three_check_verdict, "four_check": four_check_verdict}
     return {
-        "verdict": {name: rule(checks) for name, rule in rules.items()} | {"baseline": baseline},
+        "verdict": {name: checks.verdict(rule) for name, rule in RULES.items()} | {"baseline": baseline},
         "flags": flags(checks),
         "borderline": {"checks": borderline(checks)}
-        | {name: is_borderline(rule, checks) for name, rule in rules.items()},
+        | {name: checks.is_borderline(rule) for name, rule in RULES.items()},
         "checks": {name: entry.to_dict() for name, entry in checks.outcomes.items()},
     }

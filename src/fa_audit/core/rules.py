@@ -2,49 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+from fa_audit.core.checks import CHECKS
 
 NON_FINITE = "non-finite"  # in the place of a check that fired: a state, gradient or logit is NaN or infinite
-Fires = Mapping[str, bool | None]  # by check; None where it was not evaluated, which is never a pass
+Fires = Mapping[str, bool | None]  # by the names of `CHECKS`; None where one was not evaluated, which is never a pass
 
 
-def three_checks(fires: Fires, finite: bool = True) -> str:
-    """Return ``FAIL(...)`` if (D1 and D2) or any other or anything is not finite, naming what fired; else ``PASS``.
+@dataclass(frozen=True)
+class Rule:
+    """A verdict rule.
 
-    Without a failure, an unevaluated check makes it ``INCOMPLETE(...)``.
-
-    >>> three_checks({"D1": True, "D2": True, "D3": False}), three_checks({"D1": True, "D2": False, "D3": None})
-    ('FAIL(D1+D2)', 'INCOMPLETE(D3 not evaluated)')
+    Attributes:
+        key: the attribute of a `Check` that names it in the verdict; checks without one decide nothing.
+        words: the verdict where the rule is against the network, for it, and open.
+        template: of a verdict with its reasons.
+        separator: between reasons.
+        joint: checks that are against the network only where a second check fires.
     """
-    fired = fired_of(fires, finite)
-    if set(fired) - {"D1", "D2"} or len(fired) > 1:
-        return f"FAIL({'+'.join(fired)})"
-    unknown = [name for name, outcome in fires.items() if outcome is None]
-    return f"INCOMPLETE({'+'.join(unknown)} not evaluated)" if unknown else "PASS"
+
+    key: Literal["paper", "letter"]
+    words: Mapping[bool | None, str]
+    template: str
+    separator: str
+    joint: frozenset[str] = frozenset()
+
+    @property
+    def checks(self) -> dict[str, str]:
+        """Return the checks that decide, and their names in the verdict."""
+        return {name: text for name, check in CHECKS.items() if (text := getattr(check, self.key))}
+
+    def decides(self, fires: Fires, finite: bool = True) -> bool | None:
+        """Return whether the verdict is against the network; None where it is open.
+
+        >>> THREE.decides({"scale": True, "reference": False, "depth": False})
+        False
+        """
+        fired = self._fired(fires, finite)
+        if fired.keys() - self.joint or len(fired) > 1:
+            return True
+        return None if any(fires[name] is None for name in self.checks) else False
+
+    def text(self, fires: Fires, finite: bool = True) -> str:
+        """Return the verdict, with the checks that fired or were not evaluated.
+
+        >>> THREE.text({"scale": True, "reference": True, "depth": None})
+        'FAIL(D1+D2)'
+        >>> FOUR.text({"scale": False, "reference": False, "stability": None, "depth": False})
+        'incomplete (c not evaluated)'
+        """
+        against = self.decides(fires, finite)
+        open_ = [text for name, text in self.checks.items() if fires[name] is None]
+        reasons = {True: [*self._fired(fires, finite).values()], None: open_, False: []}[against]
+        if not reasons:
+            return self.words[against]
+        listed = self.separator.join(reasons) + (" not evaluated" if against is None else "")
+        return self.template.format(self.words[against], listed)
+
+    def depends(self, fires: Fires, near: Collection[str], finite: bool = True) -> bool:
+        """Return whether other outcomes of the checks in `near` would change the verdict, its reasons aside.
+
+        If another check fires clearly, the verdict cannot change.
+        """
+        changes = (dict(zip(near, fired)) for fired in product((True, False), repeat=len(near)))
+        return len({self.decides({**fires, **changed}, finite) for changed in changes}) > 1
+
+    def _fired(self, fires: Fires, finite: bool) -> dict[str, str]:
+        fired = {name: text for name, text in self.checks.items() if fires[name]}
+        return fired if finite else fired | {NON_FINITE: NON_FINITE}
 
 
-def four_checks(fires: Fires, finite: bool = True) -> str:
-    """Return ``needs walk-back (...)`` naming what fired, ``trustworthy``, or ``incomplete (...)``.
-
-    >>> four_checks({"a": True, "b": False, "c": False, "d": True}), four_checks({"a": False, "b": False})
-    ('needs walk-back (a, d)', 'trustworthy')
-    """
-    if fired := fired_of(fires, finite):
-        return f"needs walk-back ({', '.join(fired)})"
-    unknown = [name for name, outcome in fires.items() if outcome is None]
-    return f"incomplete ({', '.join(unknown)} not evaluated)" if unknown else "trustworthy"
-
-
-def withdrawn(verdict: str) -> bool | None:
-    """Return whether a verdict of either rule is against the network; None where it is open.
-
-    >>> withdrawn("FAIL(D3)"), withdrawn("trustworthy"), withdrawn("incomplete (c not evaluated)")
-    (True, False, None)
-    """
-    kind = verdict.partition("(")[0].strip()
-    return {"FAIL": True, "needs walk-back": True, "PASS": False, "trustworthy": False}.get(kind)
-
-
-def fired_of(fires: Fires, finite: bool) -> list[str]:
-    """Return the checks that fire, and `NON_FINITE`."""
-    return [name for name, outcome in fires.items() if outcome] + ([] if finite else [NON_FINITE])
+THREE = Rule(
+    "paper", {True: "FAIL", False: "PASS", None: "INCOMPLETE"}, "{}({})", "+", frozenset({"scale", "reference"})
+)
+FOUR = Rule("letter", {True: "needs walk-back", False: "trustworthy", None: "incomplete"}, "{} ({})", ", ")
+RULES = {"three_check": THREE, "four_check": FOUR}  # by their names in an audit's JSON and in tables

@@ -48,8 +48,7 @@ class DiagnosticThresholds:
     @property
     def limits(self) -> dict[str, float]:
         """Return the limits by their names in a configuration and an audit's JSON, the margin as a fraction."""
-        values = {check.limit: check.default for check in CHECKS.values() if check.limit not in FIELDS}
-        values |= {name: getattr(self, field) for name, field in FIELDS.items()}
+        values = _without_field() | {name: getattr(self, field) for name, field in FIELDS.items()}
         return values | {"depth_margin": round(self.frozen_acc_margin_pp / 100, 12)}
 
     @classmethod
@@ -59,8 +58,8 @@ class DiagnosticThresholds:
         >>> DiagnosticThresholds.of({"depth_margin": 0.05}).frozen_acc_margin_pp
         5.0
         """
-        own = {check.limit: check.default for check in CHECKS.values() if check.limit not in FIELDS}
-        limits = {name: limit for name, limit in limits.items() if own.get(name) != limit}  # those have no field
+        own = _without_field()
+        limits = {name: limit for name, limit in limits.items() if own.get(name) != limit}
         if strange := sorted(limits.keys() - FIELDS.keys()):
             raise unknown("limit", strange[0], FIELDS, where="thresholds")
         points = {"depth_margin": round(100 * limits["depth_margin"], 10)} if "depth_margin" in limits else {}
@@ -75,6 +74,11 @@ RANGES = dict.fromkeys(FIELDS.values(), POSITIVE) | {
     "stability_drift_ceiling": (lambda limit: -1 <= limit <= 1, "a cosine from -1 to 1"),
     "frozen_acc_margin_pp": (lambda limit: -100 < limit < 100, "percentage points between -100 and 100"),
 }
+
+
+def _without_field() -> dict[str, float]:
+    """Return the limits of checks that `DiagnosticThresholds` has no field for: always their defaults."""
+    return {check.limit: check.default for check in CHECKS.values() if check.limit not in FIELDS}
 
 
 def _checked(name: str, value: Any) -> float:

@@ -1,18 +1,15 @@
 """Outcomes of checks over many runs, from the boolean columns of the runs table; no verdict's text is read.
 
-The rules are those of `fa_audit.audit.verdicts`, here for whole tables.
+The rules are those of `fa_audit.core.rules`, here for whole tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
-from fa_audit.core.checks import CHECKS, lettered
-from fa_audit.core.rules import NON_FINITE, four_checks, three_checks, withdrawn
+from fa_audit.core.checks import lettered
+from fa_audit.core.rules import FOUR, NON_FINITE, THREE, Rule
 from fa_audit.experiments.paths import AT_INPUT
 from fa_audit.results.tidy import Tidy
 
@@ -34,20 +31,19 @@ def near_limit(runs: pd.DataFrame, check: str) -> np.ndarray:
 
 def walked_back(runs: pd.DataFrame) -> pd.Series:
     """Return whether the four-check verdict is walk-back (True), trustworthy (False) or incomplete (NA)."""
-    return _judged(runs, four_checks)
+    return _judged(runs, FOUR)
 
 
 def fails(runs: pd.DataFrame) -> pd.Series:
     """Return whether the three-check verdict is FAIL (True), PASS (False) or INCOMPLETE (NA)."""
-    paper = {kind.letter: kind.paper for kind in CHECKS.values() if kind.paper}
-    return _judged(runs, lambda fires, finite: three_checks({paper[x]: fires[x] for x in paper}, finite))
+    return _judged(runs, THREE)
 
 
-def _judged(runs: pd.DataFrame, rule: Callable[[dict[str, Any], bool], str]) -> pd.Series:
-    found = reasons(runs).astype(object)
-    rows = found.where(found.notna(), None)
-    verdicts = map(rule, rows.drop(columns=NON_FINITE).to_dict("records"), ~found[NON_FINITE].astype(bool))
-    return pd.Series(list(map(withdrawn, verdicts)), runs.index, "boolean")
+def _judged(runs: pd.DataFrame, rule: Rule) -> pd.Series:
+    found = pd.DataFrame({check: runs[f"{check}_fires"].astype("boolean") for check in rule.checks}).astype(object)
+    fires = found.where(found.notna(), None).to_dict("records")
+    finite = runs["finite"].astype("boolean").fillna(True).astype(bool)
+    return pd.Series(list(map(rule.decides, fires, finite)), runs.index, "boolean")
 
 
 def withdrawals(tidy: Tidy) -> pd.DataFrame:

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fa_audit.core.checks import lettered
 from fa_audit.core.intervals import MOST_SEEDS, Interval, seeds_to_settle, t_interval
-from fa_audit.core.rules import fired_of, four_checks, withdrawn
+from fa_audit.core.rules import FOUR
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class VerdictOverSeeds:
 
     Attributes:
         checks: by their letters.
-        verdict: as `fa_audit.audit.verdicts.four_check_verdict` words it.
+        verdict: as `fa_audit.core.rules.FOUR` words it.
         count: seeds whose own verdict is the same, its reasons aside.
         seeds: how many there are.
         borderline: letters of the checks whose other outcome would change the verdict; none where it stands anyway.
@@ -87,18 +86,25 @@ def verdict_over_seeds(rows: Iterable[Mapping[str, Any]]) -> VerdictOverSeeds:
     trustworthy 2/3; borderline: d (-0.038 to +0.065 from its limit); 12 seeds would settle it
     """
     seeds = list(rows)
-    checks = {letter: _over_seeds(seeds, check) for letter, check in lettered().items()}
-    fires, finite = {letter: found.fires for letter, found in checks.items()}, all(map(_finite, seeds))
-    verdict, reasons = four_checks(fires, finite), set(fired_of(fires, finite))
-    borderline = [letter for letter, found in checks.items() if found.borderline]
-    if reasons:
-        borderline = [letter for letter in borderline if letter in reasons] if reasons <= set(borderline) else []
-        needed = min(filter(None, (checks[letter].settles for letter in borderline)), default=None)  # one is enough
-    else:
-        found = [checks[letter].settles for letter in borderline]
-        needed = None if None in found else max(found, default=None)  # all have to be settled
-    count = sum(withdrawn(_verdict(seed)) is withdrawn(verdict) for seed in seeds)
-    return VerdictOverSeeds(checks, verdict, count, len(seeds), tuple(borderline), needed)
+    checks = {name: _over_seeds(seeds, name) for name in FOUR.checks}
+    fires, finite = {name: found.fires for name, found in checks.items()}, all(map(_finite, seeds))
+    near, against = [name for name, found in checks.items() if found.borderline], FOUR.decides(fires, finite)
+    deciding = [name for name in near if fires[name] or not against] if FOUR.depends(fires, near, finite) else []
+    return VerdictOverSeeds(
+        checks={FOUR.checks[name]: found for name, found in checks.items()},
+        verdict=FOUR.text(fires, finite),
+        count=sum(FOUR.decides(_fires(seed), _finite(seed)) is against for seed in seeds),
+        seeds=len(seeds),
+        borderline=tuple(FOUR.checks[name] for name in deciding),
+        settles=_settles([checks[name].settles for name in deciding], against),
+    )
+
+
+def _settles(needed: Sequence[int | None], against: bool | None) -> int | None:
+    """Return how many seeds settle a verdict: one check is enough if it is against the network, else all have to be."""
+    if against:
+        return min(filter(None, needed), default=None)
+    return None if None in needed else max(filter(None, needed), default=None)
 
 
 def _over_seeds(seeds: Sequence[Mapping[str, Any]], check: str) -> CheckOverSeeds:
@@ -115,8 +121,8 @@ def _over_seeds(seeds: Sequence[Mapping[str, Any]], check: str) -> CheckOverSeed
     return CheckOverSeeds(len(found), mean, interval, fired, inside, seeds_to_settle(found) if inside else None)
 
 
-def _verdict(seed: Mapping[str, Any]) -> str:
-    return four_checks({letter: _flag(seed[f"{check}_fires"]) for letter, check in lettered().items()}, _finite(seed))
+def _fires(seed: Mapping[str, Any]) -> dict[str, bool | None]:
+    return {name: _flag(seed[f"{name}_fires"]) for name in FOUR.checks}
 
 
 def _finite(seed: Mapping[str, Any]) -> bool:
