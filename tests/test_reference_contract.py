@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 import torch.nn.functional as F
@@ -84,14 +83,15 @@ def test_limits_have_the_names_of_both_worlds():
     assert DiagnosticThresholds.of(limits).limits == limits and DiagnosticThresholds.of({}) == DiagnosticThresholds()
 
 
-def test_one_report_has_the_attributes_of_one_package_and_the_items_of_the_other(case):
+def test_one_package_has_attributes_and_the_other_a_dictionary_of_the_same_audit(case):
     batches = list(zip(case[1].split(100), case[2].split(100)))
-    report = diagnose(case[0], batches, 0.5, 0.6, "fa", "n", 1)
-    assert (report["verdict"], report.verdict) == ("FAIL(D3)", "needs walk-back (d)")
-    assert list(report) == ["verdict", "test_acc", "diagnostics"] and "verdict" in report and report.get("x") is None
-    assert replace(report, headline_acc=0.9)["test_acc"] == 0.9
+    attributes = diagnose(case[0], batches, 0.5, 0.6, "fa", "n", 1)
     protocol = FAProtocol(*case, method_name="fa", notes="n", layer_for_stability=1, batch_size=100)
-    assert protocol.run(0.6, 0.5) == report
+    report = protocol.run(0.6, 0.5)
+    assert report.report == attributes and not isinstance(attributes, dict)
+    assert (report["verdict"], attributes.verdict) == ("FAIL(D3)", "needs walk-back (d)")
+    assert list(report) == ["verdict", "test_acc", "diagnostics"] and report["test_acc"] == 0.5
+    assert report["verdict"] == attributes.three_check_verdict and json.loads(json.dumps(report)) == report
     assert list(report["diagnostics"]) == ["D1_scale_growth", "D2_ref_validity", "D3_depth_utility"]
     scale, reference, depth = report["diagnostics"].values()
     assert scale["max_growth"] == max(scale["per_block_growth"]) and scale["threshold"] == 50.0

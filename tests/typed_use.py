@@ -22,4 +22,4 @@ def audited(model: nn.Module, x: Tensor, labels: Tensor) -> DiagnosticReport:
     report = diagnose(model, [(x, labels)], 0.9, 0.5, thresholds=DiagnosticThresholds(), description=where)
     assert_type(report.verdict, str)
     assert_type(report.residual_norms, list[float])
-    return FAProtocol(model, x, labels, description=where).run(frozen_baseline_acc=0.5, test_acc=0.9)
+    return FAProtocol(model, x, labels, description=where).run(frozen_baseline_acc=0.5, test_acc=0.9).report

@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fa_audit.audit.diagnose import FAProtocol, diagnose
-    from fa_audit.audit.functions import bp_grad_norms, cross_batch_direction_stability, residual_norms
+    from fa_audit.audit.diagnose import diagnose
+    from fa_audit.audit.paper import FAProtocol, bp_grad_norms, cross_batch_direction_stability, residual_norms
     from fa_audit.audit.report import DiagnosticReport
     from fa_audit.core.thresholds import DiagnosticThresholds
     from fa_audit.networks.trace import Description
@@ -17,10 +17,10 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     "diagnose": "fa_audit.audit.diagnose",
-    "FAProtocol": "fa_audit.audit.diagnose",
-    "residual_norms": "fa_audit.audit.functions",
-    "bp_grad_norms": "fa_audit.audit.functions",
-    "cross_batch_direction_stability": "fa_audit.audit.functions",
+    "FAProtocol": "fa_audit.audit.paper",
+    "residual_norms": "fa_audit.audit.paper",
+    "bp_grad_norms": "fa_audit.audit.paper",
+    "cross_batch_direction_stability": "fa_audit.audit.paper",
     "DiagnosticReport": "fa_audit.audit.report",
     "DiagnosticThresholds": "fa_audit.core.thresholds",
     "Description": "fa_audit.networks.trace",

@@ -32,6 +32,7 @@ OF_THE_WEIGHTS = ("seed", "weights", "accuracy", "frozen_accuracy", "bp_frozen_a
 ROUNDING = 1e-6  # of a cosine, beyond -1 and 1
 SHOWN = 3  # differences in one message
 ABSENT = "absent"
+MAY_LACK: Any = None  # of an entry that may be absent, but not null
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -103,8 +104,8 @@ class State(Tolerant):
     scale_free: Number
     float32_error: Measured
     float32_cosine: MeasuredCosine
-    displacement: Measured = None
-    cosine_to_embedding: MeasuredCosine = None
+    displacement: Measured = MAY_LACK
+    cosine_to_embedding: MeasuredCosine = MAY_LACK
     positions: Count = 1
     grad_norm_position_mean: Number = None
     more_samples: dict[str, Number] = Field({}, description="a mapping from names to numbers")
@@ -163,7 +164,7 @@ class BaselineRun(Tolerant):
 
     run: Text
     accuracy: float = Field(ge=0, le=1, description="a fraction 0..1")
-    spec: SpecFile = None
+    spec: SpecFile = MAY_LACK
     digest: Text = ""
 
 
@@ -183,15 +184,15 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     method: Text
     warnings: list[Text] = Field([], description="a list of texts")
     first_flags: FirstFlags
-    batch_norm_twice: BatchNormTwice = None
+    batch_norm_twice: BatchNormTwice = MAY_LACK
     headline_acc: Fraction
     validation_acc: Fraction = None
     baselines: FrozenBaselines
     checks: dict[str, Check] = Field(description="a mapping of checks")
     finite: YesNo
     layers: list[State] = Field(min_length=1, description="a non-empty list of states")
-    credit: list[Credit] = Field(description="a list of blocks")
-    deep: Deep
+    credit: list[Credit] = Field(description="a list of blocks")  # type: ignore[valid-type]
+    deep: Deep  # type: ignore[valid-type]
     feature_drift: dict[str, Measured] = Field(description="a mapping")
     stability: Stability
     samples: Count
@@ -207,13 +208,13 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     digest: Text = ""
     device: Text = ""
     commit: Text = ""
-    spec: SpecFile = None
+    spec: SpecFile = MAY_LACK
     entry: dict[str, Any] = Field({}, description="a mapping")
     seed: Count = 0
     seconds: Number = None
     stopped_after: Epoch = None
     baseline_runs: dict[str, BaselineRun] = Field({}, description="a mapping")
-    provenance: Provenance = None
+    provenance: Provenance = MAY_LACK
 
 
 PRECISION = ("float32_error", "float32_cosine")  # of a state; measured values, which can be absent with a reason
@@ -249,7 +250,7 @@ def read_audit(path: str | Path) -> dict[str, Any]:
             or its content is not what was written.
     """
     try:
-        audit = read_json(path, AUDIT)
+        audit: dict[str, Any] = read_json(path, AUDIT)
     except OSError as error:
         raise AuditError(f"{path}: {error.strerror}; expected {AUDIT}.") from error
     for problem in problems_of(AuditFile, audit):
@@ -272,12 +273,11 @@ def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
     )
     numbers = ("growth", "grad_norm", "scale_free")
     layers = [SimpleNamespace(layer=h["layer"], **{name: number(h[name]) for name in numbers}) for h in audit["layers"]]
-    found = audit.get("frequencies")
+    predicted = audit.get("frequencies")
     evidence: Any = SimpleNamespace(
         layers=layers,
         stability=_namespace(audit["stability"]),
-        frequencies=found
-        and SimpleNamespace(gaps=found["gaps"], refitted=SimpleNamespace(**{"reason": ""} | found["refitted"])),
+        frequencies=predicted and SimpleNamespace(gaps=predicted["gaps"], refitted=_namespace(predicted["refitted"])),
         growth_interval=growth,
         gradient_interval=gradient,
         stability_interval=stability,
@@ -285,7 +285,8 @@ def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
     )
     baselines = Baselines(**{field.name: audit["baselines"].get(field.name) for field in fields(Baselines)})
     checks = check(evidence, audit["headline_acc"], baselines, DiagnosticThresholds.of(audit["thresholds"]))
-    return as_json(outcomes(checks, baselines.own_name))
+    found: dict[str, Any] = as_json(outcomes(checks, baselines.own_name))
+    return found
 
 
 def _namespace(measured: Mapping[str, Any]) -> SimpleNamespace:

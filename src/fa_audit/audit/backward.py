@@ -97,7 +97,7 @@ def norms_along_directions(
     ends = [loss_changes(passes, state, starts[state], targets, moves, sign, losses) for sign in (1, -1)]
     slopes = (ends[0] - ends[1]) / 2 / moves.norm(dim=-1)
     lengths = (slopes.square().mean(dim=0) * truth.states[state].shape[-1]).sqrt()
-    return lengths.nanmedian().item() / len(x)
+    return float(lengths.nanmedian()) / len(x)
 
 
 def _moves(h: Tensor, state: int, count: int) -> Tensor:

@@ -15,7 +15,7 @@ import copy
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -50,6 +50,7 @@ IN_FLOAT32 = (f"rho_float32{AT_INPUT}", f"rho_bp_float32{AT_INPUT}")
 DEEP = (*at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging"), *IN_FLOAT32)
 Losses = Callable[[Tensor, Tensor], Tensor]  # of logits (B, C) and targets, the loss of every sample (B,)
 Block = dict[str, Measured]  # what is measured of one block, by name
+M = TypeVar("M", bound=nn.Module)
 cross_entropies: Losses = partial(F.cross_entropy, reduction="none")
 
 
@@ -192,7 +193,7 @@ def nulls_of_block(fresh: Fresh, layer: int, reason: str) -> Block:
     }
 
 
-def _double(module: nn.Module) -> nn.Module:
+def _double(module: M) -> M:
     return copy.deepcopy(module).double()
 
 
@@ -211,13 +212,12 @@ def alignment(credits: Sequence[Tensor], g: Sequence[Tensor]) -> tuple[Block, ..
     over samples of ``||a_l||``.
     """
     return tuple(
-        compared(layer, a, g, lambda state, a=a: _angles(a, g[state])) | {"credit_norm": _norm(a)}
-        for layer, a in enumerate(credits)
+        compared(layer, a, g, partial(_angles, a, g)) | {"credit_norm": _norm(a)} for layer, a in enumerate(credits)
     )
 
 
-def _angles(a: Tensor, g: Tensor) -> Block:
-    return {"cosine": cosine(a, g), "clamped_cosine": clamped_cosine(a, g)}
+def _angles(a: Tensor, g: Sequence[Tensor], state: int) -> Block:
+    return {"cosine": cosine(a, g[state]), "clamped_cosine": clamped_cosine(a, g[state])}
 
 
 def _norm(credit: Tensor) -> Measured:
@@ -319,7 +319,7 @@ def against_the_loss(
             "nudging": nudging(network, state, starts[state], targets, credit, ETA, losses),
         }
 
-    none = dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(targets), 0, LEFT_OUT))
+    none: Block = dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(targets), 0, LEFT_OUT))
     return [
         none if credit is None else compared(layer, credit, gradients, partial(at, credit=credit))
         for layer, credit in enumerate(following(credits, "credit of block"))
@@ -469,9 +469,11 @@ def fresh_feedback_cosines(
 
 def cosines(credits: Sequence[Tensor], g: Sequence[Tensor]) -> list[Block]:
     """Return every block's cosine at both sides."""
-    return [
-        compared(layer, a, g, lambda state, a=a: {"cosine": cosine(a, g[state])}) for layer, a in enumerate(credits)
-    ]
+    return [compared(layer, a, g, partial(_cosine, a, g)) for layer, a in enumerate(credits)]
+
+
+def _cosine(a: Tensor, g: Sequence[Tensor], state: int) -> Block:
+    return {"cosine": cosine(a, g[state])}
 
 
 def _no_null(learner: Learner) -> str:

@@ -1,4 +1,4 @@
-"""The public API of the audit: `diagnose`, and `FAProtocol`, the paper's original API."""
+"""The public API of the audit: `diagnose`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, islice
-from numbers import Real
 from typing import Any
 
 import torch
@@ -35,7 +34,6 @@ from fa_audit.audit.guards import (
     unchecked_warning,
 )
 from fa_audit.audit.report import DiagnosticReport
-from fa_audit.audit.three_checks import as_text
 from fa_audit.audit.verdicts import Baselines
 from fa_audit.core.errors import AuditError, first_line, shortened
 from fa_audit.core.thresholds import DiagnosticThresholds, fires
@@ -43,7 +41,7 @@ from fa_audit.networks.adapters import as_pair, by_name, layout_of, unwrapped
 from fa_audit.networks.contract import wrap_contract_model
 from fa_audit.networks.description import describe, shown
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, LossFunction, accuracy_of, forward
+from fa_audit.networks.trace import Description, LossFunction, forward
 
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
 ROUNDED = 1e-3  # by how much an accuracy that is given may differ from that of the hits
@@ -146,11 +144,11 @@ def diagnose(
         fired = fires("stability", evidence.stability.value or 0, limits.stability_drift_ceiling)
         told = headline_acc is not None or frozen_baseline_acc is not None
         labelled = all(are_classes(labels) for _, labels in batches)
-        passes = forward(network, batches) if labelled and (told or fired) else []
+        passes = forward(network, batches) if told and labelled else []
         warnings += contradictions(passes, headline_acc, frozen_baseline_acc)
         if loss_fn is F.cross_entropy and fired:
-            over, passes = (others, forward(network, others)) if others else (batches, passes)
-            found = frequencies(network, over, passes, evidence.stability_layer)
+            seen = passes if passes and not others else forward(network, others or batches)
+            found = frequencies(network, others or batches, seen, evidence.stability_layer)
             evidence = replace(evidence, frequencies=found)
         warnings += [*alike(others or batches), *large_gradients(evidence), *unchecked_warning(evidence)]
         about = recorded(model, network, description, where[0])
@@ -160,7 +158,7 @@ def diagnose(
         headline_acc=headline_acc,
         baselines=Baselines(frozen_baseline_acc, frozen_baseline_name, bp_frozen_acc, samples, paired),
         thresholds=limits,
-        notes=notes if loss_fn is F.cross_entropy else _joined(notes, f"gradients of {_named(loss_fn)}"),
+        notes=notes if loss_fn is F.cross_entropy else joined(notes, f"gradients of {_named(loss_fn)}"),
         credit=measured.blocks,
         deep=measured.deep,
         warnings=(*warnings, *precision_warnings(evidence)),
@@ -185,7 +183,8 @@ def _fraction(name: str, value: Any) -> float | None:
     return number
 
 
-def _joined(notes: str, more: str) -> str:
+def joined(notes: str, more: str) -> str:
+    """Return both, separated by a semicolon."""
     return f"{notes}; {more}" if notes else more
 
 
@@ -320,142 +319,3 @@ def as_rows(name: str, value: Any) -> Tensor:
     if tensor.is_nested or not tensor.dim() or tensor.layout != torch.strided:
         raise AuditError(f"{name}: found {shortened(value)}; expected a dense tensor with a row for each sample.")
     return tensor
-
-
-class FAProtocol:
-    """Audit a network through the interface of the paper's three-check package: construct, `run`, `summary`.
-
-    Args:
-        model: as in `diagnose`.
-        x_eval: ``(N, ...)`` inputs, unshuffled.
-        y_eval: ``(N,)`` labels.
-        d1_threshold: D1 fires above this growth of the median state norm across one block.
-        d2_eps, d2_factor: D2 fires where the median norm of ``g_L`` is below their product, which is meant for 128
-            samples and scaled to those in use.
-        d3_margin_pp: D3 fires below this accuracy margin over the frozen baseline, in percentage points.
-        method_name, notes, layer_for_stability, description, loss_fn: as in `diagnose`.
-        thresholds: the limits of all checks, in place of the four numbers.
-        batch_size: by default norms of states and gradients are those of all N samples, and the cross-batch stability
-            takes the first 10 batches of 128. With a batch size, everything is as `diagnose` has it on such batches.
-
-    Raises:
-        AuditError: inputs and labels are no pairs, a limit makes no sense, or both kinds of limits are given.
-
-    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
-    >>> x, labels = torch.eye(16).view(16, 1, 4, 4), torch.arange(16) % 3
-    >>> protocol = FAProtocol(model, x, labels, description=Description(("1", "2"), "all features"))
-    >>> report = protocol.run(test_acc=0.9)
-    >>> report["verdict"], report["diagnostics"]["D1_scale_growth"]["fires"]
-    ('INCOMPLETE(D3 not evaluated)', False)
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        x_eval: Tensor,
-        y_eval: Tensor,
-        d1_threshold: float = 50.0,
-        d2_eps: float = 1e-8,
-        d2_factor: float = 10.0,
-        d3_margin_pp: float = 2.0,
-        *,
-        method_name: str = "method",
-        notes: str = "",
-        layer_for_stability: int | None = None,
-        thresholds: DiagnosticThresholds | None = None,
-        batch_size: int | None = None,
-        description: Description | None = None,
-        loss_fn: LossFunction = F.cross_entropy,
-    ) -> None:
-        x_eval, y_eval = as_rows("x_eval", x_eval), as_rows("y_eval", y_eval)
-        if len(x_eval) != len(y_eval):
-            raise AuditError(f"x_eval and y_eval: found {len(x_eval)} inputs and {len(y_eval)} labels; expected pairs.")
-        if batch_size is not None and (not is_count(batch_size) or batch_size < 1):
-            raise AuditError(f"batch_size: found {shortened(batch_size)}; expected an integer >= 1.")
-        self.model = model
-        self.samples = x_eval, y_eval
-        self.batches = list(zip(*(part.split(int(batch_size or BATCH_SIZE)) for part in self.samples)))
-        factors = d2_eps, d2_factor
-        floor: Any = d2_eps * d2_factor if all(isinstance(factor, Real) for factor in factors) else factors
-        with _named_as_here():
-            limits = DiagnosticThresholds(d1_threshold, floor, frozen_acc_margin_pp=d3_margin_pp)
-        if thresholds is not None and limits != DiagnosticThresholds():
-            raise AuditError("thresholds: found limits there and in d1_threshold to d3_margin_pp; give one of the two.")
-        self.options: dict[str, Any] = {
-            "method_name": method_name,
-            "layer_for_stability": layer_for_stability,
-            "thresholds": limits if thresholds is None else thresholds,
-            "description": description,
-            "loss_fn": loss_fn,
-            "sample": self.samples if batch_size is None else None,
-        }
-        self.notes = notes
-
-    def run(
-        self,
-        frozen_baseline_acc: float | None = None,
-        test_acc: float | None = None,
-        *,
-        test_samples: int | None = None,
-    ) -> DiagnosticReport:
-        """Audit the network.
-
-        Args:
-            frozen_baseline_acc: as in `diagnose`.
-            test_acc: accuracy on the whole test set. By default it is computed on the evaluation samples, which the
-                report's notes then say.
-            test_samples: as in `diagnose`; default the evaluation samples where the accuracy is computed on them.
-        """
-        notes = self.notes
-        if test_acc is None and (test_acc := self._accuracy()) is not None:
-            test_samples = test_samples or len(self.samples[0])
-            notes = _joined(notes, f"test accuracy of the {len(self.samples[0])} evaluation samples only")
-        options = self.options | {"notes": notes, "test_samples": test_samples}
-        with _named_as_here():
-            return diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **options)
-
-    def _accuracy(self) -> float | None:
-        """Return the accuracy on the evaluation samples; None if their labels are no class indices."""
-        if self.samples[1].dim() != 1 or self.samples[1].is_floating_point():
-            return None
-        given, options = {"x_eval and y_eval": self.batches}, (self.options["description"], self.options["loss_fn"])
-        with prepared(self.model, given, *options, limit=None) as (network, [batches], _):
-            return accuracy_of(network, batches)
-
-    def summary(self, report: Mapping[str, Any]) -> str:
-        """Return a readable text: verdict, accuracy, a line for each check with value, limit and outcome, warnings.
-
-        Args:
-            report: what `run` returned, or its items read back from a file.
-
-        Raises:
-            AuditError: it is something else.
-        """
-        try:
-            return as_text(report, [*getattr(report, "warnings", ()), getattr(report, "notes", "")])
-        except (KeyError, TypeError, ValueError) as error:
-            found = shortened(report)
-            raise AuditError(f"report: found {found} ({first_line(error)}); expected what run() returned.") from error
-
-
-# What errors begin with, by `diagnose`'s names of arguments and by those of `FAProtocol`.
-NAMES = {
-    "eval_batches": "x_eval and y_eval",
-    "sample": "x_eval and y_eval",
-    "headline_acc": "test_acc",
-    "thresholds: h_norm_explosion_ratio": "d1_threshold",
-    "thresholds: g_norm_floor": "d2_eps * d2_factor",
-    "thresholds: frozen_acc_margin_pp": "d3_margin_pp",
-}
-
-
-@contextmanager
-def _named_as_here() -> Iterator[None]:
-    """Let errors inside this context name the arguments of `FAProtocol` in place of those of `diagnose`."""
-    try:
-        yield
-    except AuditError as error:
-        for name, own in NAMES.items():
-            if str(error).startswith(f"{name}: "):
-                error.args = (own + str(error).removeprefix(name),)
-        raise

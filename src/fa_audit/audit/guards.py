@@ -179,7 +179,7 @@ def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFuncti
     if not half:
         return
     with untouched(network), torch.no_grad():
-        logits, _ = outputs_of(network, x)
+        logits, _ = outputs_of(network, x, keep=0)
         parts = (slice(None), slice(half), slice(half, None))
         whole, one, other = (float(scalar_loss(loss_fn, logits[part], targets[part])) for part in parts)
     mean = (half * one + (len(x) - half) * other) / len(x)
@@ -199,25 +199,36 @@ def contradictions(passes: Sequence[Forward], told: float | None, frozen: float 
     """
     if not passes or max(int(p.labels.max()) for p in passes) >= passes[0].logits.shape[-1]:
         return []
-    kept = [p.labels >= 0 for p in passes]
-    passes = [Forward(p.labels[rows], p.logits[rows], p.embedded[rows]) for p, rows in zip(passes, kept)]
+    kept = [Forward(p.labels[p.labels >= 0], p.logits[p.labels >= 0], p.embedded[p.labels >= 0]) for p in passes]
+    found = [_unlikely(kept, told), _failed_to_train(kept, frozen)]
+    return [warning for warning in found if warning]
+
+
+def _unlikely(passes: Sequence[Forward], told: float | None) -> str:
     hits = torch.cat([p.logits.argmax(dim=-1) == p.labels for p in passes])
-    vectors, labels, warnings = [p.embedded for p in passes], [p.labels for p in passes], []
-    if told is not None and len(hits) and (likely := _likely(int(hits.sum()), len(hits), told)) < LEAST_LIKELY:
-        warnings.append(
-            f"headline_acc is {told:.3g}, but {int(hits.sum())} of the {len(hits)} samples given are classified"
-            f" correctly (chance {likely:.1g}): another model, other data or preprocessing, or a wrong accuracy."
-        )
+    if told is None or not len(hits) or (likely := _likely(int(hits.sum()), len(hits), told)) >= LEAST_LIKELY:
+        return ""
+    return (
+        f"headline_acc is {told:.3g}, but {int(hits.sum())} of the {len(hits)} samples given are classified correctly"
+        f" (chance {likely:.1g}): another model, other data or preprocessing, or a wrong accuracy."
+    )
+
+
+def _failed_to_train(passes: Sequence[Forward], frozen: float | None) -> str:
+    """Compare a frozen baseline with a linear readout of ``h_0``, fitted on half of the batches."""
     half = len(passes) // 2
-    if frozen is not None and half and all(h.isfinite().all() for h in vectors):
-        readout = linear_readout(*map(torch.cat, (vectors[:half], labels[:half], vectors[half:], labels[half:])))
-        if frozen < readout - FAILED - 1 / math.sqrt(sum(map(len, labels[half:]))):
-            warnings.append(
-                f"The frozen baseline's accuracy is {frozen:.3g}; a linear readout of this network's h_0, fitted on"
-                f" {sum(map(len, labels[:half]))} of the samples, has {readout:.3g} on the others. The baseline may"
-                " have failed to train, and then depth utility says little: train it again, on several seeds."
-            )
-    return warnings
+    fit, rest = ([(p.embedded, p.labels) for p in part if len(p.labels)] for part in (passes[:half], passes[half:]))
+    if frozen is None or not fit or not rest or not all(h.isfinite().all() for h, _ in fit + rest):
+        return ""
+    (x, labels), (others, other_labels) = (map(torch.cat, zip(*part)) for part in (fit, rest))
+    readout = linear_readout(x, labels, others, other_labels)
+    if frozen >= readout - FAILED - 1 / math.sqrt(len(others)):
+        return ""
+    return (
+        f"The frozen baseline's accuracy is {frozen:.3g}; a linear readout of this network's h_0, fitted on {len(x)} of"
+        f" the samples, has {readout:.3g} on the others. The baseline may have failed to train, and then depth utility"
+        " says little: train it again, on several seeds."
+    )
 
 
 def _likely(hits: int, samples: int, accuracy: float) -> float:
@@ -236,7 +247,8 @@ def linear_readout(x: Tensor, labels: Tensor, others: Tensor, other_labels: Tens
     kernel = x @ x.T
     ridge = 0.1 * kernel.diagonal().mean().clamp_min(1e-12) * torch.eye(len(x)).to(kernel)
     weights = torch.linalg.solve(kernel + ridge, onehot - onehot.mean(0))
-    return ((others @ x.T @ weights + onehot.mean(0)).argmax(dim=-1) == other_labels).double().mean().item()
+    hits = (others @ x.T @ weights + onehot.mean(0)).argmax(dim=-1) == other_labels
+    return float(hits.double().mean())
 
 
 def bytes_of(x: Tensor) -> Tensor:
@@ -363,11 +375,11 @@ def unchecked_warning(evidence: Diagnostics) -> list[str]:
 
 def precision_warnings(evidence: Diagnostics) -> list[str]:
     """Warn of gradients that float32 does not resolve: more than 1 % away from those in float64."""
-    errors = {layer.layer: layer.float32_error.value for layer in evidence.layers}
-    worst = max((layer for layer, error in errors.items() if error is not None), key=errors.get, default=None)
-    if worst is None or errors[worst] <= FLOAT32_ERROR:
+    errors = [(layer.float32_error.value, layer.layer) for layer in evidence.layers]
+    error, worst = max(((error, -layer) for error, layer in errors if error is not None), default=(0, 0))
+    if error <= FLOAT32_ERROR:
         return []
     return [
-        f"The gradient at state {worst} is {errors[worst]:.2g} of its length away from the one computed in float64"
+        f"The gradient at state {-worst} is {error:.2g} of its length away from the one computed in float64"
         f" (more than {FLOAT32_ERROR:g}): what is concluded from gradients there is about rounding."
     ]

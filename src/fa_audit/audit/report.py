@@ -8,29 +8,23 @@ from typing import Any
 
 from fa_audit.audit.diagnostics import Diagnostics
 from fa_audit.audit.rendering import to_html, to_markdown, to_text
-from fa_audit.audit.three_checks import as_dictionary
 from fa_audit.audit.verdicts import (
     Baselines,
     Checks,
     borderline,
     check,
     flags,
-    four_check_verdict,
     outcomes,
-    three_check_verdict,
 )
 from fa_audit.core.files import as_json, signed
 from fa_audit.core.metrics import Measured
+from fa_audit.core.rules import FOUR, THREE
 from fa_audit.core.thresholds import DiagnosticThresholds
 
 
 @dataclass(frozen=True)
-class DiagnosticReport(dict[str, Any]):
-    """The result of an audit, under both of the paper's interfaces.
-
-    Attributes, `str()` and `to_dict()` are those of the four-check package: `verdict` is the four-check verdict. The
-    items are the dictionary of the three-check package (`fa_audit.audit.three_checks`): ``report["verdict"]`` is the
-    three-check verdict, and `json.dumps` writes them.
+class DiagnosticReport:
+    """The result of an audit.
 
     Attributes:
         method_name: what was audited.
@@ -62,9 +56,6 @@ class DiagnosticReport(dict[str, Any]):
     batch_norm_twice: dict[str, float | None] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     about: dict[str, Any] = field(default_factory=dict, compare=False)
-
-    def __post_init__(self) -> None:
-        self.update(as_dictionary(self))
 
     @property
     def residual_norms(self) -> list[float]:
@@ -104,12 +95,12 @@ class DiagnosticReport(dict[str, Any]):
     @property
     def verdict(self) -> str:
         """Return the four-check verdict."""
-        return four_check_verdict(self.checks)
+        return self.checks.verdict(FOUR)
 
     @property
     def three_check_verdict(self) -> str:
         """Return the three-check verdict."""
-        return three_check_verdict(self.checks)
+        return self.checks.verdict(THREE)
 
     @property
     def flags(self) -> list[str]:

@@ -183,9 +183,10 @@ def _check_accuracies(learner: Learner, dataset: Dataset, facts: Mapping[str, An
     """Compare the accuracies that a sidecar tells with the network's; another device may round a few samples apart."""
     validation = held_out(dataset, learner.spec.validation)[1]
     for name, images in {"accuracy": dataset, "validation_accuracy": validation}.items():
-        found = accuracy_of(learner.network, evaluation_batches(images)) if images else None
-        told = facts.get(name)
-        if found != told and (None in (found, told) or abs(found - told) > max(ROUNDING, 2 / len(images.test_labels))):
+        told, found, samples = facts.get(name), None, 1
+        if images:
+            found, samples = accuracy_of(learner.network, evaluation_batches(images)), len(images.test_labels)
+        if found != told and (found is None or told is None or abs(found - told) > max(ROUNDING, 2 / samples)):
             raise AuditError(
                 f"{sidecar}: {name}: found {told}; the network of its checkpoint has {found} on these images. One of"
                 " them was altered: delete both and run the training again, or give the data that it was trained on."

@@ -26,7 +26,7 @@ def check_writable(roots: Iterable[str | Path]) -> None:
             raise AuditError(
                 f"{root}: found no folder (a file, or a link to nothing); expected a folder. Move it away."
             )
-        for folder in [place for place, _, _ in os.walk(root)] or [root if root.exists() else "."]:
+        for folder in [place for place, _, _ in os.walk(root)] or [str(root if root.exists() else ".")]:
             if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
                 raise AuditError(
                     f"{Path(folder).resolve()}: cannot be written to, so no job was started. Make it writable (is its"

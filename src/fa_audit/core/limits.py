@@ -12,7 +12,7 @@ from fa_audit.core.gpu import SHARING, asks_for_gpu, jobs_per_gpu, smallest_gpu_
 USUAL = 4  # the limit in profiles/slurm
 
 
-def check_limit(limits: Mapping[str, object]) -> None:
+def check_limit(limits: Mapping[str, int]) -> None:
     """Check that no more GPU jobs start at once than the GPUs of this machine take.
 
     Args:
@@ -34,7 +34,7 @@ def check_limit(limits: Mapping[str, object]) -> None:
         )
 
 
-def check_memory(limits: Mapping[str, object], needs: Iterable[int]) -> None:
+def check_memory(limits: Mapping[str, int], needs: Iterable[int]) -> None:
     """Check that the jobs that will share a GPU fit into its memory, where that is known.
 
     Args:
@@ -58,7 +58,7 @@ def check_memory(limits: Mapping[str, object], needs: Iterable[int]) -> None:
         )
 
 
-def check_cluster_limits(asked: Mapping[str, Mapping[str, object]], limits: Mapping[str, object]) -> str:
+def check_cluster_limits(asked: Mapping[str, Mapping[str, object]], limits: Mapping[str, int]) -> str:
     """Check that something limits how many GPUs of a cluster are asked for at once; return the limits in words.
 
     Args:
@@ -72,7 +72,7 @@ def check_cluster_limits(asked: Mapping[str, Mapping[str, object]], limits: Mapp
     return " and ".join(f"at most {limits[cap]} GPUs at a time ({cap})" for cap in sorted(caps)) or "their CPUs"
 
 
-def _cap(rule: str, resources: Mapping[str, object], limits: Mapping[str, object]) -> str:
+def _cap(rule: str, resources: Mapping[str, object], limits: Mapping[str, int]) -> str:
     cap = "gpu" if resources.get("gpu") else "cards"
     if not resources.get(cap):
         raise AuditError(

@@ -38,7 +38,8 @@ class Measured:
 
 def sample_norms(rows: Tensor) -> Tensor:
     """Return the L2 norm of every row of ``(B, d)``, in float64."""
-    return torch.linalg.vector_norm(rows.double(), dim=-1)
+    norms: Tensor = torch.linalg.vector_norm(rows.double(), dim=-1)
+    return norms
 
 
 def median_norm(rows: Tensor) -> float:
@@ -143,5 +144,5 @@ def mean_pairwise_cosine(directions: list[Tensor]) -> Measured:
 
 def pairwise_cosines(directions: list[Tensor]) -> Tensor:
     """Return the cosines ``(K, K)`` between the K of the vectors ``(d,)`` that have a direction, in float64."""
-    rows, valid = unit(torch.stack(directions)) if directions else (torch.empty(0, 1), torch.empty(0, dtype=bool))
+    rows, valid = unit(torch.stack(directions)) if directions else (torch.empty(0, 1), torch.empty(0, dtype=torch.bool))
     return rows[valid] @ rows[valid].T

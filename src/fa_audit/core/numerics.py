@@ -17,21 +17,22 @@ def set_numerics(threads: int) -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(threads)
     torch.set_deterministic_debug_mode("error")  # as use_deterministic_algorithms, without importing the compiler
-    torch.utils.deterministic.fill_uninitialized_memory = False
-    torch.backends.fp32_precision = "ieee"  # no TF32, neither in matrix products nor in convolutions
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    # No TF32, neither in matrix products nor in convolutions.
+    torch.backends.fp32_precision = "ieee"  # type: ignore[attr-defined]
 
 
 def describe_numerics() -> dict[str, Any]:
     """Return the settings in force, for provenance."""
     operations = {
         "matmul": torch.backends.cuda.matmul,
-        "convolution": torch.backends.cudnn.conv,
+        "convolution": torch.backends.cudnn.conv,  # type: ignore[attr-defined]
         "recurrence": torch.backends.cudnn.rnn,
     }
     return {
         "threads": torch.get_num_threads(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-        "fp32_precision": torch.backends.fp32_precision,
+        "fp32_precision": torch.backends.fp32_precision,  # type: ignore[attr-defined]
         "tf32": {name: operation.fp32_precision == "tf32" for name, operation in operations.items()},
         "cudnn": {name: getattr(torch.backends.cudnn, name) for name in ("deterministic", "benchmark")},
         "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),

@@ -53,7 +53,8 @@ def largest_growth(medians: np.ndarray) -> np.ndarray:
     before, after = medians[..., :-1], medians[..., 1:]
     with np.errstate(invalid="ignore"):
         ratios = np.divide(after, before, out=np.full_like(after, np.inf), where=before != 0)
-    return ratios.max(axis=-1)
+    largest: np.ndarray = ratios.max(axis=-1)
+    return largest
 
 
 def percentile_interval(draws: np.ndarray, value: float) -> Interval | None:

@@ -159,11 +159,14 @@ def scalar_loss(loss_fn: LossFunction, logits: Tensor, labels: Tensor) -> Tensor
 
 
 @torch.no_grad()
-def outputs_of(network: Network, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Return logits ``(B, C)`` and the vectors of the states ``h_0..h_L``, each ``(B, d)``, of a pass forward."""
-    parts = [network(part.clone(), return_hidden=True) for part in x.split(network.chunk or CHUNK)]
-    states = zip(*(states for _, states in parts))
-    return torch.cat([logits for logits, _ in parts]), [torch.cat(list(map(network.read, part))) for part in states]
+def outputs_of(network: Network, x: Tensor, keep: int | None = None) -> tuple[Tensor, list[Tensor]]:
+    """Return logits ``(B, C)`` and the vectors of the first `keep` states (default all), each ``(B, d)``."""
+    found = []
+    for part in x.split(network.chunk or CHUNK):
+        logits, states = network(part.clone(), return_hidden=True)
+        found.append((logits, *map(network.read, states[:keep])))
+    logits, *vectors = map(torch.cat, zip(*found))
+    return logits, vectors
 
 
 @dataclass(frozen=True)
@@ -178,8 +181,8 @@ class Forward:
 def forward(network: Network, batches: Iterable[tuple[Tensor, Tensor]]) -> list[Forward]:
     """Run every batch forward once, and leave the network as it was."""
     with untouched(network):
-        passes = [(labels, *outputs_of(network, x)) for x, labels in batches]
-    return [Forward(labels, logits.double(), states[0].double()) for labels, logits, states in passes]
+        passes = [(labels, *outputs_of(network, x, keep=1)) for x, labels in batches]
+    return [Forward(labels.to(torch.int64), logits.double(), h.double()) for labels, logits, [h] in passes]
 
 
 @dataclass(frozen=True)
