@@ -315,7 +315,7 @@ MUTATIONS: dict[str, Mutation] = {
          "magnitudes differ by what means of as many seeds do", "scorecard"),
         ("scorecard-order", "results/judging.py", "_above(one, other) for one, other in pairwise(means.values())",
          "True for one, other in pairwise(means.values())", "means fall in the published order", "scorecard"),
-        ("table-seeds", "results/tables/formats.py", "if cell.measured < cell.of else", "if False else",
+        ("table-seeds", "documents/formats.py", "if cell.measured < cell.of else", "if False else",
          "a number that not all seeds have says how many do", "table_formats tables"),
         ("table-verdicts", "results/tables/rows.py", "list(counts.values()) == [seeds]", "len(counts) == 1",
          "a verdict of some seeds is not printed as that of all", "tables"),

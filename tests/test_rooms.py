@@ -8,7 +8,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src/fa_audit"
 # From the bottom up; a room may import itself and the rooms before it.
-ORDER = ["core", "data", "networks", "methods", "experiments", "training", "audit", "results", "testing", "cli"]
+ORDER = ["core", "documents", "data", "networks", "methods", "experiments", "training", "audit", "results",
+         "testing", "cli"]  # fmt: skip
 
 
 def room_of(module: str) -> str | None:

@@ -10,10 +10,10 @@ from latex import check_latex, compile_latex
 from made_up_runs import EXPLODED, LONG, run, several, tidy_of
 
 from fa_audit.core.registry import load
+from fa_audit.documents.formats import Number, Table, to_html, to_markdown
+from fa_audit.documents.latex import escape_latex, to_latex
 from fa_audit.methods import METHODS
 from fa_audit.results.tables import TABLES, TABLES_OF_ONE
-from fa_audit.results.tables.formats import Number, Table, to_html, to_markdown
-from fa_audit.results.tables.latex import escape_latex, to_latex
 
 ODD = "50% & [a](b) ep_x^2 #1 ~ {c}\\d $ <e> | é Ω\n* two"
 OF_NO_RUN = ("thresholds", "validations")  # kinds that print no labels of runs

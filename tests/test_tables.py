@@ -10,9 +10,9 @@ from made_up_runs import SEEDS, backwards, cells, run, tidy_of
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.registry import load
+from fa_audit.documents.formats import to_csv
+from fa_audit.documents.latex import to_latex
 from fa_audit.results.tables import TABLES
-from fa_audit.results.tables.formats import to_csv
-from fa_audit.results.tables.latex import to_latex
 from fa_audit.results.tables.rows import STATISTICS
 
 MISSING = "–"  # noqa: RUF001 the en dash is meant

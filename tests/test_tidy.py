@@ -12,11 +12,11 @@ from networks import spec_of
 from fa_audit.audit.verdicts import Checks, Outcome
 from fa_audit.core.errors import AuditError
 from fa_audit.core.rules import FOUR, THREE
+from fa_audit.documents.formats import Table
 from fa_audit.experiments.paths import MEASURED, TIDY, RunKey
 from fa_audit.results.figures.files import write_figure
 from fa_audit.results.outcomes import fails, reasons, walked_back
 from fa_audit.results.tables.files import write_table
-from fa_audit.results.tables.formats import Table
 from fa_audit.results.tidy import read_audits, read_table, read_tidy, trajectories_table, write_tables
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from fa_audit.core.thresholds import depth_margin
-from fa_audit.results.tables.formats import Table
+from fa_audit.documents.formats import Table
 from fa_audit.results.tables.rows import Verdict, WithInterval, by_setting, run_table
 from fa_audit.results.tidy import KEY, Tidy
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from fa_audit.audit.diagnostics import Diagnostics
-from fa_audit.audit.rendering import to_html, to_markdown, to_text
+from fa_audit.audit.rendering import document
 from fa_audit.audit.verdicts import (
     Baselines,
     Checks,
@@ -20,6 +20,7 @@ from fa_audit.core.files import as_json, signed
 from fa_audit.core.metrics import Measured
 from fa_audit.core.rules import FOUR, THREE
 from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.documents.document import to_html, to_markdown, to_text
 
 
 @dataclass(frozen=True)
@@ -142,14 +143,14 @@ class DiagnosticReport:
         return signed(facts)
 
     def __str__(self) -> str:
-        return to_text(self)
+        return to_text(document(self))
 
     def to_markdown(self) -> str:
         """Return the report as a section in markdown."""
-        return to_markdown(self)
+        return to_markdown(document(self))
 
     def _repr_html_(self) -> str:
-        return to_html(self)
+        return to_html(document(self))
 
 
 def _entries(measured: dict[str, Measured]) -> dict[str, Any]:

@@ -51,11 +51,11 @@ def _add_from(parser: argparse.ArgumentParser) -> None:
 
 def _leaderboard(options: argparse.Namespace) -> int:
     from fa_audit.core.origin import origin_of
+    from fa_audit.documents.formats import to_text
     from fa_audit.results.measured import measured_folder, read_measured
     from fa_audit.results.own_audits import beside, read_own
     from fa_audit.results.standings import learning_rates
     from fa_audit.results.tables.files import write_formats
-    from fa_audit.results.tables.formats import to_text
     from fa_audit.results.tables.leaderboard import IN_A_TERMINAL, leaderboard
 
     folder = measured_folder(options.folder)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from fa_audit.audit.audit_file import SeedGroup, number
 from fa_audit.core.errors import unknown
+from fa_audit.documents.document import Entry
 from fa_audit.experiments.spec import DEPARTURES
 from fa_audit.methods import METHODS
 from fa_audit.methods.formulas import NOT_STATED, SYMBOLS, stated
@@ -46,16 +47,6 @@ LICENCES = {
     "digits": "Optical Recognition of Handwritten Digits (Alpaydin, Kaynak 1998), UCI repository: CC BY 4.0",
     "synthetic_teacher": "samples of a random teacher network, drawn by this package (MIT)",
 }
-
-
-class Entry(NamedTuple):
-    """A term and its text, a formula before the text, plain and for LaTeX, and whether a box before it is ticked."""
-
-    term: str
-    text: str
-    formula: str = ""
-    latex: str = ""
-    ticked: bool | None = None
 
 
 class Author:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from fa_audit.documents.formats import to_text
 from fa_audit.results.own_audits import OTHERS
 from fa_audit.results.standings import nature, of_run, with_margins
-from fa_audit.results.tables.formats import to_text
 from fa_audit.results.tables.leaderboard import IN_A_TERMINAL, leaderboard
 from fa_audit.results.tidy import Tidy, side_of
 

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
-
-import pandas as pd
 
 from fa_audit.audit.audit_file import SeedGroup, number, outcome_columns
 from fa_audit.core.checks import CHECKS, lettered
+from fa_audit.documents.document import Document, Entry, Section
+from fa_audit.documents.formats import Number, Table
 from fa_audit.experiments.spec import DEPARTURES
-from fa_audit.results.checklist import Author, Entry, credit_entries, measured_after, pitfalls
+from fa_audit.results.checklist import Author, credit_entries, measured_after, pitfalls
 from fa_audit.results.checklist import answers as questions
 from fa_audit.results.disclosures import by_seed, disclosures
 from fa_audit.results.over_seeds import verdict_over_seeds
 from fa_audit.results.statistics import summarise
-from fa_audit.results.tables import formats, latex
-from fa_audit.results.tables.formats import Number, Table
 
 OUTCOMES = {True: "fires", False: "ok", None: "not evaluated"}
 UNKNOWN = "not recorded"
-TITLE = "Audit report: "
 VERDICT = ("three_check", "four_check", "baseline")
 STATE_COLUMNS = {
     "hidden_norm": "||h_l||", "growth": "growth", "grad_norm": "||g_l||", "scale_free": "B ||h_l|| ||g_l||",
@@ -36,24 +31,7 @@ CREDIT_COLUMNS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Section:
-    """A part of a report: a heading, entries, tables."""
-
-    heading: str
-    entries: tuple[Entry, ...] = ()
-    tables: tuple[tuple[str, Table], ...] = ()  # each with the end of its label
-
-
-@dataclass(frozen=True)
-class Report:
-    """The filled-in template: a title and its sections, all of plain printable text."""
-
-    title: str
-    sections: tuple[Section, ...]
-
-
-def report(group: SeedGroup, answers: Mapping[str, Any] | None = None) -> Report:
+def report(group: SeedGroup, answers: Mapping[str, Any] | None = None) -> Document:
     """Fill in the template.
 
     Args:
@@ -72,59 +50,14 @@ def report(group: SeedGroup, answers: Mapping[str, Any] | None = None) -> Report
     sections = (
         Section("Identification", _entries(Entry(*pair) for pair in _identification(group))),
         Section("Credit", _entries(credit_entries(group, author))),
-        Section("Headline", tables=(*headline.items(),)),
-        Section("Checks", tables=(*checks.items(),)),
-        Section("Layers", tables=(*layers.items(),)),
+        Section("Headline", tables=headline),
+        Section("Checks", tables=checks),
+        Section("Layers", tables=layers),
         Section("Pitfalls", _entries(pitfalls(group))),
         Section("Disclosures", _entries(Entry(*pair) for pair in disclosures(group))),
         Section("Reproducibility checklist", _entries(questions(group, author))),
     )
-    return Report(_printable(f"{TITLE}{name}{where}"), sections)
-
-
-def to_markdown(document: Report) -> str:
-    """Format the report as a markdown section."""
-    lines = [f"## {formats.escape_markdown(document.title)}", ""]
-    for section in document.sections:
-        lines += [f"### {section.heading}", ""]
-        if section.entries:
-            lines += [*map(_markdown_entry, section.entries), ""]
-        lines += [formats.to_markdown(table) for _, table in section.tables]
-    return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def _markdown_entry(entry: Entry) -> str:
-    box = "" if entry.ticked is None else f"[{'x' if entry.ticked else ' '}] "
-    formula = f"`{entry.formula}` " if entry.formula else ""
-    return f"- {box}**{_lead(entry.term)}** {formula}{formats.escape_markdown(entry.text)}"
-
-
-def to_latex(document: Report) -> str:
-    r"""Format the report as a ``\subsection*`` to ``\input``, its tables with labels ``tab:audit-RUN-...``."""
-    lines = [rf"% needs \usepackage{{amssymb,{latex.PACKAGES}}}"]
-    lines.append(rf"\subsection*{{{_breakable(document.title)}}}")
-    for section in document.sections:
-        lines.append(rf"\subsubsection*{{{section.heading}}}")
-        if section.entries:
-            lines += [r"\begin{itemize}\raggedright", *map(_latex_entry, section.entries), r"\end{itemize}"]
-        names = {name: latex.slug("audit", document.title.removeprefix(TITLE), name) for name, _ in section.tables}
-        lines += [latex.to_latex(table, name=names[name], floating=False) for name, table in section.tables]
-    return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def _lead(term: str) -> str:
-    return term if term.endswith("?") else f"{term}:"
-
-
-def _latex_entry(entry: Entry) -> str:
-    box = "" if entry.ticked is None else r"[$\boxtimes$]" if entry.ticked else r"[$\square$]"
-    formula = f"${entry.latex}$ " if entry.latex else f"{_breakable(entry.formula)} " if entry.formula else ""
-    return rf"\item{box} \textbf{{{latex.escape_latex(_lead(entry.term))}}} {formula}{_breakable(entry.text)}"
-
-
-def _breakable(text: str) -> str:
-    """Escape a text whose paths, digests and names of options may be broken into lines."""
-    return re.sub(r"(/|\\_|=|\+)(?=[\w\\])", r"\1\\allowbreak{}", latex.escape_latex(text))
+    return Document(_printable(f"Audit report: {name}{where}"), sections, label=_printable(f"audit {name}{where}"))
 
 
 def _printable(text: str) -> str:
@@ -139,7 +72,7 @@ def _entries(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str | Number]]) -> Table:
     """Return a table of printable text; its numbers are the audits' own, so that there is no CSV of them."""
     cells = tuple(tuple(_printable(cell) if isinstance(cell, str) else cell for cell in row) for row in rows)
-    return Table(caption, tuple(columns), cells, pd.DataFrame())
+    return Table(caption, tuple(columns), cells)
 
 
 # --- identification ------------------------------------------------------------------------------------------------

@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 
 from fa_audit.core.files import write_text
+from fa_audit.documents import formats
+from fa_audit.documents.formats import Table
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.published import BATCH, Published
 from fa_audit.results.judging import NOT_REPRODUCED
 from fa_audit.results.our_runs import OurRuns
 from fa_audit.results.scorecard import COUNTED, DECIDES, NUMBERS, REPEATS, Scorecard, claims, counted, deciding, sum_of
-from fa_audit.results.tables import formats
-from fa_audit.results.tables.formats import Table
 from fa_audit.results.tidy import KEY, Tidy
 
 CLAIMS = ("claim", "verdict", "its numbers", "n")

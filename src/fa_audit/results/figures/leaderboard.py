@@ -13,11 +13,11 @@ from matplotlib.lines import Line2D
 
 from fa_audit.core.checks import lettered
 from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.documents.formats import PLAIN, Number, render
 from fa_audit.results.figures import lines, style, text_grid
 from fa_audit.results.over_seeds import CheckOverSeeds
 from fa_audit.results.standings import BUSY, checks_of, learning_rates, nature, of_run, standing, with_margins
 from fa_audit.results.statistics import summarise
-from fa_audit.results.tables.formats import PLAIN, Number, render
 from fa_audit.results.tidy import Tidy
 
 ROW, PANEL, SURROUNDINGS = 0.05, 0.62, 1.15  # inches: around a row's lines; of a panel's title and axis; of the legend

@@ -127,17 +127,10 @@ class Seed:
         saturated = product is not None and product < self.limits["saturation"]
         return "saturated loss" if saturated else "collapsed reference"
 
-    # What `worth` asks of an audit.
-
     @property
     def headline_acc(self) -> float | None:
         """Return the accuracy on the whole test set, a fraction."""
         return _number(self.row["accuracy"])
-
-    @property
-    def untrue(self) -> Sequence[int]:
-        """Return the states whose gradient is not the derivative of the loss; none where only tables are known."""
-        return self.audit.get("untrue", ())
 
     @property
     def baselines(self) -> Baselines:
@@ -146,9 +139,10 @@ class Seed:
         return Baselines(own, _text(self.row["baseline"]), bp)
 
     @property
-    def worth(self) -> str:
-        """Return what the accuracy is worth, in one sentence."""
-        return worth(self)  # type: ignore[arg-type]
+    def untrue(self) -> Sequence[int]:
+        """Return the states whose gradient is not the derivative of the loss; none where only tables are known."""
+        states: Sequence[int] = self.audit.get("untrue", ())
+        return states
 
 
 # --- a run over its seeds --------------------------------------------------------------------------------------------
@@ -282,7 +276,7 @@ class RunPage:
     @cached_property
     def sentences(self) -> list[str]:
         """Return what the accuracy is worth, for each seed that says it in other words."""
-        return _by_seed(self.seeds, lambda seed: [seed.worth])
+        return _by_seed(self.seeds, lambda seed: [worth(seed.checks, seed.headline_acc, seed.baselines, seed.untrue)])
 
     @cached_property
     def advice(self) -> list[str]:

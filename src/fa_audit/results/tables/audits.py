@@ -8,9 +8,9 @@ from dataclasses import replace
 import pandas as pd
 
 from fa_audit.core.thresholds import depth_margin
+from fa_audit.documents.formats import Table
 from fa_audit.experiments.config import OWN_OPTIONS
 from fa_audit.results.statistics import penalty_text, rank_runs, without_penalty
-from fa_audit.results.tables.formats import Table
 from fa_audit.results.tables.rows import Column, OverSeeds, Verdict, by_setting, run_table
 from fa_audit.results.tidy import Tidy, side_of
 

@@ -9,9 +9,9 @@ from typing import Any
 from fa_audit.core.files import write_json, write_text
 from fa_audit.core.origin import origin_of
 from fa_audit.core.registry import call
+from fa_audit.documents.formats import Table, to_csv, to_html, to_markdown
+from fa_audit.documents.latex import to_latex
 from fa_audit.results.tables import TABLES
-from fa_audit.results.tables.formats import Table, to_csv, to_html, to_markdown
-from fa_audit.results.tables.latex import to_latex
 from fa_audit.results.tidy import read_tidy
 
 

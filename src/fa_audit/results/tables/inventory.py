@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from fa_audit.documents.formats import Number, Table
 from fa_audit.results.statistics import whole
-from fa_audit.results.tables.formats import Number, Table
 from fa_audit.results.tables.rows import label_of
 from fa_audit.results.tidy import KEY, Tidy
 

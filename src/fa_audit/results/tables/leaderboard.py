@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from fa_audit.documents.formats import PLAIN, Number, Table, render
 from fa_audit.results.over_seeds import CheckOverSeeds
 from fa_audit.results.standings import BUSY, checks_of, learning_rates, nature, standing, with_margins
 from fa_audit.results.tables.audits import ACCURACY, FOUR_CHECK, FOUR_CHECK_NOTE, OWN_FROZEN, THREE_CHECK
-from fa_audit.results.tables.formats import PLAIN, Number, Table, render
 from fa_audit.results.tables.rows import AnyColumn, Column, WithInterval, run_table
 from fa_audit.results.tidy import Tidy
 

@@ -12,9 +12,9 @@ import pandas as pd
 
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.documents.formats import PLAIN, Number, Table, render
 from fa_audit.results.calibration import calibrate, deciding_values
 from fa_audit.results.outcomes import fails
-from fa_audit.results.tables.formats import PLAIN, Number, Table, render
 from fa_audit.results.tables.rows import seeds_text
 from fa_audit.results.tidy import KEY, Tidy, side_of
 

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 
 from fa_audit.core.checks import lettered
+from fa_audit.documents.formats import Number, Table
 from fa_audit.experiments.paths import AT_INPUT
 from fa_audit.results.over_seeds import verdict_over_seeds
 from fa_audit.results.statistics import rank_runs, summarise
-from fa_audit.results.tables.formats import Number, Table
 from fa_audit.results.tidy import Tidy, side_of
 
 STATISTICS = ("mean", "deviation", "interval_low", "interval_high", "median", "max")

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pandas as pd
 
 from fa_audit.core.errors import AuditError, listed
+from fa_audit.documents.formats import Table
 from fa_audit.experiments.config import PAPER
 from fa_audit.results.statistics import rank_runs
 from fa_audit.results.tables.audits import ACCURACY, FOUR_CHECK, FOUR_CHECK_NOTE, THREE_CHECK, varied_sizes
-from fa_audit.results.tables.formats import Table
 from fa_audit.results.tables.rows import Column, run_table
 from fa_audit.results.tidy import Tidy
 

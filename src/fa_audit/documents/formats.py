@@ -6,8 +6,10 @@ import html
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import pandas as pd
+if TYPE_CHECKING:
+    import pandas as pd
 
 MARKDOWN_SPECIAL = str.maketrans({character: rf"\{character}" for character in r"\|*_<`$[]~&"})
 HTML_STYLE = (
@@ -42,7 +44,7 @@ class Table:
     caption: str  # what it shows and how its numbers were formed
     columns: tuple[str, ...]
     rows: tuple[tuple[str | Number, ...], ...]
-    values: pd.DataFrame  # see the module that builds the table
+    values: pd.DataFrame | None = None  # see the module that builds the table; None where nothing writes them
 
 
 def to_csv(table: Table) -> str:
@@ -55,7 +57,8 @@ def to_markdown(table: Table) -> str:
     rules = ["---:" if right else "---" for right in right_aligned(table)]
     rows = [[render(cell, MARKDOWN) for cell in row] for row in table.rows]
     lines = [[escape_markdown(column) for column in table.columns], rules, *rows]
-    return f"{escape_markdown(table.caption)}\n\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    caption = f"{escape_markdown(table.caption)}\n\n" if table.caption else ""
+    return caption + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def to_text(table: Table) -> str:

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fa_audit.results.tables.formats import PLAIN, Dialect, Number, Table, render, right_aligned
+from fa_audit.documents.formats import PLAIN, Dialect, Number, Table, render, right_aligned
 
 PACKAGES = "booktabs,graphicx"
 LONGEST_HEADING, LONGEST_NAME, LONGEST_TEXT = 9, 26, 22  # characters of a line: of headings, first columns, others

@@ -1,0 +1,1 @@
+"""Tables and reports as values, and their text in every format."""
