@@ -267,7 +267,7 @@ MUTATIONS: dict[str, Mutation] = {
         # --- what is believed, and how sure it is
         ("credits-unchecked", "training/loop.py", "check_credits(learner, x, labels)", "pass",
          "credits that are none never train", "guards bridges"),
-        ("verdict-believed", "audit/audit_file.py", "    check_signature(audit, path)\n", "",
+        ("verdict-believed", "audit/record.py", "    check_signature(audit, path)\n", "",
          "an edited verdict is refused", "reporting"),
         ("accuracy-believed", "training/trajectory.py", "accuracy is not None and accuracy != last", "False",
          "an edited accuracy is refused", "sidecar audit"),
@@ -297,9 +297,9 @@ MUTATIONS: dict[str, Mutation] = {
         ("ladder-rungs", "experiments/config.py", "for count in range(1, depth))", "for count in range(2, depth))",
          "the ladder has a rung for every depth", "grid"),
         # --- results
-        ("tidy-baseline", "results/tidy.py", '"own_frozen_acc": baselines.get("own")',
+        ("tidy-baseline", "audit/record.py", '"own_frozen_acc": baselines.get("own")',
          '"own_frozen_acc": baselines.get("bp")', "tables keep the two baselines apart", "audit tidy"),
-        ("tidy-stopped", "results/tidy.py", '{} if audit["stopped_after"] else audit["baseline_runs"]',
+        ("tidy-stopped", "audit/record.py", '{} if audit["stopped_after"] else audit["baseline_runs"]',
          'audit["baseline_runs"]', "tables leave out a stopped run's baselines", "audit tidy"),
         ("sample-deviation", "results/statistics.py", "array.std(ddof=1)", "array.std(ddof=0)",
          "deviations have divisor n - 1", "statistics"),

@@ -17,7 +17,7 @@ from scipy import stats
 from test_protocol import batches, network, report_of
 
 from fa_audit import diagnose
-from fa_audit.audit.audit_file import read_audit
+from fa_audit.audit.record import read_audit
 from fa_audit.core.errors import AuditError
 from fa_audit.core.intervals import paired_difference, seeds_to_settle, unpaired_difference
 from fa_audit.experiments.paths import tidy_file

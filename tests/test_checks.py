@@ -7,7 +7,7 @@ from made_up_runs import EXPLODED, run, several, tidy_of
 from printed_audits import printed_audits
 
 from fa_audit.audit import verdicts
-from fa_audit.audit.audit_file import outcomes_of
+from fa_audit.audit.record import outcomes_of
 from fa_audit.cli import main
 from fa_audit.core.checks import CHECKS, Check
 from fa_audit.core.registry import load

@@ -7,7 +7,7 @@ import sys
 import pytest
 from projects import ROOT
 
-from fa_audit.audit.audit_file import CREDITS, DEEP, State
+from fa_audit.audit.record import CREDITS, DEEP, State
 from fa_audit.audit.run_audit import audit
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.thresholds import DiagnosticThresholds

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from fa_audit.audit.audit_file import AuditFile
+from fa_audit.audit.record import AuditFile
 from fa_audit.experiments import config
 from fa_audit.experiments.published import PublishedFile
 from fa_audit.training.sidecar import Sidecar

@@ -2,8 +2,9 @@
 
 from _workflow import device, logged
 
+from fa_audit.audit.record import write_audit
 from fa_audit.audit.run_audit import audit_files
-from fa_audit.core.files import digest_of, signed, write_json
+from fa_audit.core.files import digest_of
 from fa_audit.core.numerics import set_numerics
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.spec import RunSpec
@@ -28,4 +29,4 @@ with logged(snakemake), device(snakemake) as where:
     )
     key = {"setting": wild.setting, "run": wild.run, "seed": int(wild.seed)}
     origin = digest_of([params.code, params.origin, params.thresholds])  # as `Origins.audit`
-    write_json(snakemake.output.audit, signed(key | report.to_dict() | about | {"lineage": origin}))
+    write_audit(snakemake.output.audit, report, key, about | {"lineage": origin})

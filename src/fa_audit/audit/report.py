@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from fa_audit.audit.diagnostics import Diagnostics
+from fa_audit.audit.record import record_of
 from fa_audit.audit.rendering import document
 from fa_audit.audit.verdicts import (
     Baselines,
@@ -14,9 +15,7 @@ from fa_audit.audit.verdicts import (
     borderline,
     check,
     flags,
-    outcomes,
 )
-from fa_audit.core.files import as_json, signed
 from fa_audit.core.metrics import Measured
 from fa_audit.core.rules import FOUR, THREE
 from fa_audit.core.thresholds import DiagnosticThresholds
@@ -115,32 +114,7 @@ class DiagnosticReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON types; NaN and infinities become the strings 'nan', 'inf', '-inf'."""
-        facts: dict[str, Any] = as_json(
-            {
-                "method": self.method_name,
-                **outcomes(self.checks, self.baselines.own_name),
-                "warnings": self.warnings,
-                "first_flags": self.first_flags,
-                "batch_norm_twice": self.batch_norm_twice,
-                "headline_acc": self.headline_acc,
-                "baselines": asdict(self.baselines),
-                "finite": self.evidence.finite,
-                "layers": [layer.to_dict() for layer in self.evidence.layers],
-                "credit": [_entries(block) for block in self.credit],
-                "deep": _entries(self.deep),
-                "feature_drift": _entries(self.feature_drift),
-                "stability": {"layer": self.stability_layer, "samples": self.evidence.stability_samples}
-                | self.evidence.stability.to_dict(),
-                "samples": self.evidence.samples,
-                "batches": self.evidence.batches,
-                "untrue": self.evidence.untrue,
-                "frequencies": self.evidence.frequencies and self.evidence.frequencies.to_dict(),
-                "about": self.about,
-                "thresholds": self.thresholds.limits,
-                "notes": self.notes,
-            }
-        )
-        return signed(facts)
+        return record_of(self)
 
     def __str__(self) -> str:
         return to_text(document(self))
@@ -151,7 +125,3 @@ class DiagnosticReport:
 
     def _repr_html_(self) -> str:
         return to_html(document(self))
-
-
-def _entries(measured: dict[str, Measured]) -> dict[str, Any]:
-    return {name: entry.to_dict() for name, entry in measured.items()}

@@ -89,10 +89,10 @@ def _report(options: argparse.Namespace) -> int:
         return 0
     if options.folder:
         raise AuditError("report: --from: found no --html; tables of many runs are shown as a page only.")
-    from fa_audit.audit.audit_file import read_seed_group
     from fa_audit.core.files import write_text
     from fa_audit.documents.document import to_latex, to_markdown
     from fa_audit.results.reporting import report
+    from fa_audit.results.seed_group import read_seed_group
 
     answers = {}
     if options.answers:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fa_audit.audit.audit_file import SeedGroup, number
+from fa_audit.audit.record import number
 from fa_audit.core.errors import unknown
 from fa_audit.documents.document import Entry
 from fa_audit.experiments.spec import DEPARTURES
 from fa_audit.methods import METHODS
 from fa_audit.methods.formulas import NOT_STATED, SYMBOLS, stated
 from fa_audit.results.disclosures import by_seed, span
+from fa_audit.results.seed_group import SeedGroup
 
 Audit = Mapping[str, Any]
 GIVEN = "credits from a function"  # begins the reason why their auxiliary nets are not known

@@ -13,9 +13,10 @@ from typing import Any
 
 from scipy import stats
 
-from fa_audit.audit.audit_file import CREDITS, DEEP, PRECISION, SeedGroup, number
+from fa_audit.audit.record import CREDITS, DEEP, PRECISION, number
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.thresholds import FLOOR_SAMPLES, DiagnosticThresholds
+from fa_audit.results.seed_group import SeedGroup
 
 Audit = Mapping[str, Any]
 PAPER_BATCHES = 10

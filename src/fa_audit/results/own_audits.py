@@ -13,9 +13,10 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.audit.audit_file import DEEP, SeedGroup, read_audit, read_seed_group
+from fa_audit.audit.record import DEEP, read_audit
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.spec import NAMES, Run, RunSpec
+from fa_audit.results.seed_group import SeedGroup, read_seed_group
 from fa_audit.results.tidy import Tidy, layers_table, runs_table, trajectories_table, work_table
 
 OTHERS = "other models"  # the setting of audits without a specification

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from fa_audit.audit.audit_file import SeedGroup, number, outcome_columns
+from fa_audit.audit.record import number, outcome_columns
 from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.documents.document import Document, Entry, Section
 from fa_audit.documents.formats import Number, Table
@@ -15,6 +15,7 @@ from fa_audit.results.checklist import Author, credit_entries, measured_after, p
 from fa_audit.results.checklist import answers as questions
 from fa_audit.results.disclosures import by_seed, disclosures
 from fa_audit.results.over_seeds import verdict_over_seeds
+from fa_audit.results.seed_group import SeedGroup
 from fa_audit.results.statistics import summarise
 
 OUTCOMES = {True: "fires", False: "ok", None: "not evaluated"}

@@ -5,7 +5,6 @@ What a training took has a table of its own: it differs every time, and what is 
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,13 +13,11 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.audit.audit_file import number, outcome_columns, read_audit
-from fa_audit.core.checks import CHECKS
+from fa_audit.audit.record import layer_rows, read_audit, run_row
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.files import sha256_of, write_text
-from fa_audit.experiments.config import OWN_OPTIONS
-from fa_audit.experiments.paths import AT_INPUT, IDENTITY, TIDY, RunKey, at_both_sides
-from fa_audit.experiments.spec import DEPARTURES, RunSpec
+from fa_audit.experiments.paths import AT_INPUT, TIDY, RunKey
+from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, check_history, read_trajectory
 
 KEY = RunKey._fields
@@ -152,62 +149,7 @@ def runs_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
     are its ``_distance`` from the limit and the ends of its 95 % interval, ``_interval_low`` and ``_interval_high``.
     ``finite`` is False where a state, gradient or logit is NaN or infinite. ``spec`` and ``thresholds`` are JSON.
     """
-    return pd.DataFrame([_run_row(audit) for audit in audits])
-
-
-def _run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
-    spec, last = audit["spec"], audit["layers"][-1]
-    checks, borderline = audit["checks"], audit.get("borderline", {})
-    fair = {} if audit["stopped_after"] else audit["baseline_runs"]  # baselines of a stopped run had a larger budget
-    baselines = {role: run["accuracy"] for role, run in fair.items()}
-    values = {kind.column: number(checks[name]["value"]) for name, kind in CHECKS.items() if kind.unit != "points"}
-    row = {
-        **{key: audit[key] for key in KEY},
-        **{key: spec[key] for key in ("method", "dataset", "architecture")},
-        **{key: spec["architecture_options"].get(key) for key in ("width", "depth")},
-        **{key: spec[key] for key in ("epochs", "penalty", "frozen_blocks", "shallow", "random_targets")},
-        **{key: (DEPARTURES | spec)[key] for key in ("lr", *OWN_OPTIONS)},
-        "accuracy": audit["headline_acc"],
-        "validation_acc": audit.get("validation_acc"),
-        "own_frozen_acc": baselines.get("own"),
-        "bp_frozen_acc": baselines.get("bp"),
-        "shallow_acc": baselines.get("shallow"),
-        "max_growth": checks["scale"]["value"],
-        "hidden_norm_last": last["hidden_norm"],
-        "grad_norm_last": last["grad_norm"],
-        "stability": checks["stability"]["value"],
-        "scale_free_last": last["scale_free"],
-        **{f"identity_{name}": last.get(of, {}).get("value") for name, of in IDENTITY.items()},
-        f"mean_clamped_cosine{AT_INPUT}": _mean(audit["credit"], f"clamped_cosine{AT_INPUT}"),
-        **_deep_credit(audit["deep"]),
-        **{f"deep_{name}": _mean(audit["credit"][1:], name) for name in at_both_sides("rho_random")},
-        "three_check": audit["verdict"]["three_check"],
-        "four_check": audit["verdict"]["four_check"],
-        "baseline": audit["verdict"]["baseline"],
-        **outcome_columns(checks),
-        **{f"{rule}_borderline": borderline.get(rule, False) for rule in ("three_check", "four_check")},
-        "finite": audit["finite"],
-        "samples": audit["samples"],
-        "flags": "; ".join(audit["flags"]),
-        **audit["first_flags"],
-        **{key: audit[key] for key in ("stopped_after", "digest")},
-        **{key: json.dumps(audit[key], sort_keys=True, separators=(",", ":")) for key in ("spec", "thresholds")},
-    }
-    return row | {column: value for column, value in values.items() if column not in row}
-
-
-def _deep_credit(deep: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what the credits of the blocks l >= 1 are worth, at both sides; None where not measured."""
-    names = at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging")
-    nulls = {f"fresh_b_{column}{side}": deep[f"fresh_b_null{side}"][of]
-             for side in ("", AT_INPUT) for column, of in (("mean", "value"), ("std", "std"))}  # fmt: skip
-    return {f"deep_{name}": deep[name]["value"] for name in names} | nulls
-
-
-def _mean(blocks: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """Average what blocks have of a measured value; None where none has it."""
-    values = [block[name]["value"] for block in blocks if block[name]["value"] is not None]
-    return sum(values) / len(values) if values else None
+    return pd.DataFrame([run_row(audit) for audit in audits])
 
 
 def tidy_of(audits: list[dict[str, Any]], trajectories: Sequence[str | Path]) -> Tidy:
@@ -227,25 +169,7 @@ def work_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
 
 def layers_table(audits: list[dict[str, Any]]) -> pd.DataFrame:
     """Return one row per run, seed and state: norms, growth, float32 agreement, credit of the block that reads it."""
-    rows = []
-    for audit in audits:
-        for layer, credit in zip(audit["layers"], [*audit["credit"], {}]):
-            own = {name: value for name, value in layer.items() if name != "more_samples"}
-            plain = {name: value for name, value in own.items() if not isinstance(value, dict)}
-            measured = {name: value for name, value in (own | credit).items() if isinstance(value, dict)}
-            more = layer.get("more_samples", {})
-            rows.append({key: audit[key] for key in KEY} | plain | _flat(measured) | more)
-    return pd.DataFrame(rows)
-
-
-def _flat(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return measured quantities as columns: value, valid samples, spread of draws, and why a value is absent."""
-    columns: dict[str, Any] = {}
-    for name, entry in measured.items():
-        columns |= {name: entry["value"], f"{name}_n_valid": entry["n_valid"], f"{name}_reason": entry.get("reason")}
-        if "std" in entry:
-            columns[f"{name}_std"] = entry["std"]
-    return columns
+    return pd.DataFrame([row for audit in audits for row in layer_rows(audit)])
 
 
 def trajectories_table(paths: Sequence[str | Path], audits: list[dict[str, Any]]) -> pd.DataFrame:

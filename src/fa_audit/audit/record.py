@@ -1,37 +1,40 @@
-"""Read audits from their JSON files, and group those of one network over its seeds. Imports no torch.
+"""The record of an audit: written as JSON, read again, and as rows of the tidy tables. Imports no torch.
 
-A digest over the content, where it was written with one, tells whether it changed since.
+Readers take the evidence from it and derive checks and verdicts; a digest over its entries finds damage.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
 from fa_audit.audit.verdicts import Baselines, check, outcomes
 from fa_audit.core.checks import CHECKS
-from fa_audit.core.errors import AuditError, first_line, listed, printable, shortened
-from fa_audit.core.files import FOREIGN, as_json, check_signature, read_json
+from fa_audit.core.errors import AuditError, first_line, printable
+from fa_audit.core.files import FOREIGN, as_json, check_signature, read_json, signed, write_json
 from fa_audit.core.thresholds import DiagnosticThresholds, distance
 from fa_audit.core.validation import Tolerant, problems_of
-from fa_audit.experiments.paths import AT_INPUT, at_both_sides
-from fa_audit.experiments.spec import SpecFile
+from fa_audit.experiments.config import OWN_OPTIONS
+from fa_audit.experiments.paths import AT_INPUT, IDENTITY, RunKey, at_both_sides
+from fa_audit.experiments.spec import DEPARTURES, SpecFile
 from fa_audit.training.sidecar import Provenance
+
+if TYPE_CHECKING:
+    from fa_audit.audit.report import DiagnosticReport
+    from fa_audit.core.metrics import Measured as Value
 
 AUDIT = (
     "an audit's JSON: results/audits/SETTING/RUN/seed*.json, results/models/NAME.json, or what"
     " `fa-audit audit --format json` prints"
 )
-OF_THE_WEIGHTS = ("seed", "weights", "accuracy", "frozen_accuracy", "bp_frozen_accuracy")  # of a model's entry
 ROUNDING = 1e-6  # of a cosine, beyond -1 and 1
-SHOWN = 3  # differences in one message
-ABSENT = "absent"
 MAY_LACK: Any = None  # of an entry that may be absent, but not null
 
 
@@ -226,20 +229,49 @@ def number(value: float | str | None) -> float | None:
     return None if value is None else float(value)
 
 
-def outcome_columns(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the tidy table of runs has of the checks in an audit's JSON beside their values.
+# --- writing ---------------------------------------------------------------------------------------------------------
 
-    ``<check>_fires``, ``_distance``, ``_interval_low``, ``_interval_high`` and ``_borderline``; None where a check was
-    not evaluated, or has no interval.
-    """
-    columns: dict[str, Any] = {}
-    for name, kind in CHECKS.items():
-        found = checks[name]
-        value, low, high = map(number, (found["value"], *(found.get("interval") or (None, None))))
-        far = None if value is None else distance(kind.limit, value, found["threshold"])
-        columns |= {f"{name}_fires": found["fires"], f"{name}_distance": far, f"{name}_interval_low": low}
-        columns |= {f"{name}_interval_high": high, f"{name}_borderline": found.get("borderline", False)}
-    return columns
+
+def record_of(report: DiagnosticReport) -> dict[str, Any]:
+    """Return a report as JSON types, signed; NaN and infinities become the strings 'nan', 'inf', '-inf'."""
+    facts: dict[str, Any] = as_json(
+        {
+            "method": report.method_name,
+            **outcomes(report.checks, report.baselines.own_name),
+            "warnings": report.warnings,
+            "first_flags": report.first_flags,
+            "batch_norm_twice": report.batch_norm_twice,
+            "headline_acc": report.headline_acc,
+            "baselines": asdict(report.baselines),
+            "finite": report.evidence.finite,
+            "layers": [layer.to_dict() for layer in report.evidence.layers],
+            "credit": [_entries(block) for block in report.credit],
+            "deep": _entries(report.deep),
+            "feature_drift": _entries(report.feature_drift),
+            "stability": {"layer": report.stability_layer, "samples": report.evidence.stability_samples}
+            | report.evidence.stability.to_dict(),
+            "samples": report.evidence.samples,
+            "batches": report.evidence.batches,
+            "untrue": report.evidence.untrue,
+            "frequencies": report.evidence.frequencies and report.evidence.frequencies.to_dict(),
+            "about": report.about,
+            "thresholds": report.thresholds.limits,
+            "notes": report.notes,
+        }
+    )
+    return signed(facts)
+
+
+def _entries(measured: Mapping[str, Value]) -> dict[str, Any]:
+    return {name: entry.to_dict() for name, entry in measured.items()}
+
+
+def write_audit(path: str | Path, report: DiagnosticReport, key: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+    """Write a report with the run or model that it is of, and what else is known of it."""
+    write_json(path, signed(dict(key) | record_of(report) | dict(about)))
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def read_audit(path: str | Path) -> dict[str, Any]:
@@ -293,77 +325,96 @@ def _namespace(measured: Mapping[str, Any]) -> SimpleNamespace:
     return SimpleNamespace(**{"reason": "", "samples": None} | dict(measured))
 
 
-# --- the audits of one network over its seeds ------------------------------------------------------------------------
+# --- rows ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SeedGroup:
-    """Audits of the same specification but for the seed.
+def outcome_columns(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the tidy table of runs has of the checks in an audit's JSON beside their values.
 
-    Attributes:
-        unit: what distinguishes the audits: ``"seed"``, or ``"file"`` where no specification was recorded.
-        labels: the seeds in rising order, or the numbers of the files, from 1.
-        paths: the files, in the order of the labels.
-        audits: what they hold, in the order of the labels.
+    ``<check>_fires``, ``_distance``, ``_interval_low``, ``_interval_high`` and ``_borderline``; None where a check was
+    not evaluated, or has no interval.
     """
-
-    unit: str
-    labels: tuple[int, ...]
-    paths: tuple[str, ...]
-    audits: tuple[Mapping[str, Any], ...]
-
-
-def read_seed_group(paths: Sequence[str | Path]) -> SeedGroup:
-    """Read the audits of one network over its seeds.
-
-    Raises:
-        AuditError: a file is no audit, or differs from the first in more than the seed, or repeats a seed.
-    """
-    audits = {str(path): read_audit(path) for path in paths}
-    if len(audits) < len(paths):
-        raise AuditError(f"{_repeated(list(map(str, paths)))}: given twice; expected different files.")
-    (first, reference), *others = audits.items()
-    for path, audit in others:
-        if differences := list(_differences(_identity(reference), _identity(audit))):
-            raise AuditError(
-                f"{path}: another run than {first}; it differs in {listed(differences, SHOWN)}."
-                " Expected the same specification but for the seed: one report for each run."
-            )
-    return _ordered(audits)
+    columns: dict[str, Any] = {}
+    for name, kind in CHECKS.items():
+        found = checks[name]
+        value, low, high = map(number, (found["value"], *(found.get("interval") or (None, None))))
+        far = None if value is None else distance(kind.limit, value, found["threshold"])
+        columns |= {f"{name}_fires": found["fires"], f"{name}_distance": far, f"{name}_interval_low": low}
+        columns |= {f"{name}_interval_high": high, f"{name}_borderline": found.get("borderline", False)}
+    return columns
 
 
-def _ordered(audits: Mapping[str, Mapping[str, Any]]) -> SeedGroup:
-    if not all("spec" in audit for audit in audits.values()):
-        return SeedGroup("file", tuple(range(1, len(audits) + 1)), tuple(audits), tuple(audits.values()))
-    by_seed: dict[int, str] = {}
-    for path, audit in audits.items():
-        if (seed := audit["spec"]["seed"]) in by_seed:
-            raise AuditError(f"{path}: seed {seed} once more, after {by_seed[seed]}; expected one file for each seed.")
-        by_seed[seed] = path
-    paths = [path for _, path in sorted(by_seed.items())]
-    return SeedGroup("seed", tuple(sorted(by_seed)), tuple(paths), tuple(audits[path] for path in paths))
+def run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of the tidy table of runs."""
+    spec, last = audit["spec"], audit["layers"][-1]
+    checks, borderline = audit["checks"], audit.get("borderline", {})
+    fair = {} if audit["stopped_after"] else audit["baseline_runs"]  # baselines of a stopped run had a larger budget
+    baselines = {role: run["accuracy"] for role, run in fair.items()}
+    values = {kind.column: number(checks[name]["value"]) for name, kind in CHECKS.items() if kind.unit != "points"}
+    row = {
+        **{key: audit[key] for key in RunKey._fields},
+        **{key: spec[key] for key in ("method", "dataset", "architecture")},
+        **{key: spec["architecture_options"].get(key) for key in ("width", "depth")},
+        **{key: spec[key] for key in ("epochs", "penalty", "frozen_blocks", "shallow", "random_targets")},
+        **{key: (DEPARTURES | spec)[key] for key in ("lr", *OWN_OPTIONS)},
+        "accuracy": audit["headline_acc"],
+        "validation_acc": audit.get("validation_acc"),
+        "own_frozen_acc": baselines.get("own"),
+        "bp_frozen_acc": baselines.get("bp"),
+        "shallow_acc": baselines.get("shallow"),
+        "max_growth": checks["scale"]["value"],
+        "hidden_norm_last": last["hidden_norm"],
+        "grad_norm_last": last["grad_norm"],
+        "stability": checks["stability"]["value"],
+        "scale_free_last": last["scale_free"],
+        **{f"identity_{name}": last.get(of, {}).get("value") for name, of in IDENTITY.items()},
+        f"mean_clamped_cosine{AT_INPUT}": _mean(audit["credit"], f"clamped_cosine{AT_INPUT}"),
+        **_deep_credit(audit["deep"]),
+        **{f"deep_{name}": _mean(audit["credit"][1:], name) for name in at_both_sides("rho_random")},
+        "three_check": audit["verdict"]["three_check"],
+        "four_check": audit["verdict"]["four_check"],
+        "baseline": audit["verdict"]["baseline"],
+        **outcome_columns(checks),
+        **{f"{rule}_borderline": borderline.get(rule, False) for rule in ("three_check", "four_check")},
+        "finite": audit["finite"],
+        "samples": audit["samples"],
+        "flags": "; ".join(audit["flags"]),
+        **audit["first_flags"],
+        **{key: audit[key] for key in ("stopped_after", "digest")},
+        **{key: json.dumps(audit[key], sort_keys=True, separators=(",", ":")) for key in ("spec", "thresholds")},
+    }
+    return row | {column: value for column, value in values.items() if column not in row}
 
 
-def _repeated(paths: list[str]) -> str:
-    return next(path for path in paths if paths.count(path) > 1)
+def _deep_credit(deep: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return what the credits of the blocks l >= 1 are worth, at both sides; None where not measured."""
+    names = at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging")
+    nulls = {f"fresh_b_{column}{side}": deep[f"fresh_b_null{side}"][of]
+             for side in ("", AT_INPUT) for column, of in (("mean", "value"), ("std", "std"))}  # fmt: skip
+    return {f"deep_{name}": deep[name]["value"] for name in names} | nulls
 
 
-def _identity(audit: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the audits of one group share, by dotted names."""
-    entry = audit.get("entry", {})
-    shared = {"spec": audit["spec"] | {"seed": "any"}} if "spec" in audit else {"method": audit["method"]}
-    shared |= {"entry": {key: value for key, value in entry.items() if key not in OF_THE_WEIGHTS}}
-    shared |= {key: audit[key] for key in ("thresholds", "samples", "batches")}
-    shared |= {"number of states": len(audit["layers"]), "number of blocks with credits": len(audit["credit"])}
-    return dict(_flat(shared))
+def _mean(blocks: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """Average what blocks have of a measured value; None where none has it."""
+    values = [block[name]["value"] for block in blocks if block[name]["value"] is not None]
+    return sum(values) / len(values) if values else None
 
 
-def _flat(value: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
-    for key, child in value.items():
-        yield from _flat(child, f"{place}{key}.") if isinstance(child, Mapping) else [(f"{place}{key}", child)]
+def layer_rows(audit: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the tidy table of layers: of every state, with the credit of the block that reads it."""
+    for layer, credit in zip(audit["layers"], [*audit["credit"], {}]):
+        own = {name: value for name, value in layer.items() if name != "more_samples"}
+        plain = {name: value for name, value in own.items() if not isinstance(value, dict)}
+        measured = {name: value for name, value in (own | credit).items() if isinstance(value, dict)}
+        more = layer.get("more_samples", {})
+        yield {key: audit[key] for key in RunKey._fields} | plain | _flat(measured) | more
 
 
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
-    for key in dict.fromkeys((*one, *other)):
-        if (here := one.get(key, ABSENT)) != (there := other.get(key, ABSENT)):
-            yield printable(f"{key} ({shortened(there)}, not {shortened(here)})")
+def _flat(measured: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return measured quantities as columns: value, valid samples, spread of draws, and why a value is absent."""
+    columns: dict[str, Any] = {}
+    for name, entry in measured.items():
+        columns |= {name: entry["value"], f"{name}_n_valid": entry["n_valid"], f"{name}_reason": entry.get("reason")}
+        if "std" in entry:
+            columns[f"{name}_std"] = entry["std"]
+    return columns

@@ -1,0 +1,88 @@
+"""Read the audits of one network over its seeds. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fa_audit.audit.record import read_audit
+from fa_audit.core.errors import AuditError, listed, printable, shortened
+
+OF_THE_WEIGHTS = ("seed", "weights", "accuracy", "frozen_accuracy", "bp_frozen_accuracy")  # of a model's entry
+SHOWN = 3  # differences in one message
+ABSENT = "absent"
+
+
+@dataclass(frozen=True)
+class SeedGroup:
+    """Audits of the same specification but for the seed.
+
+    Attributes:
+        unit: what distinguishes the audits: ``"seed"``, or ``"file"`` where no specification was recorded.
+        labels: the seeds in rising order, or the numbers of the files, from 1.
+        paths: the files, in the order of the labels.
+        audits: what they hold, in the order of the labels.
+    """
+
+    unit: str
+    labels: tuple[int, ...]
+    paths: tuple[str, ...]
+    audits: tuple[Mapping[str, Any], ...]
+
+
+def read_seed_group(paths: Sequence[str | Path]) -> SeedGroup:
+    """Read the audits of one network over its seeds.
+
+    Raises:
+        AuditError: a file is no audit, or differs from the first in more than the seed, or repeats a seed.
+    """
+    audits = {str(path): read_audit(path) for path in paths}
+    if len(audits) < len(paths):
+        raise AuditError(f"{_repeated(list(map(str, paths)))}: given twice; expected different files.")
+    (first, reference), *others = audits.items()
+    for path, audit in others:
+        if differences := list(_differences(_identity(reference), _identity(audit))):
+            raise AuditError(
+                f"{path}: another run than {first}; it differs in {listed(differences, SHOWN)}."
+                " Expected the same specification but for the seed: one report for each run."
+            )
+    return _ordered(audits)
+
+
+def _ordered(audits: Mapping[str, Mapping[str, Any]]) -> SeedGroup:
+    if not all("spec" in audit for audit in audits.values()):
+        return SeedGroup("file", tuple(range(1, len(audits) + 1)), tuple(audits), tuple(audits.values()))
+    by_seed: dict[int, str] = {}
+    for path, audit in audits.items():
+        if (seed := audit["spec"]["seed"]) in by_seed:
+            raise AuditError(f"{path}: seed {seed} once more, after {by_seed[seed]}; expected one file for each seed.")
+        by_seed[seed] = path
+    paths = [path for _, path in sorted(by_seed.items())]
+    return SeedGroup("seed", tuple(sorted(by_seed)), tuple(paths), tuple(audits[path] for path in paths))
+
+
+def _repeated(paths: list[str]) -> str:
+    return next(path for path in paths if paths.count(path) > 1)
+
+
+def _identity(audit: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the audits of one group share, by dotted names."""
+    entry = audit.get("entry", {})
+    shared = {"spec": audit["spec"] | {"seed": "any"}} if "spec" in audit else {"method": audit["method"]}
+    shared |= {"entry": {key: value for key, value in entry.items() if key not in OF_THE_WEIGHTS}}
+    shared |= {key: audit[key] for key in ("thresholds", "samples", "batches")}
+    shared |= {"number of states": len(audit["layers"]), "number of blocks with credits": len(audit["credit"])}
+    return dict(_flat(shared))
+
+
+def _flat(value: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    for key, child in value.items():
+        yield from _flat(child, f"{place}{key}.") if isinstance(child, Mapping) else [(f"{place}{key}", child)]
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    for key in dict.fromkeys((*one, *other)):
+        if (here := one.get(key, ABSENT)) != (there := other.get(key, ABSENT)):
+            yield printable(f"{key} ({shortened(there)}, not {shortened(here)})")
