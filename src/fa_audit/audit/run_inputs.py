@@ -1,0 +1,144 @@
+"""Read what the audit of a trained run needs, and check that it belongs together, before anything is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fa_audit.core.errors import AuditError
+from fa_audit.data.dataset import Dataset, evaluation_batches, held_out, load_dataset
+from fa_audit.experiments.paths import data_file
+from fa_audit.experiments.spec import Run, RunSpec
+from fa_audit.networks.trace import accuracy_of
+from fa_audit.training.checkpoint import load_checkpoint
+from fa_audit.training.learner import Learner, load_method, naming_own_code
+from fa_audit.training.monitor import Row
+from fa_audit.training.sidecar import HINT, check_baseline, check_run, check_spec, read_baseline, read_sidecar
+from fa_audit.training.trajectory import check_history, read_trajectory
+
+ROUNDING = 0.005  # of an accuracy, on another device than that of the training
+# What to do about a sidecar, and about a baseline, of another run than the checkpoint that a person named.
+HINTS = ("Put the checkpoint's own beside it.", "Give its file, or train it.")
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """A trained run, as its files have it.
+
+    Attributes:
+        learner: network and method, on the device of the audit.
+        dataset: on the same device.
+        facts: of the sidecar; empty if there is none.
+        baselines: what is known of each baseline, by its role ``own``, ``bp`` or ``shallow``.
+        history: of the training; empty if unknown.
+    """
+
+    learner: Learner
+    dataset: Dataset
+    facts: Mapping[str, Any]
+    baselines: Mapping[str, Mapping[str, Any]]
+    history: Sequence[Row]
+
+
+def read_run(
+    checkpoint: str | Path,
+    data: str | Path | None = None,
+    *,
+    sidecar: str | Path | None = None,
+    trajectory: str | Path | None = None,
+    baselines: Mapping[str, str | Path],
+    spec: RunSpec | None = None,
+    method: str | None = None,
+    architecture: str | None = None,
+    device: str = "cpu",
+) -> RunInputs:
+    """Read a trained run from its files.
+
+    Args:
+        data: default the file in ``results/data/`` of the data set that the checkpoint names.
+        sidecar, trajectory: what the training wrote beside the checkpoint; None if unknown.
+        baselines: files of the baselines that there are, by their roles.
+        spec: of the run that is expected; default the checkpoint's.
+        method, architecture: ``package.module:Class`` of one that is not registered; a checkpoint does not decide
+            what is imported.
+
+    Raises:
+        AuditError: a file is missing, damaged or of another run.
+    """
+    own_method = load_method(method) if method else None
+    learner = load_checkpoint(checkpoint, device, method=own_method, architecture=architecture)
+    expected, own_files, own_baseline = (spec, HINT, HINT) if spec else (learner.spec, *HINTS)
+    facts = _facts(sidecar, trajectory, checkpoint, expected, own_files)
+    check_spec(learner.spec, expected, checkpoint)
+    compared = _compared(baselines, expected, own_baseline)
+    history = read_trajectory(trajectory) if trajectory else ()
+    if history:
+        check_history(history, expected, facts.get("accuracy"), facts.get("stopped_after"), str(trajectory))
+    dataset = load_dataset(data or data_file(expected.dataset)).to(device)
+    _check_data(learner, dataset)
+    with naming_own_code(learner.spec):
+        if sidecar:
+            _check_accuracies(learner, dataset, facts, sidecar)
+    return RunInputs(learner, dataset, facts, compared, history)
+
+
+def _facts(
+    sidecar: str | Path | None, trajectory: str | Path | None, checkpoint: str | Path, expected: RunSpec, hint: str
+) -> dict[str, Any]:
+    """Read a sidecar once it is known to be that of the files beside it; without one, nothing is known."""
+    if not sidecar:
+        return {}
+    facts = read_sidecar(sidecar)
+    check_spec(RunSpec.from_dict(facts["spec"]), expected, sidecar, hint)
+    check_run(facts, sidecar, checkpoint=checkpoint, **({"trajectory": trajectory} if trajectory else {}))
+    return facts
+
+
+def _compared(baselines: Mapping[str, str | Path], expected: RunSpec, hint: str) -> dict[str, dict[str, Any]]:
+    """Read baselines once they are known to be those of a run."""
+    names = baseline_names(expected)
+    compared = {role: read_baseline(path) for role, path in baselines.items()}
+    for role, path in baselines.items():
+        check_baseline(compared[role], names[role], expected, path, hint)
+        _check_baseline_history(compared[role], Path(path).with_suffix(".csv"))
+    return compared
+
+
+def baseline_names(spec: RunSpec) -> dict[str, str]:
+    """Return the names of the runs that a network is compared with, by their roles."""
+    return {role: str(run) for role, run in Run(method=spec.method, snapshot=spec.snapshot).baselines.items()}
+
+
+def _check_accuracies(learner: Learner, dataset: Dataset, facts: Mapping[str, Any], sidecar: str | Path) -> None:
+    """Compare the accuracies that a sidecar tells with the network's; another device may round a few samples apart."""
+    validation = held_out(dataset, learner.spec.validation)[1]
+    for name, images in {"accuracy": dataset, "validation_accuracy": validation}.items():
+        told, found, samples = facts.get(name), None, 1
+        if images:
+            found, samples = accuracy_of(learner.network, evaluation_batches(images)), len(images.test_labels)
+        if found != told and (found is None or told is None or abs(found - told) > max(ROUNDING, 2 / samples)):
+            raise AuditError(
+                f"{sidecar}: {name}: found {told}; the network of its checkpoint has {found} on these images. One of"
+                " them was altered: delete both and run the training again, or give the data that it was trained on."
+            )
+
+
+def _check_baseline_history(baseline: Mapping[str, Any], beside: Path) -> None:
+    """Compare a baseline with its trajectory, where that is beside it or where the workflow keeps it."""
+    kept = [*beside.parts[:-4], "trajectories", *beside.parts[-3:]]
+    for history in filter(Path.exists, (beside, Path(*kept))):
+        spec, stopped_after = RunSpec.from_dict(baseline["spec"]), baseline.get("stopped_after")
+        check_history(read_trajectory(history), spec, baseline["accuracy"], stopped_after, str(history))
+
+
+def _check_data(learner: Learner, dataset: Dataset) -> None:
+    ours = (learner.spec.dataset, learner.image_shape, learner.network.classes)
+    theirs = (dataset.name, dataset.image_shape, dataset.classes)
+    if ours != theirs:
+        data = "{!r} with images {} of {} classes"
+        raise AuditError(
+            f"data set: found {data.format(*theirs)}; the network was trained on {data.format(*ours)}. Give the data"
+            " set that it was trained on."
+        )
