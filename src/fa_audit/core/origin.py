@@ -201,10 +201,11 @@ def peak_memory_mb(device: torch.device | str) -> dict[str, float]:
 
 
 def commit() -> str:
-    """Return `git describe` of the running code, or 'unknown' outside a git checkout."""
+    """Return `git describe` of the running code, or 'unknown' outside a checkout of its own."""
     command = ["git", "describe", "--always", "--dirty", "--tags"]
+    own = os.environ | {"GIT_CEILING_DIRECTORIES": str(ROOT.parent)}  # not a repository in which it is installed
     try:
-        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return done.stdout.strip()

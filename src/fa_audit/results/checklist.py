@@ -91,15 +91,10 @@ class Finding(NamedTuple):
 
 def over_seeds(group: SeedGroup, find: Callable[[Audit], Finding], words: Mapping[bool, str]) -> str:
     """Return what was found of every audit: equal texts once, with the range of their values."""
-    found = [find(audit) for audit in group.audits]
-    alike: dict[Finding, list[tuple[str, Finding]]] = {}
-    for name, finding in zip(group.labels, found):
-        alike.setdefault(finding._replace(values=()), []).append((str(name), finding))
-    said = []
-    for finding, members in alike.items():
-        values = (span(column) for column in zip(*(member.values for _, member in members)))
-        seeds = f"{group.unit} {', '.join(name for name, _ in members)}: " if len(alike) > 1 else ""
-        said.append(f"{seeds}{words[finding.holds]}{finding.why.format(*values)}")
+    found, said = [find(audit) for audit in group.audits], []
+    for finding, (whose, members) in group.alike([each._replace(values=()) for each in found]).items():
+        values = (span(column) for column in zip(*(found[member].values for member in members)))
+        said.append(f"{whose}{words[finding.holds]}{finding.why.format(*values)}")
     return "; ".join(said)
 
 
@@ -223,8 +218,14 @@ def _underflow(audit: Audit) -> Finding:
         return Finding(False, "a state, gradient or logit is NaN or infinite")
     if None in errors:
         return Finding(False, "gradients were not compared with float64 at every state")
-    text = "at the worst state gradients are {} of their length away from those in float64; smallest median ||g_l|| {}"
-    return Finding(max(errors) <= RESOLUTION, text, (max(errors), min(filter(None, norms), default=None)))
+    angles = [number(state["float32_cosine"]["value"]) for state in audit["layers"]]
+    text = (
+        "at the worst state gradients are {} of their length away from those in float64 (median), and their cosines"
+        " with them {} (1st percentile); smallest median ||g_l|| {}"
+    )
+    least = min((angle for angle in angles if angle is not None), default=None)
+    smallest = min(filter(None, norms), default=None)
+    return Finding(max(errors) <= RESOLUTION, text, (max(errors), least, smallest))
 
 
 def _training_feedback(audit: Audit) -> Finding:

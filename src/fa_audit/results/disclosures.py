@@ -36,9 +36,7 @@ def disclosures(group: SeedGroup) -> tuple[tuple[str, str], ...]:
         ("Budget", by_seed(group, _budget)),
         ("Reference gradient", by_seed(group, _reference)),
         ("Gradient norms", by_seed(group, _gradient_norms)),
-        ("float32 agreement", _float32(group)),
         ("Cross-batch stability", by_seed(group, _stability)),
-        ("Cosines", _cosines(group)),
         ("Perturbation correlation", by_seed(group, _correlation)),
         ("Fresh feedback", by_seed(group, _fresh_feedback)),
         ("Over training", by_seed(group, _over_training)),
@@ -53,13 +51,8 @@ def disclosures(group: SeedGroup) -> tuple[tuple[str, str], ...]:
 
 def by_seed(group: SeedGroup, say: Callable[[Audit], str]) -> str:
     """Join what `say` returns for each audit: equal texts once, with their seeds where not all have them."""
-    about: dict[str, list[str]] = defaultdict(list)
-    for label, audit in zip(group.labels, group.audits):
-        if text := say(audit):
-            about[text].append(str(label))
-    if [*about.values()] == [list(map(str, group.labels))]:
-        return next(iter(about))
-    return "; ".join(f"{group.unit} {', '.join(labels)}: {text}" for text, labels in about.items())
+    told = group.alike([say(audit) for audit in group.audits])
+    return "; ".join(f"{whose}{text}" for text, (whose, _) in told.items() if text)
 
 
 def span(values: Iterable[float | None]) -> str:
@@ -158,37 +151,12 @@ def _gradient_norms(audit: Audit) -> str:
     )
 
 
-def _float32(group: SeedGroup) -> str:
-    states = [state for audit in group.audits for state in audit["layers"]]
-    error, cosine = (
-        span([worst((value for state in states if (value := number(state[name]["value"])) is not None), default=None)])
-        for name, worst in (("float32_error", max), ("float32_cosine", min))
-    )
-    return (
-        "of gradients with a float64 recomputation, at the worst state: median relative error"
-        f" {error}, 1st percentile of cosines {cosine}"
-    )
-
-
 def _stability(audit: Audit) -> str:
     few = "" if audit["batches"] >= PAPER_BATCHES else f" (the paper takes {PAPER_BATCHES})"
     return f"at h_{audit['stability']['layer']} over {audit['batches']} batches{few}; no clean detector"
 
 
 # --- credits -------------------------------------------------------------------------------------------------------
-
-
-def _cosines(group: SeedGroup) -> str:
-    blocks = [block for audit in group.audits for block in audit["credit"]]
-    if not blocks:
-        return ""
-    pairs = [[number(block[name]["value"]) for name in ("cosine", "clamped_cosine")] for block in blocks]
-    gaps = [abs(free - clamped) for free, clamped in pairs if free is not None and clamped is not None]
-    left_out = max(block["cosine"]["n"] - block["cosine"]["n_valid"] for block in blocks)
-    return (
-        "with the gradient at the block's output, in float64 and without epsilon; torch's cosine, clamped in float32,"
-        f" is at most {span([max(gaps, default=None)])} away from it; samples without an angle: {left_out} at most"
-    )
 
 
 def _correlation(audit: Audit) -> str:

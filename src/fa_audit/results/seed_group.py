@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fa_audit.audit.record import read_audit
 from fa_audit.core.errors import AuditError, listed, printable, shortened
@@ -13,6 +14,7 @@ from fa_audit.core.errors import AuditError, listed, printable, shortened
 OF_THE_WEIGHTS = ("seed", "weights", "accuracy", "frozen_accuracy", "bp_frozen_accuracy")  # of a model's entry
 SHOWN = 3  # differences in one message
 ABSENT = "absent"
+T = TypeVar("T", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,17 @@ class SeedGroup:
     labels: tuple[int, ...]
     paths: tuple[str, ...]
     audits: tuple[Mapping[str, Any], ...]
+
+    def alike(self, said: Sequence[T]) -> dict[T, tuple[str, list[int]]]:
+        """Return what is said of each audit, equal things once: whose it is, in words, and the places of the audits.
+
+        Whose is empty where it is said of all.
+        """
+        places: dict[T, list[int]] = defaultdict(list)
+        for place, text in enumerate(said):
+            places[text].append(place)
+        named = {text: ", ".join(str(self.labels[place]) for place in own) for text, own in places.items()}
+        return {text: (f"{self.unit} {named[text]}: " * (len(places) > 1), own) for text, own in places.items()}
 
 
 def read_seed_group(paths: Sequence[str | Path]) -> SeedGroup:
