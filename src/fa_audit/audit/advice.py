@@ -1,4 +1,4 @@
-"""Say what to do about the outcome of every check."""
+"""Advise what to do about the outcome of every check."""
 
 from __future__ import annotations
 

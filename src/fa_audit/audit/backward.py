@@ -23,7 +23,14 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference
 
 SAMPLES, CHECKED = 8, 2  # of the batch, and directions, by which every state is checked
-STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-8, 1e-3)  # in units of the length of a state's vector, the likeliest to tell first
+STEPS = (
+    1e-6,
+    1e-5,
+    1e-7,
+    1e-4,
+    1e-8,
+    1e-3,
+)  # in units of the length of a state's vector, the most likely to decide first
 AWAY = 1e-2  # likewise, how far from the state it is checked: kinks and ties lie exactly at states
 TOLERANCE = 1e-3  # relative; derivatives that are right differ by the square of the step, and by kinks that it crosses
 ROUNDING = 1e-14  # of a difference of two losses, relative to them or to the logits
@@ -33,7 +40,7 @@ DIRECTIONS, STEP = 32, 1e-6  # by which a norm is estimated: a standard error of
 def check_backward(
     twin: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction, truth: Reference
 ) -> tuple[list[int], list[int]]:
-    """Return the states whose gradient is not the derivative of the loss, and those where float64 cannot tell.
+    """Return the states whose gradient is not the derivative of the loss, and those where float64 cannot resolve it.
 
     Near every state the loss of a few samples is taken at ``h ± step ||h_l|| v``, with v random unit vectors, and
     compared to what the gradient predicts. One step that float64 resolves and at which they agree is enough: longer

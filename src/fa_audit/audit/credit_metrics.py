@@ -3,7 +3,7 @@
 Shapes: B batch, d width of a state, L blocks, M directions. The credit ``a_l`` of block l is a direction for its output
 ``h_{l+1}``; ``g_l`` is the true gradient at the state ``h_l``, and ``loss_i`` the loss of sample i. Every metric
 compares ``a_l`` at the block's output, with ``g_{l+1}``. Its twin ``..._at_input`` compares ``a_l`` at the block's
-input, with ``g_l``, as published numbers do: without a skip that says nothing about the credit.
+input, with ``g_l``, as published numbers do: without a skip that is unrelated to the credit.
 
 The cosines, ``credit_norm`` and what is called float32 use the credits that trained the network, in its own precision;
 everything else is computed on a float64 copy. What cannot be measured is absent with its reason.

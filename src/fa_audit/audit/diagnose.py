@@ -104,7 +104,7 @@ def diagnose(
     Raises:
         AuditError: no batches, an accuracy outside 0..1, hits that do not make the accuracies, a layer that does not
             exist, a network that does not follow the contract or that computes something else each time, a description
-            that does not fit the model, a loss that is no scalar, or credits that are none.
+            that does not fit the model, a non-scalar loss, or invalid credits.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
     >>> x, labels = torch.eye(16).view(16, 1, 4, 4), torch.arange(16) % 3
@@ -170,7 +170,7 @@ def _fraction(name: str, value: Any) -> float | None:
     """Return an accuracy as a plain float, or None.
 
     Raises:
-        AuditError: it is no number in 0..1.
+        AuditError: it is not a number in 0..1.
     """
     try:
         number = None if value is None else math.nan if torch.as_tensor(value).dtype == torch.bool else float(value)
@@ -204,7 +204,7 @@ def _paired(
     """Return how many test samples there are, and how many only the network, and only its baseline, gets right.
 
     Raises:
-        AuditError: the number is no integer >= 1, or the hits are not those of the accuracies.
+        AuditError: the number is not an integer >= 1, or the hits do not match the accuracies.
     """
     if samples is not None and (not is_count(samples) or samples < 1):
         raise AuditError(f"test_samples: found {shortened(samples)}; expected an integer >= 1.")
@@ -284,7 +284,7 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
     Labels for a loss of the caller's may be any tensor with as many rows as inputs.
 
     Raises:
-        AuditError: it is no such pair.
+        AuditError: it is not such a pair.
     """
     pair = batch if isinstance(batch, list | tuple) and len(batch) == 2 else ()
     if not pair or not all(isinstance(part, Tensor) for part in pair):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Batch = tuple[Tensor, Tensor]
 ABSENT = Measured(None, 0, 0, "not measured")
-Estimates = dict[int, float]  # median ||g_l|| at the states where the backward pass does not tell it
+Estimates = dict[int, float]  # median ||g_l|| at the states where the backward pass is not the derivative
 MEASURED = ("float32_error", "float32_cosine", "displacement", "cosine_to_embedding")  # of a layer
 
 
@@ -55,7 +55,7 @@ class Layer:
         scale_free: ``B * median||h_l|| * median||g_l||``, which an inflated state leaves unchanged.
         float32_error: median over samples of ``||g_l - g_l^64|| / ||g_l^64||``.
         float32_cosine: 1st percentile over samples of ``cos(g_l, g_l^64)``.
-        positions: of how many positions the state's vector is the mean; 1 where it is no mean.
+        positions: of how many positions the state's vector is the mean; 1 for a plain vector.
         displacement: median over samples of ``||h_l - h_0|| / ||h_0||``, in float64.
         cosine_to_embedding: median over samples of ``cos(h_l, h_0)``, in float64.
         more_samples: the same on more samples, such as ``grad_norm_1024`` (`fa_audit.audit.more_samples`).

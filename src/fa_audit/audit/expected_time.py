@@ -1,4 +1,4 @@
-"""Tell before a long audit how long it takes, from one pass of a few samples."""
+"""Estimate how long an audit takes, from one pass of a few samples."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, reference, untouched
 
 LONG = 10  # seconds that are announced
-TIMED, MEASURED = 8, 2  # samples, and at most seconds, by which they are told
+TIMED, MEASURED = 8, 2  # samples of the trial pass, and its longest time in seconds
 
 
 def announce(seconds: float) -> None:
-    """Say before a long audit how long it will take."""
+    """Print the estimate before a long audit."""
     if seconds > LONG:
         print(
             f"fa-audit: this audit takes about {duration(seconds)}; fewer directions= or blocks= take less.",

@@ -81,7 +81,7 @@ def measure_given_credits(
         loss_fn: the loss whose gradients and changes are taken.
 
     Raises:
-        AuditError: a function fails, or what it returns are no credits.
+        AuditError: a function fails, or does not return credits.
     """
     with untouched(network), torch.no_grad():
         states = [h.detach() for h in network(x, return_hidden=True)[1]]
@@ -152,7 +152,7 @@ def _vector(name: str, network: Network, layer: int, credit: object, state: Tens
     """Check one credit and return it as a vector.
 
     Raises:
-        AuditError: it is no tensor of finite floating-point numbers of the shape of `state` or of its vector.
+        AuditError: it is not a tensor of finite floating-point numbers of the shape of `state` or of its vector.
     """
     shape = network.read(state).shape
     shapes = " or ".join(dict.fromkeys([str(tuple(shape)), str(tuple(state.shape))]))
@@ -179,7 +179,7 @@ def _refused(name: str, problem: str, blocks: int) -> AuditError:
 def _against_the_loss(
     given: Given, network: Network, x: Tensor, targets: Tensor, credits: list[Tensor], loss_fn: LossFunction
 ) -> list[Block]:
-    """Compute per block what needs float64, or say why that is impossible."""
+    """Compute per block the metrics that need float64, or record why that is impossible."""
     try:
         twin = copy.deepcopy(network).double()
         x, targets = (part.double() if part.is_floating_point() else part for part in (x, targets))

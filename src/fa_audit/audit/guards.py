@@ -1,4 +1,4 @@
-"""What can make an audit of an external model wrong without any check firing: found, and refused or named."""
+"""Guards: refuse or name whatever makes an audit of an external model wrong without any check firing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def check_model(model: Any, description: Any = None) -> None:
     """Check that a model can be run at all, and that its description is one.
 
     Raises:
-        AuditError: it is no module, is compiled by torch.jit, or has no values; or the description is something else.
+        AuditError: it is not a module, is compiled by torch.jit, or has no values; or the description is not one.
     """
     if not isinstance(model, nn.Module):
         raise AuditError(f"model: found {type(model).__name__}; expected a torch.nn.Module.")
@@ -170,7 +170,7 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
 
 
 def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction) -> None:
-    """Check that a loss is no sum over its batch: its gradients would grow with the batch, and D2's floor would not.
+    """Check that a loss is not a sum over its batch: its gradients would grow with the batch, and D2's floor would not.
 
     Raises:
         AuditError: the loss of a batch is the sum of those of its halves.
@@ -190,27 +190,27 @@ def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFuncti
         )
 
 
-def contradictions(passes: Sequence[Forward], told: float | None, frozen: float | None) -> list[str]:
+def contradictions(passes: Sequence[Forward], accuracy: float | None, frozen: float | None) -> list[str]:
     """Warn of what accuracies contradict: hits on the batches beyond chance, and a readout that needs no blocks.
 
     Args:
         passes: of every batch whose labels are class indices; those below 0, which a loss may ignore, are left out.
-        told, frozen: the accuracies of the network and of its frozen baseline, as fractions.
+        accuracy, frozen: those of the network and of its frozen baseline, as fractions.
     """
     if not passes or max(int(p.labels.max()) for p in passes) >= passes[0].logits.shape[-1]:
         return []
     kept = [Forward(p.labels[p.labels >= 0], p.logits[p.labels >= 0], p.embedded[p.labels >= 0]) for p in passes]
-    found = [_unlikely(kept, told), _failed_to_train(kept, frozen)]
+    found = [_unlikely(kept, accuracy), _failed_to_train(kept, frozen)]
     return [warning for warning in found if warning]
 
 
-def _unlikely(passes: Sequence[Forward], told: float | None) -> str:
+def _unlikely(passes: Sequence[Forward], accuracy: float | None) -> str:
     hits = torch.cat([p.logits.argmax(dim=-1) == p.labels for p in passes])
-    if told is None or not len(hits) or (likely := _likely(int(hits.sum()), len(hits), told)) >= LEAST_LIKELY:
+    if accuracy is None or not len(hits) or (likely := _likely(int(hits.sum()), len(hits), accuracy)) >= LEAST_LIKELY:
         return ""
     return (
-        f"headline_acc is {told:.3g}, but {int(hits.sum())} of the {len(hits)} samples given are classified correctly"
-        f" (chance {likely:.1g}): another model, other data or preprocessing, or a wrong accuracy."
+        f"headline_acc is {accuracy:.3g}, but {int(hits.sum())} of the {len(hits)} samples given are classified"
+        f" correctly (chance {likely:.1g}): another model, other data or preprocessing, or a wrong accuracy."
     )
 
 
@@ -364,7 +364,7 @@ def _transposed(network: Network, shapes: list[tuple[int, ...]]) -> str:
 
 
 def unchecked_warning(evidence: Diagnostics) -> list[str]:
-    """Say where the backward pass was not compared with the forward pass."""
+    """Warn where the backward pass was not compared with the forward pass."""
     if not evidence.unchecked:
         return []
     return [

@@ -79,7 +79,7 @@ def build_model(entry: Mapping[str, Any]) -> nn.Module:
     """Build the model with random weights of the entry's seed, or those of its safetensors file.
 
     Raises:
-        AuditError: there is no such callable, it fails, it returns no module, or the weights do not fit.
+        AuditError: the callable does not exist, fails or does not return a module, or the weights do not fit.
     """
     call = f"{entry['model']} with arguments {dict(entry['arguments'])}"
     try:
@@ -101,7 +101,7 @@ def load_weights(model: nn.Module, path: str) -> None:
     """Load a model's state dict from a safetensors file, which cannot execute code.
 
     Raises:
-        AuditError: it is no safetensors file, or its names or shapes are not the model's.
+        AuditError: it is not a safetensors file, or its names or shapes are not the model's.
     """
     try:
         found = load_file(path)

@@ -101,7 +101,7 @@ def cross_batch_direction_stability(
 
 
 class ThreeCheckReport(dict[str, Any]):
-    """What `FAProtocol.run` returns: the dictionary of the paper's package; accuracies are fractions.
+    """Result of `FAProtocol.run`: the dictionary of the paper's package; accuracies are fractions.
 
     Attributes:
         report: the whole audit, as `diagnose` returns it.
@@ -161,7 +161,7 @@ class FAProtocol:
             takes the first 10 batches of 128. With a batch size, everything is as `diagnose` has it on such batches.
 
     Raises:
-        AuditError: inputs and labels are no pairs, a limit makes no sense, or both kinds of limits are given.
+        AuditError: inputs and labels differ in number, a limit is out of range, or both kinds of limits are given.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
     >>> x, labels = torch.eye(16).view(16, 1, 4, 4), torch.arange(16) % 3
@@ -225,7 +225,7 @@ class FAProtocol:
         Args:
             frozen_baseline_acc: as in `diagnose`.
             test_acc: accuracy on the whole test set. By default it is computed on the evaluation samples, which the
-                report's notes then say.
+                report's notes then record.
             test_samples: as in `diagnose`; default the evaluation samples where the accuracy is computed on them.
         """
         notes = self.notes
@@ -237,7 +237,7 @@ class FAProtocol:
             return ThreeCheckReport(diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **options))
 
     def _accuracy(self) -> float | None:
-        """Return the accuracy on the evaluation samples; None if their labels are no class indices."""
+        """Return the accuracy on the evaluation samples; None if their labels are not class indices."""
         if self.samples[1].dim() != 1 or self.samples[1].is_floating_point():
             return None
         given, options = {"x_eval and y_eval": self.batches}, (self.options["description"], self.options["loss_fn"])
@@ -272,7 +272,7 @@ def _summary_line(entry: Mapping[str, Any], title: str, value: str, limit: str, 
     return f"{title}: {value} {number} (fires {CHECKS[check].sign} {limit} {entry[limit]:g}{meant}): {outcome}"
 
 
-# What errors begin with, by `diagnose`'s names of arguments and by those of `FAProtocol`.
+# Names of arguments in errors: those of `diagnose` -> those of `FAProtocol`.
 NAMES = {
     "eval_batches": "x_eval and y_eval",
     "sample": "x_eval and y_eval",

@@ -278,8 +278,8 @@ def read_audit(path: str | Path) -> dict[str, Any]:
     """Read one audit; every entry that a report uses is checked, and outcomes follow from the evidence alone.
 
     Raises:
-        AuditError: the file cannot be read, is no JSON, or is no audit, of which the message names the first problem;
-            or its content is not what was written.
+        AuditError: the file cannot be read, is not JSON, or is not an audit: the message names the first problem; or
+            its content is not what was written.
     """
     try:
         audit: dict[str, Any] = read_json(path, AUDIT)
@@ -297,7 +297,7 @@ def read_audit(path: str | Path) -> dict[str, Any]:
 def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
     """Derive checks, verdicts, flags and what is borderline from the evidence in an audit's JSON.
 
-    Of its checks only the intervals are read, which are evidence: they were formed over samples or batches.
+    Only the intervals of its checks are read: they are evidence, formed over samples or batches.
     """
     around = {name: audit["checks"].get(name, {}).get("interval") for name in CHECKS}
     growth, gradient, stability = (

@@ -68,7 +68,7 @@ def _sections(report: DiagnosticReport) -> Iterator[Section]:
 
 
 def worth(found: Checks, accuracy: float | None, baselines: Baselines, untrue: Sequence[int] = ()) -> str:
-    """Say in one sentence, without its capital, what the accuracy of the audited network is worth.
+    """Return one sentence, without its capital, on what the accuracy of the audited network is worth.
 
     The first that applies: nothing can be trusted, trained blocks add too little, another check fires, something was
     not evaluated, all is well.
@@ -144,7 +144,7 @@ def _outcome(kind: Check, check: Outcome) -> str:
 
 
 def _gap(kind: Check, check: Outcome) -> str:
-    """Say how far a value lies from its limit: a factor or a difference."""
+    """Format the distance of a value from its limit: a factor or a difference."""
     if not check.distance or check.value is None:
         return "at its limit"
     side, far = "above" if check.value > check.threshold else "below", abs(check.distance)

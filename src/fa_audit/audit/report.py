@@ -39,7 +39,7 @@ class DiagnosticReport:
         first_flags: the first epoch at which the scale and the reference check fired, None where they never did; empty
             where the training was not followed.
         batch_norm_twice: what statistics that are updated twice a step would change (`fa_audit.audit.batch_norm`).
-        warnings: sentences about what may make the numbers mean something else than they say.
+        warnings: sentences about what may mislead a reader of the numbers.
         about: what the audit was made with: versions, device, precision, model, description, date.
     """
 

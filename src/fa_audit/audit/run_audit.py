@@ -89,7 +89,7 @@ def audit_files(
     """Audit a trained run from its files, once they are known to belong together.
 
     Args:
-        files: and everything else that says what is expected of them, as of `fa_audit.audit.run_inputs.read_run`.
+        files: the other arguments of `fa_audit.audit.run_inputs.read_run`.
         thresholds, name: as in `audit`.
 
     Returns:

@@ -112,7 +112,7 @@ def baseline_names(spec: RunSpec) -> dict[str, str]:
 
 
 def _check_accuracies(learner: Learner, dataset: Dataset, facts: Mapping[str, Any], sidecar: str | Path) -> None:
-    """Compare the accuracies that a sidecar tells with the network's; another device may round a few samples apart."""
+    """Compare a sidecar's accuracies with the network's; another device may round a few samples apart."""
     validation = held_out(dataset, learner.spec.validation)[1]
     for name, images in {"accuracy": dataset, "validation_accuracy": validation}.items():
         told, found, samples = facts.get(name), None, 1

@@ -1,4 +1,4 @@
-"""What the shell completes on Tab, with the package argcomplete."""
+"""Completion of the shell on Tab, with the package argcomplete."""
 
 from __future__ import annotations
 

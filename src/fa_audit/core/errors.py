@@ -15,7 +15,7 @@ class AuditError(ValueError):
 
 
 class OwnCodeError(AuditError):
-    """A failure of the user's own code; its exception is the cause."""
+    """A failure of user-defined code; its exception is the cause."""
 
 
 def unknown(kind: str, found: object, known: Iterable[str], *, where: str = "") -> AuditError:

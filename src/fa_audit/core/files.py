@@ -98,7 +98,7 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_json(path: str | Path, expected: str = "JSON") -> Any:
-    """Read JSON, as `write_json` writes it; `expected` is what the error says that it should hold.
+    """Read JSON, as `write_json` writes it; `expected` names in the error what it should hold.
 
     Raises:
         AuditError: the file is empty, truncated or no JSON.

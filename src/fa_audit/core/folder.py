@@ -19,7 +19,7 @@ def check_writable(roots: Iterable[str | Path]) -> None:
     """Check that files can be written everywhere in `roots`, folders of the working folder; they may be absent.
 
     Raises:
-        AuditError: a folder cannot be written to, or something else stands in its place.
+        AuditError: a folder cannot be written to, or something else is in its place.
     """
     for root in map(Path, roots):
         if (root.exists() or root.is_symlink()) and not root.is_dir():

@@ -53,9 +53,9 @@ def _visible() -> list[str]:
 
 
 def smallest_gpu_mb() -> int | None:
-    """Return the memory of the smallest visible GPU in MB (2**20 bytes), as nvidia-smi says; None where it does not.
+    """Return the memory of the smallest visible GPU in MB (2**20 bytes), as nvidia-smi reports it, or None.
 
-    It says nothing of a part of a GPU (MIG).
+    It does not report a part of a GPU (MIG).
     """
     query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits", f"--id={','.join(_visible())}"]
     try:

@@ -103,7 +103,7 @@ def t_interval(values: Sequence[float]) -> Interval | None:
 def seeds_to_settle(values: Sequence[float]) -> int | None:
     """Return how many seeds in all would take 0 out of the t-interval, if mean and deviation stayed as they are.
 
-    None where that cannot be said (one value, a mean of 0, one that is not finite) or takes more than `MOST_SEEDS`.
+    None where that is unknown (one value, a mean of 0, one that is not finite) or takes more than `MOST_SEEDS`.
 
     >>> seeds_to_settle([0.02, -0.01, 0.03]), seeds_to_settle([0.02, 0.021, 0.019])
     (12, 3)

@@ -19,7 +19,7 @@ def check_limit(limits: Mapping[str, int]) -> None:
         limits: of all resources; a resource that is not in it is not limited.
 
     Raises:
-        AuditError: there is no limit of gpu, or it is too large.
+        AuditError: gpu has no limit, or too large a one.
     """
     limit, gpus, jobs = limits.get("gpu"), visible_gpu_count(), jobs_per_gpu()
     if limit is None:

@@ -1,6 +1,6 @@
 """Pure functions of states, gradients and credits. Vectors are rows ``(B, d)``; results are per sample or per layer.
 
-What cannot be measured is marked, never 0, 1 or NaN.
+A quantity that cannot be measured is marked, never 0, 1 or NaN.
 """
 
 from __future__ import annotations

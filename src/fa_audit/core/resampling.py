@@ -32,7 +32,7 @@ def bootstrap_medians(rows: np.ndarray, resamples: int = RESAMPLES, seed: int = 
     """
     samples, randomness = rows.shape[1], np.random.default_rng(seed)
     order, middle, half = np.argsort(rows, axis=1), (samples - 1) // 2, 4 * math.isqrt(samples)
-    first = max(0, middle - half)  # a median of a resample lies this far from the middle once in 1e13
+    first = max(0, middle - half)  # a median of a resample is this far from the middle once in 1e13
     near = order[:, first : middle + half + 1]
     before = np.zeros((samples, len(rows)))
     np.put_along_axis(before, order[:, :first].T, 1.0, axis=0)

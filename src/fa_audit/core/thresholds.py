@@ -1,7 +1,7 @@
 """The limits of the checks, and the only code that decides whether a value makes a check fire.
 
 Used by audits, the training monitor, figures and tables alike. Imports no torch.
-docs/protocol.md says where each limit comes from.
+docs/protocol.md has the source of each limit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class DiagnosticThresholds:
         stability_drift_ceiling: (c) fires above this mean pairwise cosine between batches.
         frozen_acc_margin_pp: D3 / (d) fires below this accuracy margin over the frozen baseline, in percentage points.
         loss_saturation: below this per-sample product ``B * median||h_L|| * median||g_L||`` a small gradient comes
-            from a saturated loss and not from an exploded state. Ours: healthy and exploded networks lie at 1 to 100,
+            from a saturated loss and not from an exploded state. Ours: healthy and exploded networks have 1 to 100,
             a network at 99 % accuracy at 1e-3 and below.
 
     Raises:
-        AuditError: a limit is no number, not finite, or outside the range of what it limits.
+        AuditError: a limit is not a number, not finite, or outside the range of what it limits.
     """
 
     h_norm_explosion_ratio: float = 50.0
@@ -103,7 +103,7 @@ def floor_for(reference: float, samples: int) -> float:
 
 
 def fires(check: str, value: Any, limit: Any) -> Any:
-    """Return whether a check fires: its value lies strictly on the wrong side of its limit. NaN never fires.
+    """Return whether a check fires: its value is strictly on the wrong side of its limit. NaN never fires.
 
     >>> fires("growth", 51.0, 50.0), fires("depth_margin", 0.02, 0.02), fires("reference", float("nan"), 1e-7)
     (True, False, False)
@@ -116,7 +116,7 @@ def fires(check: str, value: Any, limit: Any) -> Any:
 
 
 def distance(check: str, value: float, limit: float) -> float:
-    """Return how far a value lies from its limit: positive where the check does not fire, negative where it does.
+    """Return the distance of a value from its limit: positive where the check does not fire, negative where it does.
 
     Growth and reference: the factor between both, in decades (``log10``); stability and depth margin: the difference.
 

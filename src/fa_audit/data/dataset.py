@@ -117,10 +117,10 @@ def prepare_data_file(name: str, data_root: str | Path, path: str | Path) -> Non
 
     Args:
         name: a registered name, or ``package.module:function``.
-        data_root: where its files are, or are downloaded to; ``~`` stands for the home folder.
+        data_root: where its files are, or are downloaded to; ``~`` is the home folder.
 
     Raises:
-        AuditError: there is no such data set, it cannot be had, or its arrays do not fit each other.
+        AuditError: the data set is unknown, it cannot be had, or its arrays do not fit each other.
     """
     dataset = call("dataset", DATASETS, name, Dataset, Path(data_root).expanduser())
     with naming_errors("dataset", DATASETS, name):

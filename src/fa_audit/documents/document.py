@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 
     @property
     def lead(self) -> str:
-        """Return the term as it stands before its text."""
+        """Return the term as printed before its text."""
         return self.term if self.term.endswith("?") else f"{self.term}:"
 
 
@@ -43,7 +43,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """A title, sections, a sentence that says the most important thing first, and how labels of tables begin."""
+    """A title, sections, a leading sentence with the most important fact, and a prefix of the tables' labels."""
 
     title: str
     sections: tuple[Section, ...]

@@ -29,9 +29,9 @@ class Number:
     decimals: int | None = None  # digits after the point
     deviation: float | None = None  # printed behind ± with the same decimals
     signed: bool = False  # print a plus sign, too
-    measured: int = 1  # seeds that stand behind the value,
-    of: int = 1  # of so many; both printed where some are missing
-    absent: str = ""  # what is printed where there is no value; a dash if empty
+    measured: int = 1  # seeds measured,
+    of: int = 1  # seeds expected; both printed where some are missing
+    absent: str = ""  # printed where the value is missing; a dash if empty
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 r"""A table as LaTeX: a float with a caption, a label and notes, as wide as the text at most. Pure functions.
 
 The document needs ``\usepackage{booktabs,graphicx}``. Long texts are broken into lines; a table of many columns has
-them in two or more panels, one below the other; one of many rows goes on in a second float. What is still too wide is
-scaled down to the width of the text by LaTeX.
+them in two or more panels, one below the other; one of many rows goes on in a second float. LaTeX scales a panel that
+is still too wide down to the width of the text.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def slug(*parts: str) -> str:
 
 
 def _broken(text: str, longest: int, side: str = "l", base: str = "t") -> str:
-    """Break a text into lines of about `longest` characters; `base`, t or b, is the line that stands on the row's."""
+    """Break a text into lines of about `longest` characters; `base`, t or b, is the line aligned with the row's."""
     lines = [escape_latex(line) for line in _lines(text, longest)]
     if len(lines) < 2:
         return "".join(lines)
@@ -159,13 +159,13 @@ HERE = (  # with a caption of a table, though no float: sections of a report sta
 def to_latex(table: Table, origin: str = "", *, name: str = "", title: str = "", floating: bool = True) -> str:
     r"""Format a ``table*`` with booktabs rules, a caption, a label, and what explains the table in notes below it.
 
-    Rows of one setting stand under its name.
+    Rows of one setting follow its name.
 
     Args:
         origin: what the table was made from, for a comment.
         name: the label is ``tab:NAME``; without a name there is none.
         title: where the caption begins with it, the rest of the caption are the notes.
-        floating: in a float; otherwise where it stands.
+        floating: in a float; otherwise in place.
     """
     cells = [*zip(*table.rows)] or [()] * len(table.columns)
     right = right_aligned(table) or [False] * len(cells)
@@ -199,7 +199,7 @@ def _caption(text: str, title: str) -> tuple[str, str]:
 
 
 def _key(columns: Sequence[Column], groups: Sequence[str]) -> int:
-    """Return how many of the first columns tell the rows apart; one, if all of them do not."""
+    """Return how many of the first columns distinguish the rows; one, if all of them do not."""
     names = groups or [""] * len(columns[0].cells)
     for count in range(1, len(columns)):
         if len(set(zip(names, *(column.cells for column in columns[:count])))) == len(names):

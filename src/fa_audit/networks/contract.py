@@ -1,8 +1,8 @@
 """Wrap external models that follow the reference contract as a `Network`.
 
 The contract: ``model(x, return_hidden=True) -> (logits, [h_0..h_L])``, ``model.blocks``, ``embed`` or
-``patch_embed``, and ``out_ln`` + ``out_head`` or ``norm`` + ``head``, the norm being optional. What it leaves open
-(do blocks return the residual or the new state, what does the head read) is found out by replaying the forward
+``patch_embed``, and ``out_ln`` + ``out_head`` or ``norm`` + ``head``, the norm being optional. The open points
+(do blocks return the residual or the new state, what does the head read) are settled by replaying the forward
 pass in every way that the contract allows and keeping the one that reproduces the model's own logits and states.
 """
 
@@ -39,7 +39,7 @@ def wrap_contract_model(model: nn.Module, x: Tensor) -> Network:
         x: a batch of inputs on the model's device, used to find out how the model works.
 
     Raises:
-        AuditError: the model does not follow the contract; the message says where, and names the description to pass.
+        AuditError: the model does not follow the contract; the message names the place and the description to pass.
 
     >>> model = nn.Module()
     >>> model.embed, model.blocks, model.head = nn.Linear(4, 8), nn.ModuleList([nn.Linear(8, 8)]), nn.Linear(8, 3)

@@ -132,7 +132,7 @@ class DescribedNetwork(Network):
         """Try the description on a few inputs; return what `added` should be.
 
         Raises:
-            AuditError: the blocks are no chain that ends in the logits, or the head reads another vector.
+            AuditError: the blocks do not form a chain that ends in the logits, or the head reads another vector.
         """
         seen = self._observe(x)
         if seen.checkpointed:
@@ -286,7 +286,7 @@ class DescribedNetwork(Network):
 class ShiftedPasses:
     """Passes of a described model on fixed inputs in which the vector of one state is moved.
 
-    It stands where a `Network` runs on from a state; for the state it takes how far the vector moves, ``(B, d)``.
+    It takes the place of a `Network` that runs on from a state, given how far the vector moves, ``(B, d)``.
     """
 
     def __init__(self, network: DescribedNetwork, x: Tensor) -> None:

@@ -28,7 +28,7 @@ class Vector(nn.Module):
 class Conv3x3(nn.Conv2d):
     """A 3 x 3 convolution without bias that keeps the resolution.
 
-    On a CPU its maps lie channels last in memory, which takes two thirds to three quarters of the time there.
+    On a CPU its maps are channels last in memory, which takes two thirds to three quarters of the time there.
     """
 
     def __init__(self, channels: int, width: int) -> None:
@@ -48,7 +48,7 @@ class Network(nn.Module):
         skip: what `blocks[l]` returns. ``"outside"``: the residual ``f_l``, to be added to ``h_l``;
             ``"inside"``: the new state, its own skip included; ``"none"``: the new state, no skip at all.
         width: ``d``, the length of the vector that the protocol sees of a state.
-        widths: of ``h_0..h_L``, where blocks change it; such a class says ``reshapes = True``.
+        widths: of ``h_0..h_L``, where blocks change it; such a class has ``reshapes = True``.
         classes: ``C``, the number of logits.
         chunk: the most samples that `reference` runs at once; None for the whole batch.
     """

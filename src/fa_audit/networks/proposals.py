@@ -95,7 +95,7 @@ def propose(model: nn.Module, x: Tensor) -> list[Proposal]:
         x: a batch of inputs on the model's device, of which a few are used.
 
     Raises:
-        AuditError: the model is no Python module, its forward fails on `x`, or it returns no logits.
+        AuditError: the model is not a Python module, its forward fails on `x`, or it does not return logits.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> print(propose(model, torch.rand(3, 2, 2))[0])
@@ -137,7 +137,7 @@ def _fit(model: nn.Module, chain: _Chain, x: Tensor) -> _Fit | None:
 
 
 def _rank(fit: _Fit) -> tuple[bool, int]:
-    """Return what sorts the best first: blocks of one class that is no mere container, and many of them."""
+    """Return a sort key, the best first: many blocks of one class that is more than a container."""
     kinds = fit.chain.kinds
     return len(kinds) > 1 or kinds[0] in CONTAINERS, -len(fit.chain.names)
 

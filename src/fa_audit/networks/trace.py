@@ -24,7 +24,7 @@ from fa_audit.core.errors import AuditError, first_line
 from fa_audit.networks.network import Network
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # of logits (B, C) and labels, a scalar: a mean over the batch
-CHUNK = 2048  # samples that run at once where the network does not say
+CHUNK = 2048  # samples that run at once by default
 CONTAINERS = (dict, OrderedDict, list, set)  # of a module's attributes, those whose contents are put back
 
 
@@ -74,7 +74,7 @@ class Reference:
         gradients: ``g_l = dCE/dh_l`` of the batch-mean cross-entropy, each ``(B, d)``.
         logits: ``(B, C)``.
         finite: whether every entry of every whole state and gradient and every logit is finite.
-        positions: of how many positions the vector of each state is the mean; 1 where it is no mean. Divided by it,
+        positions: of how many positions the vector of each state is the mean; 1 for a plain vector. Divided by it,
             the gradient is the mean over positions instead of the sum.
     """
 
@@ -92,7 +92,7 @@ def reference(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction
     whole batch at once, whatever memory that takes: it need not be a mean.
 
     Raises:
-        AuditError: the loss fails or is no scalar.
+        AuditError: the loss fails or is not a scalar.
     """
     size = (network.chunk or CHUNK) if loss_fn is F.cross_entropy else len(x)
     parts = [_part(network, *part, len(x), loss_fn) for part in zip(x.split(size), labels.split(size))]
@@ -142,7 +142,7 @@ def scalar_loss(loss_fn: LossFunction, logits: Tensor, labels: Tensor) -> Tensor
     The function may work on the labels in place.
 
     Raises:
-        AuditError: the function fails, or what it returns is no scalar that depends on the logits.
+        AuditError: the function fails, or does not return a scalar that depends on the logits.
     """
     expected = "expected a function of logits and labels that returns the mean loss, a tensor of one number"
     try:
@@ -210,7 +210,7 @@ class Observation:
         inputs: ``(block, value)`` of every call, the value detached; None where it is not one tensor.
         outputs: ``(block, what it returned)`` of every call, in order.
         answer: what the model returned.
-        owned: where the model's parameters and buffers lie in memory.
+        owned: addresses of the model's parameters and buffers.
         whole: whether the model's own tensor starts at `start`, too, so that a skip outside the block does.
         checkpointed: whether a block ran under ``torch.utils.checkpoint``, which runs it a second time in the backward
             pass, unseen.
@@ -267,7 +267,7 @@ def _is_recomputed() -> bool:
 
 
 def storages(model: nn.Module) -> frozenset[int]:
-    """Return where the parameters and buffers of a model lie in memory."""
+    """Return the addresses of a model's parameters and buffers in memory."""
     return frozenset(t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers()))
 
 

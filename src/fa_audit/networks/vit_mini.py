@@ -3,10 +3,10 @@
     tokens of 4 x 4 pixels, a cls token before them, learned positions; cls token and positions ~ N(0, 0.02^2)
     h_{l+1} = u + W2 GELU(W1 LN(u)),    u = h_l + attention(LN(h_l)),    4 heads, hidden layer 4 d
 
-Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), d = 128, L = 4. Images whose sides are no multiples of 4 are padded with
-zeros on the right and below [ours]. Attention is made of linear layers, so that every weight has a feedback partner.
-torch's `trunc_normal_` cuts at -2 and 2, not at two deviations: in effect the Gaussians are whole. Without blocks the
-head reads a cls token that has attended to nothing: a shallow network answers the same for every image.
+Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), d = 128, L = 4. Images whose sides are not multiples of 4 are padded
+with zeros on the right and below [ours]. Attention is made of linear layers, so that every weight has a feedback
+partner. torch's `trunc_normal_` cuts at -2 and 2, not at two deviations: in effect the Gaussians are whole. Without
+blocks the head reads a cls token that has attended to nothing: a shallow network answers the same for every image.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The author's checklist of a report: credit and feedback, the paper's seven pitfalls, answers on reproducibility.
 
-Everything is said from the audits' JSON; a pitfall is ruled out by what stands there, or it is not ruled out. What only
-the author can know is a field to fill in. No torch.
+Everything follows from the audits' JSON; a pitfall that the evidence does not rule out is not ruled out. Facts that
+only the author knows are fields to fill in. No torch.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Author:
         return self.answers.get(field, open_field if otherwise is None else otherwise)
 
     def adds(self, field: str, known: str) -> str:
-        """Return what an audit tells, which no answer replaces, and the author's answer after it."""
+        """Return the audit's own facts, which no answer replaces, and the author's answer after them."""
         return "; ".join([known, *([self.answers[field]] if field in self.answers else [])])
 
 
@@ -388,7 +388,7 @@ def measured_after(audit: Audit) -> str:
 
 
 def _held_out(spec: Mapping[str, Any] | None) -> str:
-    """Return what was held out; whether it, and not the test set, chose anything stands in no audit."""
+    """Return what was held out; audits do not record whether it, and not the test set, chose anything."""
     share = spec.get("validation") if spec else None
     return f"{100 * share:g} % of the training set were held out to choose by; " if share else ""
 

@@ -1,7 +1,7 @@
 """Disclose what a reader must know before believing the numbers of an audit, from its JSON alone. No torch.
 
-A function of an audit gives one text about it, or an empty one where there is nothing to say. What makes a check lie
-stands in docs/protocol.md.
+A function of an audit returns one text about it, empty where nothing is to be disclosed. docs/protocol.md has the
+pitfalls of every check.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _correlation(audit: Audit) -> str:
 
 
 def _inside(measured: Mapping[str, Any], null: Mapping[str, Any]) -> bool:
-    """Check whether a value lies where 95 % of random draws lie."""
+    """Return whether a value is where 95 % of random draws are."""
     value, (low, high) = number(measured["value"]), map(number, null.get("interval") or (None, None))
     return None not in (value, low, high) and low <= value <= high
 

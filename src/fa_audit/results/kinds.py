@@ -12,7 +12,7 @@ KINDS = ArtefactKinds(FIGURES, TABLES, FIGURES_OF_ONE | TABLES_OF_ONE)
 
 
 def caption(kind: str, folder: Path) -> str:
-    """Return the caption of a kind in the report: its file in `folder`, or the docstring of a kind of one's own.
+    """Return the caption of a kind in the report: its file in `folder`, or the docstring of a user-defined kind.
 
     Raises:
         AuditError: it has neither.

@@ -22,7 +22,7 @@ class CheckOverSeeds:
         n: seeds for which it was evaluated.
         mean: of the distances from the limit, positive where the check does not fire; None without any.
         interval: 95 % t-interval of that mean; None for one seed, or where a distance is infinite.
-        fires: whether the mean lies on the wrong side; None where that was not evaluated for every seed, and the others
+        fires: whether the mean is on the wrong side; None where that was not evaluated for every seed, and the others
             do not fire.
         borderline: whether the interval contains 0; of one seed, whether its own interval contains the limit.
         settles: how many seeds in all would take 0 out of the interval; None where that is unknown or above 1,000.
@@ -45,7 +45,7 @@ class VerdictOverSeeds:
         verdict: as `fa_audit.core.rules.FOUR` words it.
         count: seeds whose own verdict is the same, its reasons aside.
         seeds: how many there are.
-        borderline: letters of the checks whose other outcome would change the verdict; none where it stands anyway.
+        borderline: letters of the checks whose other outcome would change the verdict.
         settles: how many seeds in all would settle a borderline verdict; None where that is unknown.
     """
 

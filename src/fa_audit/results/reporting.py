@@ -36,8 +36,8 @@ def report(group: SeedGroup, answers: Mapping[str, Any] | None = None) -> Docume
     """Fill in the template.
 
     Args:
-        answers: the author's own, to the questions in `fa_audit.results.checklist.FIELDS`; without one its field says
-            what is to be stated.
+        answers: the author's own, to the questions in `fa_audit.results.checklist.FIELDS`; without one its field asks
+            for it.
 
     Accuracies are printed in percent and margins in points; mean, sample deviation (divisor n - 1) and 95 % t-interval
     are over the seeds that have a value.
@@ -257,7 +257,7 @@ def _mean(values: Sequence[float | None]) -> Number:
 
 
 def _value(entry: Any) -> float | None:
-    """Return a number that stands alone or with its evidence."""
+    """Return a number that is given alone or with its evidence."""
     return number(entry["value"] if isinstance(entry, Mapping) else entry)
 
 

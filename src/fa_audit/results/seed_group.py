@@ -34,9 +34,9 @@ class SeedGroup:
     audits: tuple[Mapping[str, Any], ...]
 
     def alike(self, said: Sequence[T]) -> dict[T, tuple[str, list[int]]]:
-        """Return what is said of each audit, equal things once: whose it is, in words, and the places of the audits.
+        """Group the audits by what is said of each: a prefix such as ``seed 1, 2: `` and the indices of the audits.
 
-        Whose is empty where it is said of all.
+        The prefix is empty where the same is said of all.
         """
         places: dict[T, list[int]] = defaultdict(list)
         for place, text in enumerate(said):
@@ -49,7 +49,7 @@ def read_seed_group(paths: Sequence[str | Path]) -> SeedGroup:
     """Read the audits of one network over its seeds.
 
     Raises:
-        AuditError: a file is no audit, or differs from the first in more than the seed, or repeats a seed.
+        AuditError: a file is not an audit, or differs from the first in more than the seed, or repeats a seed.
     """
     audits = {str(path): read_audit(path) for path in paths}
     if len(audits) < len(paths):

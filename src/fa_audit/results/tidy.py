@@ -1,6 +1,7 @@
 """Many audits as tidy tables: one row per run; per run and layer; per run, epoch and layer; what each run took.
 
-What a training took has a table of its own: it differs every time, and what is made from the others does not.
+Times and devices of trainings have a table of their own: they differ every time, and what is made from the others does
+not.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from fa_audit.training.trajectory import TRAJECTORY_COLUMNS, check_history, read
 KEY = RunKey._fields
 WORK = ("seconds", "device", "commit", "cpu", "torch", "data_sha256", "checkpoint_sha256", "audit_sha256")
 AS_TEXT = dict.fromkeys((*WORK[1:], "digest"), str)  # hexadecimal digits and versions, which may look like numbers
-# What one JSON of all audits sums up, by its column in the table of runs.
+# The summary in one JSON of all audits: column in the table of runs -> name there.
 SUMMARY = {"accuracy": "accuracy", "hidden_norm_last": "hidden_norm_last", "grad_norm_last": "grad_norm_last",
            "stability": "stability", "own_frozen_acc": "frozen_accuracy", "four_check": "verdict",
            "three_check": "three_check_verdict"}  # fmt: skip
@@ -32,7 +33,7 @@ OF_A_RUN = (*KEY, "spec", "digest", "baseline_runs", "stopped_after", "seconds",
 
 @dataclass(frozen=True)
 class Tidy:
-    """What a figure or a table is made from: its settings in the order in which they are shown, and their tables.
+    """Input of a figure or a table: its settings in the order in which they are shown, and their tables.
 
     `runs_table`, `layers_table`, `trajectories_table` and `work_table` make them; those that are not read are empty.
     """
@@ -117,7 +118,7 @@ def read_audits(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
     """Read audits of trained runs in the order of setting, run and seed.
 
     Raises:
-        AuditError: a file is no audit of a trained run, or its run is not the one that its path names.
+        AuditError: a file is not an audit of a trained run, or its run is not the one that its path names.
     """
     return sorted(map(_read, paths), key=lambda audit: [audit[key] for key in KEY])
 

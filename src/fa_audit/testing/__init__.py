@@ -10,7 +10,7 @@ In a test file of your own, beside the module of your method:
     def test_the_method_conforms(method):
         check_method(method)  # some seconds on a CPU; raises ConformanceError, one line for each mistake
 
-`CHECKS` lists the checks, from the modules beside this one; the docstring of each says what it checks. They train
+`CHECKS` lists the checks, from the modules beside this one; the docstring of each describes it. They train
 networks of a few hundred weights on clouds of points, so they judge the wiring of a method and not its quality: a
 method that conforms has credits of the right shape and sign that depend on their arguments alone, survives checkpoints
 and interruptions bit by bit, and works with every option and architecture. The audit measures the rest.
@@ -59,7 +59,7 @@ SINGLE = {"labels", "rows", "direction", "downhill"}  # of single credits, which
 
 @dataclass(frozen=True)
 class Conformance:
-    """What the conformance suite says of a method, one finding for each mistake.
+    """Result of the conformance suite for a method, one finding for each mistake.
 
     Attributes:
         name: the method's.
@@ -98,7 +98,7 @@ def conformance(method: str | type[Method] | Method) -> Conformance:
             instance.
 
     Raises:
-        AuditError: there is no such method.
+        AuditError: the method is unknown.
     """
     subject = Subject(*_instance_and_name(method))
     passed: list[str] = []

@@ -204,7 +204,7 @@ def _check_architecture(subject: Subject, *, exact: bool) -> None:
 
 
 def _least_cosine(subject: Subject) -> float:
-    """Return the smallest mean cosine of a credit with the gradient by the state that it stands for."""
+    """Return the smallest mean cosine of a credit with the gradient by the state that it is a direction for."""
     learner, batch = subject.copy(), subject.batch(HELD_OUT)
     pairs = zip(named(credits_of(learner, *batch)).values(), reference(learner.network, *batch).gradients, strict=True)
     return min(cosine(a, g).value or 0.0 for a, g in pairs)

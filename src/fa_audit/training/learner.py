@@ -78,7 +78,7 @@ def load_method(name: str) -> Method:
     """Load a method, with its default constants, by its registered name or as ``package.module:ClassName``.
 
     Raises:
-        AuditError: there is no such method, or the class is not a `Method`, or needs arguments.
+        AuditError: the method is unknown, or the class is not a `Method`, or needs arguments.
     """
     found = load("method", METHODS, name)
     if not (isinstance(found, type) and issubclass(found, Method)):
@@ -89,7 +89,7 @@ def load_method(name: str) -> Method:
 
 @contextmanager
 def naming_own_code(spec: RunSpec) -> Iterator[None]:
-    """Turn an exception in a method or a network of the user's own, wherever it is used, into one error with its line.
+    """Turn an exception in a user-defined method or network, wherever it is used, into one error with its line.
 
     Raises:
         AuditError: such code failed inside this context.
@@ -106,7 +106,7 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Met
         method: constants and functions to use in place of those that `spec.method` names.
 
     Raises:
-        AuditError: unknown architecture or method, an architecture of the user's own that is none, or more frozen
+        AuditError: unknown architecture or method, an invalid user-defined architecture, or more frozen
             blocks than there are.
     """
     options = dict(spec.architecture_options) | ({"depth": 0} if spec.shallow else {})
@@ -139,7 +139,7 @@ def build(spec: RunSpec, image_shape: tuple[int, ...], classes: int, method: Met
 def check_network(
     name: str, network: Network, image_shape: tuple[int, ...], classes: int, depth: int | None = None
 ) -> None:
-    """Run a network of the user's own on two blank images: it must offer what methods and audits read of it.
+    """Run a user-defined network on two blank images: it must offer what methods and audits read of it.
 
     Args:
         depth: the number of blocks that it was asked for; None if its default.

@@ -96,7 +96,7 @@ class Optimiser:
     ) -> None:
         self.groups = [(list(parameters), decay) for parameters, decay in groups]
         device = self.parameters[0].device
-        # What torch's fused kernels read: a double on a CPU, float32 elsewhere.
+        # As torch's fused kernels read it: a double on a CPU, float32 elsewhere.
         self.lr = torch.tensor(lr, dtype=torch.float64 if device.type == "cpu" else torch.float32, device=device)
         self.rule, self.clips = RULES[rule](), clips
         self.moments: dict[int, dict[str, Tensor]] = {}

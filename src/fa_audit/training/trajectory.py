@@ -33,7 +33,7 @@ def read_trajectory(path: str | Path) -> list[Row]:
     """Read the history that `trajectory_csv` wrote.
 
     Raises:
-        AuditError: a column is missing, a value is no number, or there are no rows.
+        AuditError: a column is missing, a value is not a number, or rows are missing.
     """
     cause: Exception | None = None
     try:

@@ -1,4 +1,4 @@
-"""Say what the page shows of every run: verdicts, checks, advice and numbers, from tidy tables and audits. No torch."""
+"""Facts of every run on the page: verdicts, checks, advice and numbers, from tidy tables and audits. No torch."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Seed:
 
     @property
     def unit(self) -> str:
-        """Return what tells it from the others of its run."""
+        """Return the kind of its label: ``seed`` or ``file``."""
         return "file" if pd.isna(self.row["architecture"]) else "seed"
 
     @cached_property
@@ -166,7 +166,7 @@ class CheckRow:
 
 @dataclass(frozen=True)
 class RunPage:
-    """What the page shows of one run: one method in one network, over its seeds."""
+    """One run on the page: one method in one network, over its seeds."""
 
     number: int
     key: tuple[str, str]  # setting and run, as in the tables
@@ -275,7 +275,7 @@ class RunPage:
 
     @cached_property
     def sentences(self) -> list[str]:
-        """Return what the accuracy is worth, for each seed that says it in other words."""
+        """Return what the accuracy is worth, seeds with equal sentences together."""
         return _by_seed(self.seeds, lambda seed: [worth(seed.checks, seed.headline_acc, seed.baselines, seed.untrue)])
 
     @cached_property
@@ -333,7 +333,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _by_seed(seeds: Iterable[Seed], say: Callable[[Seed], Iterable[str]]) -> list[str]:
-    """Join what is said of each seed: equal sentences once, with their seeds where not all have them."""
+    """Join sentences about each seed: equal ones once, with their seeds where not all have them."""
     about: dict[str, list[str]] = defaultdict(list)
     everyone = [seed.label for seed in seeds]
     for seed in seeds:

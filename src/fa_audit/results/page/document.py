@@ -1,6 +1,6 @@
 """Write the page: one file that holds its data, style, scripts, figures and tables, and asks no network for anything.
 
-What it shows may come from strangers. The template escapes all of it, its data is JSON in which no tag can end, and its
+Its content may come from strangers. The template escapes all of it, its data is JSON in which no tag can end, and its
 policy lets the browser run two scripts alone, known by their digests, and load nothing.
 """
 
@@ -92,7 +92,7 @@ def _cells(table: ElementTree.Element) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, whether it holds here, and the numbers that count for it."""
+    """A claim of the paper, whether it holds here, and the numbers that count for it."""
 
     sentence: str
     answer: str
@@ -121,7 +121,7 @@ def page(
     Args:
         tidy: all four tables.
         origin: what the page is made from.
-        audits: those that there are; warnings, remarks and how intervals were formed stand in them alone.
+        audits: those that exist; they alone hold warnings, remarks and how intervals were formed.
         labels: how runs and settings are called.
         claims, claims_sum: of `claims_of`.
         figures, tables: of the configuration.

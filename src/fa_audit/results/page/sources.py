@@ -1,4 +1,4 @@
-"""The page of audits of one's own, or of a folder of tidy tables, without the workflow."""
+"""The page of user-defined audits, or of a folder of tidy tables, without the workflow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def page_of_audits(paths: Sequence[Path]) -> str:
     """Return the page of audits, those of one network over its seeds together.
 
     Raises:
-        AuditError: a file is no audit, contradicts itself, repeats a seed or differs from others of its model.
+        AuditError: a file is not an audit, contradicts itself, repeats a seed or differs from others of its model.
     """
     tidy, audits = alone(read_own(paths))
     return page(tidy, origin_of(ENTRY, tidy.runs["digest"].dropna(), paths), audits=audits)
