@@ -12,7 +12,7 @@ from torch import Tensor
 from fa_audit.audit.diagnostics import Batch, mean_gradient
 from fa_audit.core.metrics import Measured, mean_pairwise_cosine
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Forward, reference, untouched
+from fa_audit.networks.trace import forward, reference, untouched
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,9 @@ class Frequencies:
         return {"gaps": list(self.gaps), "refitted": self.refitted.to_dict()}
 
 
-def frequencies(network: Network, batches: list[Batch], passes: list[Forward], layer: int) -> Frequencies:
-    """Compare predictions with labels on batches, and take (c) at ``h_layer`` without their mean difference.
-
-    Args:
-        passes: of the same batches.
-    """
-    half = len(batches) // 2
+def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequencies:
+    """Compare predictions with labels on batches, and take (c) at ``h_layer`` without their mean difference."""
+    passes, half = forward(network, batches), len(batches) // 2
     logits, labels = (torch.cat([getattr(each, name) for each in passes]) for name in ("logits", "labels"))
     p, y = logits.softmax(dim=-1), F.one_hot(labels, logits.shape[-1])
     first = sum(len(each.labels) for each in passes[:half])

@@ -100,7 +100,7 @@ def measure_given_credits(
     return CreditReport(blocks, deep_means(blocks) | nulls(fresh, NO_DRAW))
 
 
-def checked(
+def checked_credits(
     credits: CreditFunction | None, draw: CreditFunction | None, directions: Any, blocks: Any, network: Network
 ) -> Given | None:
     """Return what is to be measured of a caller's credits, None if there are none.

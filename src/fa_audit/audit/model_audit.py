@@ -11,7 +11,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fa_audit.audit.diagnose import BATCH_SIZE, diagnose
+from fa_audit.audit.diagnose import diagnose
+from fa_audit.audit.inputs import BATCH_SIZE
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.errors import AuditError, first_line, listed
 from fa_audit.core.randomness import seeded

@@ -14,9 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.audit.diagnose import BATCH_SIZE, as_rows, check_layer, diagnose, joined, prepared
+from fa_audit.audit.diagnose import diagnose, joined
 from fa_audit.audit.diagnostics import Batch, mean_gradient
 from fa_audit.audit.guards import is_count
+from fa_audit.audit.inputs import BATCH_SIZE, as_rows, check_layer, prepared
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, first_line, shortened

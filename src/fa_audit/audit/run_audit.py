@@ -9,7 +9,8 @@ from typing import Any
 
 from fa_audit.audit.batch_norm import batch_norm_twice
 from fa_audit.audit.credit_metrics import measure_credits
-from fa_audit.audit.diagnose import BATCH_SIZE, BATCHES, diagnose
+from fa_audit.audit.diagnose import diagnose
+from fa_audit.audit.inputs import BATCH_SIZE, BATCHES
 from fa_audit.audit.more_samples import with_more_samples
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.run_inputs import baseline_names, read_run
