@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fa_audit.audit.verdicts import UNTRUE, Checks
-from fa_audit.core.checks import CHECKS
+from fa_audit.audit.verdicts import Checks
+from fa_audit.core.checks import CHECKS, UNTRUE
 
 NOT_FINITE = (
     "A state, gradient or logit is NaN or infinite: lower the learning rate and train again, since no other number of"

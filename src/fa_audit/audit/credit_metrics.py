@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.audit.verdicts import UNTRUE
+from fa_audit.core.checks import UNTRUE
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.metrics import Measured, clamped_cosine, cosine, median_of, median_ratio, sample_norms, unit
 from fa_audit.core.progress import following

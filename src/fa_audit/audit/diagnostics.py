@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import copy
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fa_audit.audit.backward import check_backward, norms_along_directions
-from fa_audit.audit.verdicts import UNTRUE
+from fa_audit.core.checks import UNTRUE
 from fa_audit.core.errors import first_line
 from fa_audit.core.intervals import FEWEST, Interval
 from fa_audit.core.metrics import (
@@ -32,9 +32,6 @@ from fa_audit.core.progress import following
 from fa_audit.core.resampling import bootstrap_medians, jackknife_interval, largest_growth, percentile_interval
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference, reference, untouched
-
-if TYPE_CHECKING:
-    from fa_audit.audit.frequencies import Frequencies
 
 Batch = tuple[Tensor, Tensor]
 ABSENT = Measured(None, 0, 0, "not measured")
@@ -83,6 +80,23 @@ class Layer:
         """Return JSON types, measured quantities with their counts and reasons."""
         measured = {name: getattr(self, name).to_dict() for name in MEASURED}
         return asdict(self) | measured | {"grad_norm_position_mean": self.grad_norm_position_mean}
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """Mean predictions beside class frequencies.
+
+    Attributes:
+        gaps: ``mean(p) - mean(y)`` over all batches, by class.
+        refitted: (c) on the second half of the batches, once the head's bias is refitted on the first half.
+    """
+
+    gaps: tuple[float, ...]
+    refitted: Measured
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON types."""
+        return {"gaps": list(self.gaps), "refitted": self.refitted.to_dict()}
 
 
 @dataclass(frozen=True)

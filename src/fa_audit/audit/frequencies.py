@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fa_audit.audit.diagnostics import Batch, mean_gradient
-from fa_audit.core.metrics import Measured, mean_pairwise_cosine
+from fa_audit.audit.diagnostics import Batch, Frequencies, mean_gradient
+from fa_audit.core.metrics import mean_pairwise_cosine
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import forward, reference, untouched
-
-
-@dataclass(frozen=True)
-class Frequencies:
-    """Mean predictions beside class frequencies.
-
-    Attributes:
-        gaps: ``mean(p) - mean(y)`` over all batches, by class.
-        refitted: (c) on the second half of the batches, once the head's bias is refitted on the first half.
-    """
-
-    gaps: tuple[float, ...]
-    refitted: Measured
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON types."""
-        return {"gaps": list(self.gaps), "refitted": self.refitted.to_dict()}
 
 
 def frequencies(network: Network, batches: list[Batch], layer: int) -> Frequencies:

@@ -27,7 +27,7 @@ from fa_audit.experiments.spec import DEPARTURES, SpecFile
 from fa_audit.training.sidecar import Provenance
 
 if TYPE_CHECKING:
-    from fa_audit.audit.report import DiagnosticReport
+    from fa_audit.audit.result import AuditResult
     from fa_audit.core.metrics import Measured as Value
 
 AUDIT = (
@@ -232,7 +232,7 @@ def number(value: float | str | None) -> float | None:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def record_of(report: DiagnosticReport) -> dict[str, Any]:
+def record_of(report: AuditResult) -> dict[str, Any]:
     """Return a report as JSON types, signed; NaN and infinities become the strings 'nan', 'inf', '-inf'."""
     facts: dict[str, Any] = as_json(
         {
@@ -266,7 +266,7 @@ def _entries(measured: Mapping[str, Value]) -> dict[str, Any]:
     return {name: entry.to_dict() for name, entry in measured.items()}
 
 
-def write_audit(path: str | Path, report: DiagnosticReport, key: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+def write_audit(path: str | Path, report: AuditResult, key: Mapping[str, Any], about: Mapping[str, Any]) -> None:
     """Write a report with the run or model that it is of, and what else is known of it."""
     write_json(path, signed(dict(key) | record_of(report) | dict(about)))
 

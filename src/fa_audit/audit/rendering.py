@@ -14,7 +14,7 @@ from fa_audit.documents.document import NBSP, Document, Entry, Section
 from fa_audit.documents.formats import Table
 
 if TYPE_CHECKING:
-    from fa_audit.audit.report import DiagnosticReport
+    from fa_audit.audit.result import AuditResult
 
 CREDIT_COLUMNS = ("cosine", "rho", "nudging")
 FACTS_LEGEND = (
@@ -45,13 +45,13 @@ OWN_BACKWARD = (
 BELOW_FLOOR = f" {MARK}: the gradient that it is compared with is below the limit of D2."
 
 
-def document(report: DiagnosticReport) -> Document:
+def document(report: AuditResult) -> Document:
     """Return the report of one network, the most important first."""
     sentence = worth(report.checks, report.headline_acc, report.baselines, report.untrue)
     return Document(f"Audit of {report.method_name}", tuple(_sections(report)), sentence)
 
 
-def _sections(report: DiagnosticReport) -> Iterator[Section]:
+def _sections(report: AuditResult) -> Iterator[Section]:
     if report.warnings:
         yield Section("Warnings", items=report.warnings)
     yield Section(entries=tuple(_facts(report)), text=FACTS_LEGEND)
@@ -108,7 +108,7 @@ def _and(labels: list[str]) -> str:
     return " and ".join([", ".join(labels[:-1]), labels[-1]] if labels[1:] else labels)
 
 
-def _facts(report: DiagnosticReport) -> Iterator[Entry]:
+def _facts(report: AuditResult) -> Iterator[Entry]:
     baselines = report.baselines
     yield Entry("accuracy", _percent(report.headline_acc))
     name = f" ({baselines.own_name})" if baselines.own is not None else ""
@@ -123,7 +123,7 @@ def _facts(report: DiagnosticReport) -> Iterator[Entry]:
         yield Entry("first fired", "D1 {}, D2 {}".format(*epochs))
 
 
-def _checks(report: DiagnosticReport) -> Iterator[Entry]:
+def _checks(report: AuditResult) -> Iterator[Entry]:
     for name, kind in CHECKS.items():
         if kind.letter or report.checks[name].fires is not None:
             yield Entry(kind.label, _outcome(kind, report.checks[name]))
@@ -152,7 +152,7 @@ def _gap(kind: Check, check: Outcome) -> str:
     return f"{by} {side} its limit"
 
 
-def _checks_legend(report: DiagnosticReport) -> str:
+def _checks_legend(report: AuditResult) -> str:
     """Explain the names of the checks, and how the intervals that exist were formed."""
     formed: dict[str, list[str]] = {}
     for name, kind in CHECKS.items():
@@ -161,7 +161,7 @@ def _checks_legend(report: DiagnosticReport) -> str:
     return CHECKS_LEGEND + (f" Intervals: {sources}." if sources else "")
 
 
-def _layers(report: DiagnosticReport) -> Table:
+def _layers(report: AuditResult) -> Table:
     rows = [
         (str(h.layer), *map(_number, (h.hidden_norm, h.growth, h.grad_norm, h.scale_free, h.float32_error.value)))
         for h in report.evidence.layers
@@ -169,7 +169,7 @@ def _layers(report: DiagnosticReport) -> Table:
     return Table("", ("layer", "||h||", "growth", "||g||", "B ||h|| ||g||", "float32 error"), tuple(rows))
 
 
-def _credits(report: DiagnosticReport) -> Table:
+def _credits(report: AuditResult) -> Table:
     floor, rows = report.checks.reference.threshold, []
     for index, block in enumerate(report.credit):
         below = fires("reference", report.evidence.layers[index + 1].grad_norm, floor)

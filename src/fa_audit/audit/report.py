@@ -1,116 +1,19 @@
-"""Hold the result of an audit: evidence, checks and verdicts as an object and as JSON."""
+"""The report of an audit: its result, as text and as a record."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
-from fa_audit.audit.diagnostics import Diagnostics
 from fa_audit.audit.record import record_of
 from fa_audit.audit.rendering import document
-from fa_audit.audit.verdicts import (
-    Baselines,
-    Checks,
-    borderline,
-    check,
-    flags,
-)
-from fa_audit.core.metrics import Measured
-from fa_audit.core.rules import FOUR, THREE
-from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.audit.result import AuditResult
 from fa_audit.documents.document import to_html, to_markdown, to_text
 
 
 @dataclass(frozen=True)
-class DiagnosticReport:
-    """The result of an audit.
-
-    Attributes:
-        method_name: what was audited.
-        evidence: everything measured.
-        headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if unknown.
-        baselines: accuracies of the frozen networks of the same architecture, data, budget and seed.
-        thresholds: limits of the checks.
-        notes: the author's remarks.
-        credit: per block, what the method's credits are worth; empty where only a network was audited.
-        deep: the same over the blocks l >= 1.
-        feature_drift: relative change of every parameter since initialisation, by name.
-        first_flags: the first epoch at which the scale and the reference check fired, None where they never did; empty
-            where the training was not followed.
-        batch_norm_twice: what statistics that are updated twice a step would change (`fa_audit.audit.batch_norm`).
-        warnings: sentences about what may mislead a reader of the numbers.
-        about: what the audit was made with: versions, device, precision, model, description, date.
-    """
-
-    method_name: str
-    evidence: Diagnostics
-    headline_acc: float | None
-    baselines: Baselines
-    thresholds: DiagnosticThresholds
-    notes: str = ""
-    credit: tuple[dict[str, Measured], ...] = field(default=())
-    deep: dict[str, Measured] = field(default_factory=dict)
-    feature_drift: dict[str, Measured] = field(default_factory=dict)
-    first_flags: dict[str, int | None] = field(default_factory=dict)
-    batch_norm_twice: dict[str, float | None] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    about: dict[str, Any] = field(default_factory=dict, compare=False)
-
-    @property
-    def residual_norms(self) -> list[float]:
-        """Return median ``||h_l||`` for l = 0..L."""
-        return [layer.hidden_norm for layer in self.evidence.layers]
-
-    @property
-    def bp_grad_norms(self) -> list[float]:
-        """Return median ``||g_l||`` of the batch-mean loss for l = 0..L."""
-        return [layer.grad_norm for layer in self.evidence.layers]
-
-    @property
-    def untrue(self) -> tuple[int, ...]:
-        """Return the states at which the model's backward pass is not the derivative of its forward pass."""
-        return self.evidence.untrue
-
-    @property
-    def stability_layer(self) -> int:
-        """Return the index of the state at which the cross-batch stability was taken."""
-        return self.evidence.stability_layer
-
-    @property
-    def cross_batch_stability(self) -> float | None:
-        """Return the mean pairwise cosine of the batches' mean gradients, or None."""
-        return self.evidence.stability.value
-
-    @property
-    def frozen_baseline_acc(self) -> float | None:
-        """Return the accuracy of the frozen baseline that D3 / (d) uses."""
-        return self.baselines.own
-
-    @cached_property
-    def checks(self) -> Checks:
-        """Evaluate every check: value, threshold and outcome."""
-        return check(self.evidence, self.headline_acc, self.baselines, self.thresholds)
-
-    @property
-    def verdict(self) -> str:
-        """Return the four-check verdict."""
-        return self.checks.verdict(FOUR)
-
-    @property
-    def three_check_verdict(self) -> str:
-        """Return the three-check verdict."""
-        return self.checks.verdict(THREE)
-
-    @property
-    def flags(self) -> list[str]:
-        """List every check that fired, with its cause."""
-        return flags(self.checks)
-
-    @property
-    def borderline(self) -> list[str]:
-        """List every check whose 95 % interval contains its limit."""
-        return borderline(self.checks)
+class DiagnosticReport(AuditResult):
+    """The result of an audit; `str()` is its text, and a notebook shows it as HTML."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON types; NaN and infinities become the strings 'nan', 'inf', '-inf'."""

@@ -20,10 +20,7 @@ from fa_audit.core.thresholds import (
 )
 
 if TYPE_CHECKING:
-    from fa_audit.audit.diagnostics import Diagnostics
-    from fa_audit.audit.frequencies import Frequencies
-
-UNTRUE = "the model's backward pass is not the derivative of its forward pass there"
+    from fa_audit.audit.diagnostics import Diagnostics, Frequencies
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+UNTRUE = "the model's backward pass is not the derivative of its forward pass there"  # why a value is absent
+
 
 @dataclass(frozen=True)
 class Check:
