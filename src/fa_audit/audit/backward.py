@@ -23,14 +23,7 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference
 
 SAMPLES, CHECKED = 8, 2  # of the batch, and directions, by which every state is checked
-STEPS = (
-    1e-6,
-    1e-5,
-    1e-7,
-    1e-4,
-    1e-8,
-    1e-3,
-)  # in units of the length of a state's vector, the most likely to decide first
+STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-8, 1e-3)  # in lengths of a state's vector, the most likely to decide first
 AWAY = 1e-2  # likewise, how far from the state it is checked: kinks and ties lie exactly at states
 TOLERANCE = 1e-3  # relative; derivatives that are right differ by the square of the step, and by kinks that it crosses
 ROUNDING = 1e-14  # of a difference of two losses, relative to them or to the logits
