@@ -19,7 +19,7 @@ from fa_audit.audit.verdicts import Baselines, check, outcomes
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, first_line, printable
 from fa_audit.core.files import FOREIGN, as_json, check_signature, read_json, signed, write_json
-from fa_audit.core.thresholds import DiagnosticThresholds, distance
+from fa_audit.core.thresholds import FIELDS, DiagnosticThresholds, distance
 from fa_audit.core.validation import Tolerant, problems_of
 from fa_audit.experiments.config import OWN_OPTIONS
 from fa_audit.experiments.paths import AT_INPUT, IDENTITY, RunKey, at_both_sides
@@ -171,14 +171,8 @@ class BaselineRun(Tolerant):
     digest: Text = ""
 
 
-class Limits(Tolerant):
-    """the limits of the checks"""
-
-    growth: Finite
-    reference: Finite
-    stability: Finite
-    depth_margin: Finite
-    saturation: Finite
+OF_LIMITS: dict[str, Any] = dict.fromkeys(FIELDS, (Finite, ...))
+Limits = create_model("Limits", __base__=Tolerant, __doc__="the limits of the checks", **OF_LIMITS)
 
 
 class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
@@ -203,7 +197,7 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     untrue: list[Count] = Field([], description="a list of states")
     frequencies: dict[str, Any] | None = Field(None, description="a mapping, or null")
     about: dict[str, Any] = Field({}, description="a mapping")
-    thresholds: Limits
+    thresholds: Limits  # type: ignore[valid-type]
     notes: Text
     setting: Text = ""
     run: Text = ""

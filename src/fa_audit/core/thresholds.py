@@ -69,10 +69,10 @@ class DiagnosticThresholds:
 # The names of the limits in a configuration and an audit's JSON.
 FIELDS = {"growth": "h_norm_explosion_ratio", "reference": "g_norm_floor", "stability": "stability_drift_ceiling",
           "depth_margin": "frozen_acc_margin_pp", "saturation": "loss_saturation"}  # fmt: skip
-POSITIVE: tuple[Callable[[float], bool], str] = (lambda limit: 0 < limit < math.inf, "a finite number > 0")
-RANGES = dict.fromkeys(FIELDS.values(), POSITIVE) | {
-    "stability_drift_ceiling": (lambda limit: -1 <= limit <= 1, "a cosine from -1 to 1"),
-    "frozen_acc_margin_pp": (lambda limit: -100 < limit < 100, "percentage points between -100 and 100"),
+RANGES: dict[str, tuple[Callable[[float], bool], str]] = {  # by the unit of a check
+    "factor": (lambda limit: 0 < limit < math.inf, "a finite number > 0"),
+    "cosine": (lambda limit: -1 <= limit <= 1, "a cosine from -1 to 1"),
+    "points": (lambda limit: -100 < limit < 100, "percentage points between -100 and 100"),
 }
 
 
@@ -83,7 +83,8 @@ def _without_field() -> dict[str, float]:
 
 def _checked(name: str, value: Any) -> float:
     """Return a limit as a plain float, if it is one."""
-    fits, expected = RANGES[name]
+    units = {FIELDS[check.limit]: check.unit for check in CHECKS.values() if check.limit in FIELDS}
+    fits, expected = RANGES[units.get(name, "factor")]
     try:
         limit = float(value)
     except (TypeError, ValueError):

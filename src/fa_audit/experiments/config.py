@@ -11,9 +11,10 @@ from dataclasses import fields, replace
 from itertools import product
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, JsonValue, model_validator
+from pydantic import AfterValidator, Field, JsonValue, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
+from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, validated
@@ -311,21 +312,29 @@ def model_entry(models: Mapping[str, Mapping[str, Any]], name: str) -> dict[str,
     return validated(ModelEntry, models[name], f"models.{name}").model_dump()
 
 
-class Thresholds(Strict):
-    """Limits of the checks."""
+# What a limit may be, by the unit of its check.
+LIMIT_RANGES: dict[str, tuple[dict[str, float], str]] = {
+    "factor": ({"gt": 0}, "a number > 0"),
+    "cosine": ({"ge": -1, "le": 1}, "a number from -1 to 1"),
+    "points": ({"gt": -1, "lt": 1}, "a fraction between -1 and 1 (0.02 is 2 points)"),
+}
 
-    growth: float = Field(LIMITS["growth"], gt=0, description="a number > 0: D1 fires above it")
-    reference: float = Field(LIMITS["reference"], gt=0, description="a number > 0: D2 fires below it")
-    stability: float = Field(LIMITS["stability"], ge=-1, le=1, description="a number from -1 to 1: (c) fires above it")
-    depth_margin: float = Field(
-        LIMITS["depth_margin"],
-        gt=-1,
-        lt=1,
-        description="a fraction between -1 and 1: D3 fires below this accuracy margin (0.02 is 2 points)",
-    )
-    saturation: float = Field(
-        LIMITS["saturation"], gt=0, description="a number > 0: a small gradient is called saturated below it"
-    )
+
+def _limit(name: str, default: float) -> tuple[Any, float]:
+    """Return type and default of a limit; the only one that is no check's is that of saturation."""
+    unit, meaning = "factor", "a small gradient is called saturated below it"
+    if check := next((check for check in CHECKS.values() if check.limit == name), None):
+        unit, meaning = check.unit, f"{check.paper or check.label} fires {check.side} it"
+    bounds, expected = LIMIT_RANGES[unit]
+    return Annotated[float, Field(**bounds, description=f"{expected}: {meaning}")], default
+
+
+Thresholds = create_model(
+    "Thresholds",
+    __base__=Strict,
+    __doc__="Limits of the checks.",
+    **{name: _limit(name, default) for name, default in LIMITS.items()},
+)
 
 
 class Artefact(Strict):

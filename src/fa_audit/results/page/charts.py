@@ -16,9 +16,9 @@ import pandas as pd
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.markers import MarkerStyle
 
-from fa_audit.core.checks import of_limit
+from fa_audit.core.checks import CHECKS, of_limit
 from fa_audit.results.figures.style import run_styles
-from fa_audit.results.page.content import RunPage
+from fa_audit.results.page.content import RunPage, Seed
 
 DIGITS = 5  # significant ones of plotted numbers
 MOST_EPOCHS = 120  # of a trajectory; of longer ones the first, the last and some evenly between
@@ -148,10 +148,10 @@ def data_of(run: RunPage) -> dict[str, Any]:
     return {"seeds": seeds}
 
 
-def _limit_of(name: str, seed: Any) -> float | None:
+def _limit_of(name: str, seed: Seed) -> float | None:
     if name == "frozen":
         return _plain(seed.baselines.own)
-    return _plain({"growth": seed.checks.scale, "reference": seed.checks.reference}[name].threshold)
+    return _plain(next(seed.checks[check].threshold for check, kind in CHECKS.items() if kind.limit == name))
 
 
 def _over_training(table: pd.DataFrame) -> pd.DataFrame:
