@@ -109,7 +109,7 @@ DISTORTIONS = [  # of the description; words
     (with_options(width=9), UNFIT),
     (with_options(width=10**30), "architecture_options.width"),
     (with_options(colour="red"), "colour"),
-    (with_spec(architecture="magic"), "the architecture 'magic' is none of fa-audit's own"),
+    (with_spec(architecture="magic"), "the architecture 'magic' is not one of fa-audit's own"),
     (without("spec"), "spec"),
     (lambda about: about | {"image_shape": None}, UNFIT),
     (lambda about: about | {"classes": 4}, UNFIT),

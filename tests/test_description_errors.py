@@ -59,9 +59,9 @@ def answering(answer):
 
 MISFITS = [  # a model, its blocks, what its head reads, and words of the error
     (resnet18, ["layer1.0", "layer5.0"], "spatial mean",
-     "ResNet: blocks: 'layer5.0' is no module; the model has: conv1, bn1, relu, maxpool, layer1"),
+     "ResNet: blocks: 'layer5.0' is not a module; the model has: conv1, bn1, relu, maxpool, layer1"),
     (resnet18, ["layer1.0.conv9"], "spatial mean", "has: conv1, bn1, relu, conv2, bn2. Did you mean 'layer1.0.conv"),
-    (resnet18, "block*.*", "spatial mean", "'block*.*' is no module; the model has: conv1"),
+    (resnet18, "block*.*", "spatial mean", "'block*.*' is not a module; the model has: conv1"),
     (resnet18, [], "spatial mean", "found no name"),
     (resnet18, ["layer1", "layer1.0"], "spatial mean", "block 'layer1.0' is inside block 'layer1'; keep one"),
     (resnet18, ["layer2.0", "layer1.1"], "spatial mean",

@@ -374,7 +374,7 @@ def _matches(model: nn.Module, entry: str) -> tuple[str, ...]:
     near = difflib.get_close_matches(entry, [name for name, _ in _named(model)], n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     raise AuditError(
-        f"{type(model).__name__}: blocks: '{printable(entry)}' is no module; {place} has:"
+        f"{type(model).__name__}: blocks: '{printable(entry)}' is not a module; {place} has:"
         f" {', '.join(children) or 'none'}.{hint}"
     )
 

@@ -108,7 +108,7 @@ def _untrained(about: dict[str, Any], method: Method | None, architecture: str |
     spec = RunSpec.from_dict(about["spec"])
     if spec.architecture not in (*ARCHITECTURES, architecture):
         raise AuditError(
-            f"the architecture {shortened(spec.architecture)} is none of fa-audit's own. A file does not decide what is"
+            f"the architecture {shortened(spec.architecture)} is not one of fa-audit's own. A file does not decide what is"
             " imported: pass load_checkpoint(path, architecture=...), or --architecture package.module:Class on the"
             " command line"
         )
@@ -135,7 +135,7 @@ def _registered_method(name: str, stored: Mapping[str, Any]) -> Method:
     """Return the registered method of a name with the constants of a checkpoint."""
     if METHODS.get(name) != stored["class"]:
         raise AuditError(
-            f"written by the method {shortened(name)} (class {shortened(stored['class'])}), which is none of"
+            f"written by the method {shortened(name)} (class {shortened(stored['class'])}), which is not one of"
             " fa-audit's own. A file does not decide what is imported: pass load_checkpoint(path, method=YourMethod()),"
             " or --method package.module:ClassName on the command line"
         )

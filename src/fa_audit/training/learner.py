@@ -190,7 +190,7 @@ def check_shapes(
         if broken := [name for name, a in _named(credits).items() if not a.isfinite().all()]:
             problem = f"NaN or infinite for {listed(broken)}"
         if (objective := credits.objective) is not None and (objective.dim() or not objective.isfinite()):
-            problem = f"with an objective of shape {tuple(objective.shape)} that is no finite scalar"
+            problem = f"with an objective of shape {tuple(objective.shape)} that is not a finite scalar"
     if problem:
         shape = f"({rows}, {network.width})" if not network.widths else f"({rows}, d) with d of {network.widths}"
         raise AuditError(
