@@ -108,8 +108,8 @@ def _untrained(about: dict[str, Any], method: Method | None, architecture: str |
     spec = RunSpec.from_dict(about["spec"])
     if spec.architecture not in (*ARCHITECTURES, architecture):
         raise AuditError(
-            f"the architecture {shortened(spec.architecture)} is not one of fa-audit's own. A file does not decide what is"
-            " imported: pass load_checkpoint(path, architecture=...), or --architecture package.module:Class on the"
+            f"the architecture {shortened(spec.architecture)} is not one of fa-audit's own. A file does not decide what"
+            " is imported: pass load_checkpoint(path, architecture=...), or --architecture package.module:Class on the"
             " command line"
         )
     if method is None:
