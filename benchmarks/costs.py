@@ -31,9 +31,9 @@ from typing import Any
 import torch
 
 from fa_audit.audit.batch_norm import batch_norm_twice
-from fa_audit.audit.credit_metrics import measure_credits
 from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.inputs import BATCH_SIZE, BATCHES
+from fa_audit.audit.run_credits import measure_credits
 from fa_audit.core.files import read_json, write_json
 from fa_audit.core.numerics import set_numerics
 from fa_audit.core.randomness import generator

@@ -9,8 +9,8 @@ import pytest
 import torch
 from networks import states_and_gradients
 
-from fa_audit.audit.credit_metrics import credit_alignment
 from fa_audit.audit.run_audit import audit
+from fa_audit.audit.run_credits import credit_alignment
 from fa_audit.core.errors import AuditError
 from fa_audit.data.dataset import evaluation_batches
 from fa_audit.methods import METHODS

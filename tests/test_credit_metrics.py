@@ -13,17 +13,14 @@ from torch import nn
 from fa_audit.audit.credit_metrics import (
     DEEP,
     Draws,
-    bridge_residuals,
     deep_mean,
-    drift,
-    feature_drift,
     loss_changes,
-    measure_credits,
     nudging,
     over_draws,
     perturbation_correlation,
     unit_directions,
 )
+from fa_audit.audit.run_credits import bridge_residuals, drift, feature_drift, measure_credits
 from fa_audit.core.metrics import Measured
 from fa_audit.core.randomness import generator
 from fa_audit.methods import METHODS

@@ -11,7 +11,7 @@ from torch import nn
 from torchvision import models as zoo
 
 from fa_audit import Description, diagnose
-from fa_audit.audit.credit_metrics import measure_credits
+from fa_audit.audit.run_credits import measure_credits
 from fa_audit.core.errors import AuditError
 from fa_audit.networks.proposals import propose
 from fa_audit.networks.trace import trace

@@ -11,27 +11,25 @@ everything else is computed on a float64 copy. What cannot be measured is absent
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from fa_audit.core.checks import UNTRUE
 from fa_audit.core.errors import AuditError, first_line
-from fa_audit.core.metrics import Measured, clamped_cosine, cosine, median_of, median_ratio, sample_norms, unit
+from fa_audit.core.metrics import Measured, clamped_cosine, cosine, mean_of, median_of, sample_norms, unit
 from fa_audit.core.progress import following
 from fa_audit.core.randomness import generator
 from fa_audit.experiments.paths import AT_INPUT, at_both_sides
 from fa_audit.networks.description import Passes
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import LossFunction, reference, trace, untouched
-from fa_audit.training.learner import Learner, build, normalised
-from fa_audit.training.loop import block_credits
+from fa_audit.networks.trace import LossFunction
+from fa_audit.training.learner import normalised
 
 DIRECTIONS = 32  # M, unit directions per sample
 EPS = 1e-3  # length of a perturbation
@@ -50,7 +48,6 @@ IN_FLOAT32 = (f"rho_float32{AT_INPUT}", f"rho_bp_float32{AT_INPUT}")
 DEEP = (*at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging"), *IN_FLOAT32)
 Losses = Callable[[Tensor, Tensor], Tensor]  # of logits (B, C) and targets, the loss of every sample (B,)
 Block = dict[str, Measured]  # what is measured of one block, by name
-M = TypeVar("M", bound=nn.Module)
 cross_entropies: Losses = partial(F.cross_entropy, reduction="none")
 
 
@@ -152,26 +149,6 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
     return each
 
 
-def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport:
-    """Compute every credit metric of a run on one batch; the learner is left unchanged, and results are reproducible.
-
-    Args:
-        x: the batch, on the learner's device.
-        labels: ``(B,)``.
-    """
-    aligned = credit_alignment(learner, x, labels)
-    twin = replace(learner, network=_double(learner.network), state=_double(learner.state))
-    with untouched(twin.network):
-        worth, fresh = _in_double(twin, x.double(), labels, copy.deepcopy(learner.network).cpu())
-    by_name, by_block = feature_drift(learner)
-    rounded = rho_in_float32(learner, x, labels)
-    own = tuple(
-        one | other | single | {"feature_drift": moved}
-        for one, other, single, moved in zip(aligned, worth, rounded, by_block, strict=True)
-    )
-    return CreditReport(own, deep_means(own) | nulls(fresh, _no_null(learner)), by_name)
-
-
 def deep_means(blocks: Sequence[Block]) -> Block:
     """Average over the blocks l >= 1 what is compared between runs."""
     measured = blocks[0] if blocks else DEEP
@@ -191,18 +168,6 @@ def nulls_of_block(fresh: Fresh, layer: int, reason: str) -> Block:
     return {
         f"fresh_b_cosine{side}": over_draws([draw[layer][f"cosine{side}"] for draw in fresh], reason) for side in SIDES
     }
-
-
-def _double(module: M) -> M:
-    return copy.deepcopy(module).double()
-
-
-def credit_alignment(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Block, ...]:
-    """Compare every block's credit ``a_l`` of a run with backpropagation's gradient, see `alignment`."""
-    with untouched(learner.network):
-        g = reference(learner.network, x, labels).gradients
-        credits = block_credits(learner, x, labels)
-    return alignment(credits, g)
 
 
 def alignment(credits: Sequence[Tensor], g: Sequence[Tensor]) -> tuple[Block, ...]:
@@ -225,58 +190,7 @@ def _norm(credit: Tensor) -> Measured:
     return median_of(norms, norms.isfinite(), "no sample with a finite credit")
 
 
-def rho_in_float32(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Block, ...]:
-    """Compute ``rho`` and its ceiling at every block's input as published numbers do, in the network's precision.
-
-    There a step of 1e-3 changes a state of norm 1e4 by little more than its rounding error, so that even the true
-    gradient does not predict the change of the loss.
-    """
-    network = learner.network
-    with untouched(network):
-        truth, credits = reference(network, x, labels), block_credits(learner, x, labels)
-        states = [h.detach() for h in trace(network, x, local=True).states]
-        rows = []
-        for layer, a in enumerate(credits):
-            if a.shape != truth.gradients[layer].shape:
-                rows.append(dict.fromkeys(IN_FLOAT32, Measured(None, len(labels), 0, RESHAPED)))
-                continue
-            directions = block_directions(learner.spec.seed, layer, a).to(states[layer].dtype)
-            changes = loss_changes(network, layer, states[layer], labels, directions, EPS)
-            pair = (a, truth.gradients[layer])
-            rows.append({name: perturbation_correlation(v, directions, changes) for name, v in zip(IN_FLOAT32, pair)})
-    return tuple(rows)
-
-
-# --- float64 -------------------------------------------------------------------------------------------------------
-
-
 Fresh = Sequence[Sequence[Block]]  # the cosines of every block, for every draw of the feedback
-
-
-def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tuple[list[Block], Fresh]:
-    """Compute per block what needs float64, and the cosines under fresh feedback.
-
-    Args:
-        twin: the learner in float64.
-        network: the trained network as feedback is drawn for it: float32, on the CPU.
-    """
-    run = trace(twin.network, x, local=True)
-    states = [h.detach() for h in run.states]
-    gradients = reference(twin.network, x, labels).gradients
-    try:
-        credits = block_credits(twin, x, labels)
-    except Exception as error:  # an external method may require its own precision
-        reason = f"float64 recomputation failed: {type(error).__name__} {error}".splitlines()[0]
-        none, blocks = Draws(None, len(labels), 0, reason), len(network.blocks)
-        return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [[dict.fromkeys(at_both_sides("cosine"), none)] * blocks]
-    residuals = bridge_residuals(twin, x, labels)
-    fresh = fresh_feedback_cosines(twin, x, labels, gradients, network)
-    worth = against_the_loss(twin.network, twin.spec.seed, states, labels, credits, gradients)
-    for layer, block in enumerate(worth):
-        ratio = median_ratio(*(twin.network.read(part) for part in (run.residuals[layer].detach(), states[layer])))
-        block |= {"residual_ratio": ratio, "bridge_residual": residuals[layer]}
-        block |= nulls_of_block(fresh, layer, _no_null(twin))
-    return worth, fresh
 
 
 def against_the_loss(
@@ -422,49 +336,9 @@ def nudging(
         eta: the nudge's root mean square over features, in units of the state.
     """
     change = loss_changes(network, layer, h, targets, normalised(credit)[None], -eta, losses)[0]
-    return _mean(
+    return mean_of(
         change, unit(credit)[1] & change.isfinite(), "no sample with a finite, non-zero credit and finite losses"
     )
-
-
-def _mean(values: Tensor, usable: Tensor, reason: str) -> Measured:
-    """Average the usable values ``(B,)``, or give the reason why there is none."""
-    n, n_valid = len(values), int(usable.sum())
-    return Measured(values[usable].mean().item(), n, n_valid) if n_valid else Measured(None, n, 0, reason)
-
-
-def bridge_residuals(twin: Learner, x: Tensor, labels: Tensor) -> tuple[Measured, ...]:
-    """Average over samples, per block, how far the method's auxiliary net is from its target."""
-    network, randomness = twin.network, generator(twin.spec.seed, "audit", "bridge residual")
-    run = trace(network, x, local=True)
-    residuals = twin.method.bridge_residual(network, run, labels, twin.state, randomness)
-    if residuals is None:
-        return (Measured(None, len(labels), 0, "the method has no auxiliary net"),) * len(network.blocks)
-    return tuple(_mean(r, r.isfinite(), "no sample with a finite residual") for r in residuals)
-
-
-# --- fresh feedback ------------------------------------------------------------------------------------------------
-
-
-def fresh_feedback_cosines(
-    twin: Learner, x: Tensor, labels: Tensor, gradients: Sequence[Tensor], network: Network
-) -> Fresh:
-    """Compute every block's cosines for `DRAWS` fresh draws of the method's state.
-
-    Empty for methods without random feedback.
-
-    Args:
-        gradients: ``g_0..g_L``, each ``(B, d)``.
-        network: the trained network as `init_state` expects it: float32, on the CPU.
-    """
-    if not twin.method.random_feedback:
-        return []
-    draws = []
-    for draw in range(DRAWS):
-        state = twin.method.init_state(network, generator(twin.spec.seed, "audit", "feedback", draw))
-        credits = block_credits(replace(twin, state=state.double().to(x.device)), x, labels)
-        draws.append(cosines(credits, gradients))
-    return draws
 
 
 def cosines(credits: Sequence[Tensor], g: Sequence[Tensor]) -> list[Block]:
@@ -474,11 +348,6 @@ def cosines(credits: Sequence[Tensor], g: Sequence[Tensor]) -> list[Block]:
 
 def _cosine(a: Tensor, g: Sequence[Tensor], state: int) -> Block:
     return {"cosine": cosine(a, g[state])}
-
-
-def _no_null(learner: Learner) -> str:
-    """Explain why no draw of the feedback has a value."""
-    return "no draw has a value" if learner.method.random_feedback else "the method has no random feedback"
 
 
 def over_draws(draws: Sequence[Measured], reason: str = "no draw has a value") -> Draws:
@@ -506,35 +375,3 @@ def deep_mean(blocks: Sequence[Measured]) -> Measured:
         reason = deep[0].reason if deep else "the network has no block l >= 1"
         return Measured(None, len(deep), 0, reason)
     return Measured(sum(values) / len(values), len(deep), len(values))
-
-
-# --- drift ---------------------------------------------------------------------------------------------------------
-
-
-def feature_drift(learner: Learner) -> tuple[dict[str, Measured], tuple[Measured, ...]]:
-    """Measure how far the network has moved since its initialisation: by parameter, and by block as a whole.
-
-    The initialisation is built again from the specification, bit by bit.
-    """
-    untrained = build(learner.spec, learner.image_shape, learner.network.classes, learner.method).network
-    before, after = (dict(network.named_parameters()) for network in (untrained, learner.network))
-    by_name = {name: drift(before[name], parameter) for name, parameter in after.items()}
-    pairs = zip(untrained.blocks, learner.network.blocks, strict=True)
-    return by_name, tuple(drift(_flat(one.parameters()), _flat(other.parameters())) for one, other in pairs)
-
-
-def _flat(parameters: Iterable[Tensor]) -> Tensor:
-    return torch.cat([torch.empty(0), *(p.detach().cpu().flatten() for p in parameters)])
-
-
-def drift(before: Tensor, after: Tensor) -> Measured:
-    """Compute ``||W - W_0||_F / ||W_0||_F`` of two tensors in float64; `n` and `n_valid` count their entries."""
-    before, after = (tensor.detach().cpu().double().flatten() for tensor in (before, after))
-    finite = before.isfinite() & after.isfinite()
-    n, n_valid = len(finite), int(finite.sum())
-    start = torch.linalg.vector_norm(before).item()
-    if n_valid < n:
-        return Measured(None, n, n_valid, "an entry is not finite")
-    if not start:
-        return Measured(None, n, n_valid, "zero at initialisation")
-    return Measured(torch.linalg.vector_norm(after - before).item() / start, n, n_valid)

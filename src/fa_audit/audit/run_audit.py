@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fa_audit.audit.batch_norm import batch_norm_twice
-from fa_audit.audit.credit_metrics import measure_credits
 from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.inputs import BATCH_SIZE, BATCHES
 from fa_audit.audit.more_samples import with_more_samples
 from fa_audit.audit.report import DiagnosticReport
+from fa_audit.audit.run_credits import measure_credits
 from fa_audit.audit.run_inputs import baseline_names, read_run
 from fa_audit.core.origin import process_origin
 from fa_audit.core.thresholds import DiagnosticThresholds

@@ -62,6 +62,12 @@ def median_ratio(rows: Tensor, others: Tensor) -> Measured:
     return median_of(ratios, ratios.isfinite(), "no sample where both norms are finite and the second is not zero")
 
 
+def mean_of(values: Tensor, usable: Tensor, reason: str) -> Measured:
+    """Return the mean of the usable values ``(B,)``, or the reason why there is none."""
+    n, n_valid = len(values), int(usable.sum())
+    return Measured(values[usable].mean().item(), n, n_valid) if n_valid else Measured(None, n, 0, reason)
+
+
 def median_of(values: Tensor, usable: Tensor, reason: str) -> Measured:
     """Return the median of the usable values ``(B,)``, or the reason why there is none."""
     n, n_valid = len(values), int(usable.sum())

@@ -1,0 +1,189 @@
+"""Measure the credits of a trained run: with those that trained it, and again in float64.
+
+Shapes and conventions as in `fa_audit.audit.credit_metrics`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from fa_audit.audit.credit_metrics import (
+    DRAWS,
+    EPS,
+    IN_DOUBLE,
+    IN_FLOAT32,
+    RESHAPED,
+    Block,
+    CreditReport,
+    Draws,
+    Fresh,
+    against_the_loss,
+    alignment,
+    block_directions,
+    cosines,
+    deep_means,
+    loss_changes,
+    nulls,
+    nulls_of_block,
+    perturbation_correlation,
+)
+from fa_audit.core.metrics import Measured, mean_of, median_ratio
+from fa_audit.core.randomness import generator
+from fa_audit.experiments.paths import at_both_sides
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import reference, trace, untouched
+from fa_audit.training.learner import Learner, build
+from fa_audit.training.loop import block_credits
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport:
+    """Compute every credit metric of a run on one batch; the learner is left unchanged, and results are reproducible.
+
+    Args:
+        x: the batch, on the learner's device.
+        labels: ``(B,)``.
+    """
+    aligned = credit_alignment(learner, x, labels)
+    twin = replace(learner, network=_double(learner.network), state=_double(learner.state))
+    with untouched(twin.network):
+        worth, fresh = _in_double(twin, x.double(), labels, copy.deepcopy(learner.network).cpu())
+    by_name, by_block = feature_drift(learner)
+    rounded = rho_in_float32(learner, x, labels)
+    own = tuple(
+        one | other | single | {"feature_drift": moved}
+        for one, other, single, moved in zip(aligned, worth, rounded, by_block, strict=True)
+    )
+    return CreditReport(own, deep_means(own) | nulls(fresh, _no_null(learner)), by_name)
+
+
+def _double(module: M) -> M:
+    return copy.deepcopy(module).double()
+
+
+def credit_alignment(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Block, ...]:
+    """Compare every block's credit ``a_l`` of a run with backpropagation's gradient, see `alignment`."""
+    with untouched(learner.network):
+        g = reference(learner.network, x, labels).gradients
+        credits = block_credits(learner, x, labels)
+    return alignment(credits, g)
+
+
+def rho_in_float32(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Block, ...]:
+    """Compute ``rho`` and its ceiling at every block's input as published numbers do, in the network's precision.
+
+    There a step of 1e-3 changes a state of norm 1e4 by little more than its rounding error, so that even the true
+    gradient does not predict the change of the loss.
+    """
+    network = learner.network
+    with untouched(network):
+        truth, credits = reference(network, x, labels), block_credits(learner, x, labels)
+        states = [h.detach() for h in trace(network, x, local=True).states]
+        rows = []
+        for layer, a in enumerate(credits):
+            if a.shape != truth.gradients[layer].shape:
+                rows.append(dict.fromkeys(IN_FLOAT32, Measured(None, len(labels), 0, RESHAPED)))
+                continue
+            directions = block_directions(learner.spec.seed, layer, a).to(states[layer].dtype)
+            changes = loss_changes(network, layer, states[layer], labels, directions, EPS)
+            pair = (a, truth.gradients[layer])
+            rows.append({name: perturbation_correlation(v, directions, changes) for name, v in zip(IN_FLOAT32, pair)})
+    return tuple(rows)
+
+
+def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tuple[list[Block], Fresh]:
+    """Compute per block what needs float64, and the cosines under fresh feedback.
+
+    Args:
+        twin: the learner in float64.
+        network: the trained network as feedback is drawn for it: float32, on the CPU.
+    """
+    run = trace(twin.network, x, local=True)
+    states = [h.detach() for h in run.states]
+    gradients = reference(twin.network, x, labels).gradients
+    try:
+        credits = block_credits(twin, x, labels)
+    except Exception as error:  # an external method may require its own precision
+        reason = f"float64 recomputation failed: {type(error).__name__} {error}".splitlines()[0]
+        none, blocks = Draws(None, len(labels), 0, reason), len(network.blocks)
+        return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [[dict.fromkeys(at_both_sides("cosine"), none)] * blocks]
+    residuals = bridge_residuals(twin, x, labels)
+    fresh = fresh_feedback_cosines(twin, x, labels, gradients, network)
+    worth = against_the_loss(twin.network, twin.spec.seed, states, labels, credits, gradients)
+    for layer, block in enumerate(worth):
+        ratio = median_ratio(*(twin.network.read(part) for part in (run.residuals[layer].detach(), states[layer])))
+        block |= {"residual_ratio": ratio, "bridge_residual": residuals[layer]}
+        block |= nulls_of_block(fresh, layer, _no_null(twin))
+    return worth, fresh
+
+
+def bridge_residuals(twin: Learner, x: Tensor, labels: Tensor) -> tuple[Measured, ...]:
+    """Average over samples, per block, how far the method's auxiliary net is from its target."""
+    network, randomness = twin.network, generator(twin.spec.seed, "audit", "bridge residual")
+    run = trace(network, x, local=True)
+    residuals = twin.method.bridge_residual(network, run, labels, twin.state, randomness)
+    if residuals is None:
+        return (Measured(None, len(labels), 0, "the method has no auxiliary net"),) * len(network.blocks)
+    return tuple(mean_of(r, r.isfinite(), "no sample with a finite residual") for r in residuals)
+
+
+def fresh_feedback_cosines(
+    twin: Learner, x: Tensor, labels: Tensor, gradients: Sequence[Tensor], network: Network
+) -> Fresh:
+    """Compute every block's cosines for `DRAWS` fresh draws of the method's state.
+
+    Empty for methods without random feedback.
+
+    Args:
+        gradients: ``g_0..g_L``, each ``(B, d)``.
+        network: the trained network as `init_state` expects it: float32, on the CPU.
+    """
+    if not twin.method.random_feedback:
+        return []
+    draws = []
+    for draw in range(DRAWS):
+        state = twin.method.init_state(network, generator(twin.spec.seed, "audit", "feedback", draw))
+        credits = block_credits(replace(twin, state=state.double().to(x.device)), x, labels)
+        draws.append(cosines(credits, gradients))
+    return draws
+
+
+def _no_null(learner: Learner) -> str:
+    """Explain why no draw of the feedback has a value."""
+    return "no draw has a value" if learner.method.random_feedback else "the method has no random feedback"
+
+
+def feature_drift(learner: Learner) -> tuple[dict[str, Measured], tuple[Measured, ...]]:
+    """Measure how far the network has moved since its initialisation: by parameter, and by block as a whole.
+
+    The initialisation is built again from the specification, bit by bit.
+    """
+    untrained = build(learner.spec, learner.image_shape, learner.network.classes, learner.method).network
+    before, after = (dict(network.named_parameters()) for network in (untrained, learner.network))
+    by_name = {name: drift(before[name], parameter) for name, parameter in after.items()}
+    pairs = zip(untrained.blocks, learner.network.blocks, strict=True)
+    return by_name, tuple(drift(_flat(one.parameters()), _flat(other.parameters())) for one, other in pairs)
+
+
+def _flat(parameters: Iterable[Tensor]) -> Tensor:
+    return torch.cat([torch.empty(0), *(p.detach().cpu().flatten() for p in parameters)])
+
+
+def drift(before: Tensor, after: Tensor) -> Measured:
+    """Compute ``||W - W_0||_F / ||W_0||_F`` of two tensors in float64; `n` and `n_valid` count their entries."""
+    before, after = (tensor.detach().cpu().double().flatten() for tensor in (before, after))
+    finite = before.isfinite() & after.isfinite()
+    n, n_valid = len(finite), int(finite.sum())
+    start = torch.linalg.vector_norm(before).item()
+    if n_valid < n:
+        return Measured(None, n, n_valid, "an entry is not finite")
+    if not start:
+        return Measured(None, n, n_valid, "zero at initialisation")
+    return Measured(torch.linalg.vector_norm(after - before).item() / start, n, n_valid)
