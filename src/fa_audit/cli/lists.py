@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 
 from fa_audit.cli.completion import completed
-from fa_audit.core.registry import entry_of, load
-from fa_audit.core.source import docstring
-from fa_audit.data import DATASETS
+from fa_audit.core.registry import documentation, load
+from fa_audit.data import DATASETS, SUMMARIES
 from fa_audit.methods import METHODS
-from fa_audit.networks import ARCHITECTURES, architecture_options
+from fa_audit.methods.info import stated
+from fa_audit.networks import ARCHITECTURES, INFO, architecture_options
 
 
 def methods_parser(parser: argparse.ArgumentParser) -> None:
@@ -43,23 +43,26 @@ def _add_names(parser: argparse.ArgumentParser, registry: dict[str, str]) -> Non
 
 def _methods(options: argparse.Namespace) -> int:
     for name in options.names:
-        print(f"{name:<16} {load('method', METHODS, name).summary}")
+        if name not in METHODS:
+            load("method", METHODS, name)
+        print(f"{name:<16} {stated(name).summary}")
     return 0
 
 
 def _architectures(options: argparse.Namespace) -> int:
     for name in options.names:
-        defaults, entry = architecture_options(name), entry_of("architecture", ARCHITECTURES, name)
-        print(f"{name:<16} {_first_line(docstring(entry.partition(':')[0]) or docstring(entry))}")
+        defaults = architecture_options(name)
+        summary = INFO[name].summary if name in INFO else _first_line("architecture", name)
+        print(f"{name:<16} {summary}")
         print(f"{'':<16} options: {', '.join(f'{option}={value}' for option, value in defaults.items())}")
     return 0
 
 
 def _datasets(options: argparse.Namespace) -> int:
     for name in options.names:
-        print(f"{name:<16} {_first_line(docstring(entry_of('dataset', DATASETS, name)))}")
+        print(f"{name:<16} {SUMMARIES[name] if name in SUMMARIES else _first_line('dataset', name)}")
     return 0
 
 
-def _first_line(text: str) -> str:
-    return next(iter(text.splitlines()), "")
+def _first_line(kind: str, name: str) -> str:
+    return documentation(kind, name).partition("\n")[0]

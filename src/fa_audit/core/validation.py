@@ -42,8 +42,8 @@ def _different(values: list[T]) -> list[T]:
 Different = Annotated[list[T], AfterValidator(_different), Field(json_schema_extra={"uniqueItems": True})]
 
 
-def validated(model: type[M], value: Any, where: str) -> M:
-    """Return a parsed file as a model; `where` is how the error names it.
+def validated(model: type[M], value: Any, where: str, line_of: Callable[[str], str] = lambda place: "") -> M:
+    """Return a parsed file as a model; `where` and `line_of` are as of `config_error`.
 
     Raises:
         AuditError: the value does not fit the model; lists the first five problems.
@@ -51,7 +51,7 @@ def validated(model: type[M], value: Any, where: str) -> M:
     try:
         return model.model_validate(value)
     except ValidationError:
-        raise config_error(where, problems_of(model, value)) from None
+        raise config_error(where, problems_of(model, value), line_of) from None
 
 
 def problems_of(model: type[BaseModel], value: Any) -> Iterator[str]:

@@ -15,11 +15,9 @@ from typing import Any, NamedTuple
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import FOREIGN, read_json
-from fa_audit.core.registry import entry_of
-from fa_audit.core.source import class_literals
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec
-from fa_audit.methods import METHODS
+from fa_audit.methods.info import stated
 
 DEVICES = ("cpu", "gpu")
 CONTEXT_MB = 500  # of a GPU, for CUDA itself in every process
@@ -72,7 +70,7 @@ class Costs:
             return Hours(row.get("start_seconds", 0) / 3600, True)  # untrained
         if not row:
             return None
-        factor = 1 if method == spec.method else declared(spec.method, "relative_time")
+        factor = 1 if method == spec.method else stated(spec.method).relative_time
         seconds = row["seconds_per_epoch"] * (spec.last_epoch - after) * factor
         return Hours((row.get("start_seconds", 0) + seconds) / 3600, exact)
 
@@ -84,7 +82,7 @@ class Costs:
     def training_minutes(self, spec: RunSpec, device: str) -> int:
         """Return the minutes to ask for a training; where its device was not measured, those of a CPU."""
         hours = self.training_hours(spec, device) or self.training_hours(spec, "cpu")
-        guess = spec.last_epoch * UNMEASURED * declared(spec.method, "relative_time")
+        guess = spec.last_epoch * UNMEASURED * stated(spec.method).relative_time
         return min(LONGEST_TRAINING, minutes(hours.value if hours else guess))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
@@ -97,7 +95,7 @@ class Costs:
         method, _, row = self._row(spec, device, "memory_mb")
         if not row:
             method, _, row = self._row(spec, "cpu", "memory_mb")
-        more = 0 if method == spec.method else declared(spec.method, "memory_mb")
+        more = 0 if method == spec.method else stated(spec.method).memory_mb
         return max(2000, round(1.25 * row.get("memory_mb", 0))) + more
 
     def audit_memory_mb(self, spec: RunSpec, device: str) -> int:
@@ -112,7 +110,7 @@ class Costs:
         for device, name, more in (("gpu", "gpu_memory_mb", 0), ("cpu", "memory_mb", CONTEXT_MB)):
             method, _, row = self._row(spec, device, name)
             if row:
-                return row[name] + more + (0 if method == spec.method else declared(spec.method, "memory_mb"))
+                return row[name] + more + (0 if method == spec.method else stated(spec.method).memory_mb)
         return 0
 
     def _row(self, spec: RunSpec, device: str, name: str) -> tuple[str, bool, Row]:
@@ -139,16 +137,6 @@ def cost_key(values: Mapping[str, Any]) -> tuple[Any, ...]:
         else values[name]
         for name in DECIDING
     )
-
-
-def declared(method: str, name: str) -> Any:
-    """Return what a method's class declares of its cost, read from its source.
-
-    Args:
-        name: ``relative_time`` (of a step, backpropagation's being 1) or ``memory_mb`` (beyond backpropagation's).
-    """
-    own = class_literals(entry_of("method", METHODS, method))
-    return (class_literals("fa_audit.methods.method:Method") | own)[name]
 
 
 def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:
