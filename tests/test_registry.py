@@ -105,9 +105,12 @@ SETTING = {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1]
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"runs": ["plug_in:Relaxin"]}, "settings.a.runs: 'plug_in:Relaxin': unknown method of plug_in .*'Relaxing'?"),
+        (
+            {"runs": ["plug_in:Relaxin"]},
+            "settings.a.runs.0: 'plug_in:Relaxin': unknown method of plug_in .*'Relaxing'?",
+        ),
         ({"runs": ["plug_in:Net"]}, "method 'plug_in:Net': found <class .*; expected a subclass of .*Method"),
-        ({"runs": ["broken:Mine"]}, "settings.a.runs: method 'broken:Mine': KeyError 'lost' in .*broken.py, line 2"),
+        ({"runs": ["broken:Mine"]}, "settings.a.runs.0: method 'broken:Mine': KeyError 'lost' in .*broken.py, line 2"),
         ({"runs": ["exits:Mine"]}, "method 'exits:Mine': SystemExit 3 in .*exits.py, line 1"),
         ({"runs": ["typo:Mine"]}, "method 'typo:Mine': SyntaxError .*typo.py, line 1.*PYTHONPATH"),
         (

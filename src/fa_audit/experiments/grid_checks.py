@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from math import inf, prod
 from typing import TYPE_CHECKING, Any
 
 from fa_audit.core.errors import AuditError, listed, unknown
-from fa_audit.core.registry import ELSEWHERE, check_function, entry_of, find_module, load
+from fa_audit.core.registry import check_function, load
 from fa_audit.core.validation import problems_of
-from fa_audit.data import DATASETS
 from fa_audit.experiments.config import BUDGET, LARGEST_OPTION, Artefact, Configuration, SettingEntry
 from fa_audit.experiments.spec import CLIPPED_TWICE, parse_run
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES, architecture_options
 
 if TYPE_CHECKING:
-    from fa_audit.experiments.grid import Grid
+    from fa_audit.experiments.grid import Grid, Setting
 
 EXPECTED = {int: "an integer such as {}", float: "a number with a point such as {}", str: "a text such as {}",
             bool: "True or False"}  # fmt: skip
@@ -41,37 +38,34 @@ class ArtefactKinds:
 
 
 def setting_problems(config: Configuration) -> list[str]:
-    """Return what is wrong with settings whose types are right; each stage presumes the ones before."""
+    """Return what keeps settings whose types are right from being expanded; each stage presumes the ones before."""
     return (
         list(_grid_size_problems(config.settings))
         or list(_variation_problems(config.settings))
-        or [
-            problem
-            for _, block, entry in config.expanded()
-            for problem in _expanded_problems(f"settings.{block}", entry)
-        ]
+        or [problem for _, block, entry in config.expanded() for problem in _entry_problems(f"settings.{block}", entry)]
     )
 
 
-def name_problems(config: Configuration, grid: Grid, kinds: ArtefactKinds | None) -> Iterator[str]:
-    """Yield what is wrong with the models of a configuration, and names in its labels, figures and tables."""
-    for name, model in config.models.items():
-        yield from _wrong_function("dataset", DATASETS, model.dataset, f"models.{name}.dataset")
-        if not ELSEWHERE.fullmatch(model.model):
-            expected = "package.module:name of what makes the model, such as torchvision.models:resnet18"
-            yield f"models.{name}.model: found {model.model!r}; expected {expected}."
-        elif find_module(module := model.model.partition(":")[0], sys.path) is None:
-            yield f"models.{name}.model: no file of the module '{module}' in the working folder or in PYTHONPATH."
+def grid_problems(config: Configuration, grid: Grid, kinds: ArtefactKinds | None) -> list[str]:
+    """Return what is wrong with the runs of a grid, and with the names in the labels, figures and tables of it."""
+    problems = [problem for setting in grid.settings.values() for problem in _run_problems(setting)]
     runs = {run for setting in grid.settings.values() for run in (*setting.runs, *setting.baselines)}
     methods = {parse_run(run).method for run in runs}  # by which sweeps are labelled
     labelled = grid.settings.keys() | runs | methods
-    for name in sorted(config.labels.keys() - labelled):
-        yield str(unknown("run or setting", name, labelled, where="labels"))
+    problems += [
+        str(unknown("run or setting", name, labelled, where="labels"))
+        for name in sorted(config.labels.keys() - labelled)
+    ]
     for section in ("figures", "tables") if kinds else ():
         for name, artefact in getattr(config, section).items():
             kind, where = artefact.kind or name, f"{section}.{name}"
-            wrong = list(_wrong_function(section.removesuffix("s"), getattr(kinds, section), kind, where))
-            yield from wrong or _artefact_problems(where, artefact, grid, kind in kinds.single_setting)
+            try:
+                check_function(section.removesuffix("s"), getattr(kinds, section), kind)
+            except AuditError as error:
+                problems.append(f"{where}: {error}")
+            else:
+                problems += _artefact_problems(where, artefact, grid, kind in kinds.single_setting)
+    return problems
 
 
 # --- size and variations ---------------------------------------------------------------------------------------------
@@ -90,7 +84,7 @@ def _grid_size_problems(blocks: Mapping[str, SettingEntry]) -> Iterator[str]:
 
 def _size(entry: SettingEntry) -> int:
     """Return the number of runs that a block asks for, of a ladder the longest that it can be."""
-    depths = entry.vary.get("depth", [entry.architecture.options.get("depth", 1)])
+    depths = entry.vary.get("depth", [entry.architecture.options["depth"]])
     depth = max((min(value, LARGEST_OPTION) for value in depths if isinstance(value, int)), default=1)
     names = len(entry.runs) + len(entry.compared_with()) + depth * len(entry.ladder)
     names += len(entry.sweep.methods) * len(entry.sweep.penalties)
@@ -112,7 +106,7 @@ def _variation_problems(blocks: Mapping[str, SettingEntry]) -> Iterator[str]:
 def _vary_problems(where: str, entry: SettingEntry) -> Iterator[str]:
     """Yield names and values under ``vary`` that are wrong, or given outside of it, too."""
     fixed = entry.model_dump(include={"dataset", "architecture", "seeds"})
-    given = entry.model_fields_set & set(BUDGET) | entry.architecture.options.keys()
+    given = entry.model_fields_set & set(BUDGET) | entry.architecture.written.keys()
     for option, values in entry.vary.items():
         if option in given:
             yield f"{where}.vary.{option}: given a second time outside 'vary'; keep one of them."
@@ -120,53 +114,25 @@ def _vary_problems(where: str, entry: SettingEntry) -> Iterator[str]:
             if option in BUDGET:
                 wrong = problems_of(SettingEntry, fixed | {option: value})
                 yield from (f"{where}.vary.{problem}" for problem in wrong)
-            elif entry.architecture.defaults:
+            else:
                 yield from option_problems(f"{where}.vary", entry.architecture.name, {option: value})
 
 
-# --- figures and tables ----------------------------------------------------------------------------------------------
-
-
-def _artefact_problems(where: str, artefact: Artefact, grid: Grid, of_one: bool) -> Iterator[str]:
-    """Yield what is wrong with the settings that a figure or table reads, or with the runs of them."""
-    answering = {name for setting in grid.settings.values() for name in (setting.name, setting.block)}
-    for setting in sorted(set(artefact.settings) - answering):
-        yield str(unknown("setting", setting, answering, where=f"{where}.settings"))
-    found = grid.named(artefact.settings)
-    if of_one and len(found) > 1:
-        yield f"{where}.settings: found {listed(found)}; a figure or table of this kind shows one setting."
-    known = {run for setting in found for run in grid.setting(setting).runs}
-    for run in sorted(set(artefact.runs) - known) if known else ():
-        yield str(unknown("run", run, known, where=f"{where}.runs"))
-
-
-def _wrong_function(kind: str, registry: Mapping[str, str], name: str, where: str) -> Iterator[str]:
-    """Yield what is wrong with a name that is neither registered nor that of a function of this kind."""
-    try:
-        check_function(kind, registry, name)
-    except AuditError as error:
-        yield f"{where}: {error}"
-
-
-# --- one setting -----------------------------------------------------------------------------------------------------
-
-
-def _expanded_problems(where: str, entry: SettingEntry) -> Iterator[str]:
-    yield from _wrong_function("dataset", DATASETS, entry.dataset, f"{where}.dataset")
+def _entry_problems(where: str, entry: SettingEntry) -> Iterator[str]:
+    """Yield options and snapshots that do not go together."""
     network = entry.architecture
+    yield from option_problems(f"{where}.architecture", network.name, network.options)
     if entry.clip and entry.clip_groups:
         yield f"{where}: {CLIPPED_TWICE.format(entry.clip, entry.clip_groups)}"
-    wrong = list(option_problems(f"{where}.architecture", network.name, network.defaults | network.options))
-    yield from wrong or _runs_problems(where, entry, network.depth)
+    if entry.snapshots and not entry.epochs:
+        yield f"{where}.snapshots: found with 0 epochs; expected none, the runs themselves are untrained."
+    elif late := [epoch for epoch in entry.snapshots if epoch > entry.epochs]:
+        yield f"{where}.snapshots: found {listed(map(str, late))}; expected at most {entry.epochs}, the last epoch."
 
 
 def option_problems(where: str, kind: str, options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield an unknown architecture, and options that it does not have or whose type or size is not their default's."""
-    try:
-        known = architecture_options(kind)
-    except AuditError as error:
-        yield f"{where}.name: {error}"
-        return
+    """Yield options that an architecture does not have or whose type or size is not their default's."""
+    known = architecture_options(kind)
     for option, value in options.items():
         if option not in known:
             yield str(unknown(f"option of {kind}", option, known, where=where))
@@ -180,64 +146,30 @@ def option_problems(where: str, kind: str, options: Mapping[str, Any]) -> Iterat
             yield f"{where}.{option}: found {value}; expected an integer {least}..{LARGEST_OPTION}."
 
 
-def _runs_problems(where: str, entry: SettingEntry, depth: int) -> Iterator[str]:
-    parts = entry.run_names(depth)
-    problems = list(_snapshot_problems(where, entry))
-    for part, names in parts.items():
-        if part != "baselines" or part in entry.model_fields_set:
-            problems += _list_problems(f"{where}.{part}", names, depth, entry.epochs)
-    audited = [*parts["runs"], *parts["sweep"], *parts["ladder"]]
-    if not audited:
-        problems.append(f"{where}: nothing to audit; expected runs, a sweep or a ladder.")
-    every = chain.from_iterable(parts.values())
-    yield from (
-        problems
-        or list(_width_problems(where, entry.architecture.name, every))
-        or _baseline_problems(where, audited, parts["baselines"])
+# --- runs, and what shows them ---------------------------------------------------------------------------------------
+
+
+def _run_problems(setting: Setting) -> list[str]:
+    """Return runs that a setting cannot have, or else missing baselines."""
+    where = f"settings.{setting.block}"
+    if not setting.runs:
+        return [f"{where}: nothing to audit; expected runs, a sweep or a ladder."]
+    return (
+        list(_impossible_runs(setting, f"{where}.runs", setting.runs))
+        or list(_impossible_runs(setting, f"{where}.baselines", setting.baselines))
+        or list(_width_problems(where, setting.common["architecture"], [*setting.runs, *setting.baselines]))
+        or list(_baseline_problems(where, setting.runs, setting.baselines))
     )
 
 
-def _snapshot_problems(where: str, entry: SettingEntry) -> Iterator[str]:
-    """Yield snapshots that no training passes."""
-    if entry.snapshots and not entry.epochs:
-        yield f"{where}.snapshots: found with 0 epochs; expected none, the runs themselves are untrained."
-    elif late := [epoch for epoch in entry.snapshots if epoch > entry.epochs]:
-        yield f"{where}.snapshots: found {listed(map(str, late))}; expected at most {entry.epochs}, the last epoch."
-
-
-def run_problem(text: str, where: str) -> str:
-    """Return what is wrong with the options of a run name, or its method, for any network; empty if nothing is."""
-    try:
-        run = parse_run(text, where=where)
-    except AuditError as error:
-        return str(error)
-    try:
-        if entry_of("method", METHODS, run.method) == run.method:
-            from fa_audit.methods.method import load_method
-
-            load_method(run.method)
-    except AuditError as error:
-        return f"{where}: {error}"
-    return ""
-
-
-def _list_problems(where: str, names: list[str], depth: int, epochs: int) -> Iterator[str]:
-    """Yield what is wrong with a list of run names, one problem for each name."""
-    seen: dict[str, str] = {}
-    for text in names:
-        if problem := run_problem(text, where):
-            yield problem
-            continue
-        run = parse_run(text)
+def _impossible_runs(setting: Setting, where: str, names: Iterable[str]) -> Iterator[str]:
+    """Yield runs that freeze more blocks than there are, and snapshots that no training passes."""
+    depth, epochs = dict(setting.common["architecture_options"])["depth"], setting.common["epochs"]
+    for run in map(parse_run, names):
         if run.frozen > depth:
-            yield f"{where}: '{text}' freezes {run.frozen} blocks; the network has {depth}."
+            yield f"{where}: '{run}' freezes {run.frozen} blocks; the network has {depth}."
         elif run.snapshot is not None and run.snapshot >= epochs:
-            yield f"{where}: '{text}' is no snapshot; the last epoch is {epochs}, after which it is '{run.whole}'."
-        elif where.endswith("baselines") and not run.is_baseline:
-            yield f"{where}: '{text}' is no baseline; expected '+frozen' or '+shallow', or list it under runs."
-        elif str(run) in seen:
-            yield f"{where}: '{text}' and '{seen[str(run)]}' are the same run; keep one."
-        seen.setdefault(str(run), text)
+            yield f"{where}: '{run}' is no snapshot; the last epoch is {epochs}, after which it is '{run.whole}'."
 
 
 def _width_problems(where: str, architecture: str, names: Iterable[str]) -> Iterator[str]:
@@ -253,15 +185,27 @@ def _width_problems(where: str, architecture: str, names: Iterable[str]) -> Iter
         )
 
 
-def _baseline_problems(where: str, audited: list[str], baselines: list[str]) -> Iterator[str]:
+def _baseline_problems(where: str, runs: Iterable[str], baselines: Collection[str]) -> Iterator[str]:
     """Yield missing baselines: a run needs its own frozen one and backpropagation's, or depth utility means nothing."""
-    present = {str(parse_run(text)) for text in baselines}
     needed: dict[str, list[str]] = {}
-    for run in dict.fromkeys(run for run in map(parse_run, audited) if not run.is_baseline):
+    for run in (run for run in map(parse_run, runs) if not run.is_baseline):
         for baseline in dict.fromkeys(str(run.baselines[role]) for role in ("own", "bp")):
             needed.setdefault(baseline, []).append(str(run))
-    for baseline in sorted(needed.keys() - present):
+    for baseline in sorted(needed.keys() - set(baselines)):
         yield (
             f"{where}.baselines: missing '{baseline}', the frozen baseline of {listed(needed[baseline])};"
             " add it to the list."
         )
+
+
+def _artefact_problems(where: str, artefact: Artefact, grid: Grid, of_one: bool) -> Iterator[str]:
+    """Yield what is wrong with the settings that a figure or table reads, or with the runs of them."""
+    answering = {name for setting in grid.settings.values() for name in (setting.name, setting.block)}
+    for setting in sorted(set(artefact.settings) - answering):
+        yield str(unknown("setting", setting, answering, where=f"{where}.settings"))
+    found = grid.named(artefact.settings)
+    if of_one and len(found) > 1:
+        yield f"{where}.settings: found {listed(found)}; a figure or table of this kind shows one setting."
+    known = {run for setting in found for run in grid.setting(setting).runs}
+    for run in sorted(set(artefact.runs) - known) if known else ():
+        yield str(unknown("run", run, known, where=f"{where}.runs"))

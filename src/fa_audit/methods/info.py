@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from fa_audit.core.registry import entry_of
 from fa_audit.methods import METHODS
 
 NOT_STATED = "not stated by the method"
@@ -181,6 +182,18 @@ def stated(name: str) -> MethodInfo:
     module, _, attribute = name.partition(":")
     kind = getattr(sys.modules.get(module), attribute, None)
     return of_class(kind) if isinstance(kind, type) else MethodInfo()
+
+
+def check_method(name: str) -> None:
+    """Check that a method is registered, or that it can be imported.
+
+    Raises:
+        AuditError: neither; or what is imported is not a method.
+    """
+    if entry_of("method", METHODS, name) == name:
+        from fa_audit.methods.method import load_method
+
+        load_method(name)
 
 
 def of_class(kind: type) -> MethodInfo:
