@@ -292,9 +292,9 @@ MUTATIONS: dict[str, Mutation] = {
          "bp", "a run is compared with its own method's frozen network", "grid"),
         ("baseline-monitor", "experiments/grid.py", '({"monitor": ()} if asked.is_baseline else {})', "{}",
          "baselines train to the end", "grid"),
-        ("missing-baseline", "experiments/grid_checks.py", "for baseline in sorted(needed.keys() - present):",
+        ("missing-baseline", "experiments/grid_checks.py", "for baseline in sorted(needed.keys() - set(baselines)):",
          "for baseline in ():", "a missing baseline is refused", "grid_checks"),
-        ("ladder-rungs", "experiments/config.py", "for count in range(1, depth))", "for count in range(2, depth))",
+        ("ladder-rungs", "experiments/config.py", "for count in range(1, self.arch", "for count in range(2, self.arch",
          "the ladder has a rung for every depth", "grid"),
         # --- results
         ("tidy-baseline", "results/tidy.py", '"own_frozen_acc": baselines.get("own")',

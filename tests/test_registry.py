@@ -9,14 +9,12 @@ import pytest
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.registry import check_function, load
-from fa_audit.data import DATASETS, SUMMARIES
 from fa_audit.experiments.grid import read_grid
 from fa_audit.methods import METHODS
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.info import INFO, of_class, stated
 from fa_audit.methods.method import Method, load_method
-from fa_audit.networks import ARCHITECTURES, architecture_options, arguments_of
-from fa_audit.networks import INFO as NETWORKS
+from fa_audit.networks import ARCHITECTURES, OPTIONS, architecture_options, arguments_of
 
 PLUG_IN = """
 from dataclasses import dataclass
@@ -92,7 +90,7 @@ def test_texts_costs_and_constants_of_an_imported_class_are_its_own_and_those_of
     [
         ("Net", {"depth": 3, "wide": True}),
         ("Passing", {"depth": 3, "wide": True, "gates": 2}),
-        ("Renamed", NETWORKS["resmlp"].options),
+        ("Renamed", OPTIONS["resmlp"]),
     ],
 )
 def test_options_of_an_imported_network_are_its_arguments_and_those_that_it_passes_on(plug_in, name, options):
@@ -180,21 +178,14 @@ def test_the_record_of_a_method_agrees_with_its_class(name):
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_the_record_of_an_architecture_agrees_with_its_class(name):
-    kind = load("architecture", ARCHITECTURES, name)
-    arguments = arguments_of(kind)
-    assert arguments.keys() - NETWORKS[name].options.keys() == {"image_shape", "classes"}
-    assert NETWORKS[name].options.items() <= arguments.items() and architecture_options(name)["depth"] > 0
-    assert NETWORKS[name].summary == sys.modules[kind.__module__].__doc__.splitlines()[0]
-
-
-@pytest.mark.parametrize("name", DATASETS)
-def test_the_record_of_a_data_set_is_the_first_line_of_its_documentation(name):
-    assert SUMMARIES[name] == load("dataset", DATASETS, name).__doc__.splitlines()[0]
+def test_the_options_of_an_architecture_are_the_arguments_of_its_class(name):
+    arguments = arguments_of(load("architecture", ARCHITECTURES, name))
+    assert arguments.keys() - OPTIONS[name].keys() == {"image_shape", "classes"}
+    assert OPTIONS[name].items() <= arguments.items() and architecture_options(name)["depth"] > 0
 
 
 def test_every_registered_name_has_a_record():
-    assert (INFO.keys(), NETWORKS.keys(), SUMMARIES.keys()) == (METHODS.keys(), ARCHITECTURES.keys(), DATASETS.keys())
+    assert (INFO.keys(), OPTIONS.keys()) == (METHODS.keys(), ARCHITECTURES.keys())
 
 
 @pytest.mark.parametrize(
@@ -211,8 +202,8 @@ def test_what_is_no_method_is_refused_before_it_is_called(name, words):
         load_method(name)
 
 
-@pytest.mark.parametrize("command", [["plan"], ["methods"], ["architectures"], ["datasets"]])
-def test_plans_and_lists_of_registered_names_import_no_torch(command):
+@pytest.mark.parametrize("command", [["plan"], ["methods"]])
+def test_plans_and_the_list_of_registered_methods_import_no_torch(command):
     program = "import sys; sys.modules['torch'] = None; import fa_audit.cli as c; sys.exit(c.main(sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", program, *command], cwd=Path(__file__).parents[1], text=True, capture_output=True

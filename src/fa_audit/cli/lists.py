@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from fa_audit.cli.completion import completed
 from fa_audit.core.registry import documentation, load
-from fa_audit.data import DATASETS, SUMMARIES
+from fa_audit.data import DATASETS
 from fa_audit.methods import METHODS
 from fa_audit.methods.info import stated
-from fa_audit.networks import ARCHITECTURES, INFO, architecture_options
+from fa_audit.networks import ARCHITECTURES, architecture_options
 
 
 def methods_parser(parser: argparse.ArgumentParser) -> None:
@@ -51,18 +52,18 @@ def _methods(options: argparse.Namespace) -> int:
 
 def _architectures(options: argparse.Namespace) -> int:
     for name in options.names:
-        defaults = architecture_options(name)
-        summary = INFO[name].summary if name in INFO else _first_line("architecture", name)
-        print(f"{name:<16} {summary}")
-        print(f"{'':<16} options: {', '.join(f'{option}={value}' for option, value in defaults.items())}")
+        kind = load("architecture", ARCHITECTURES, name)
+        print(f"{name:<16} {_first_line(sys.modules[kind.__module__].__doc__ or kind.__doc__)}")
+        defaults = architecture_options(name).items()
+        print(f"{'':<16} options: {', '.join(f'{option}={value}' for option, value in defaults)}")
     return 0
 
 
 def _datasets(options: argparse.Namespace) -> int:
     for name in options.names:
-        print(f"{name:<16} {SUMMARIES[name] if name in SUMMARIES else _first_line('dataset', name)}")
+        print(f"{name:<16} {_first_line(documentation('dataset', DATASETS, name))}")
     return 0
 
 
-def _first_line(kind: str, name: str) -> str:
-    return documentation(kind, name).partition("\n")[0]
+def _first_line(text: str | None) -> str:
+    return (text or "").partition("\n")[0]

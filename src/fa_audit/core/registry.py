@@ -63,14 +63,14 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
     return getattr(found, attribute)
 
 
-def documentation(kind: str, name: str) -> str:
-    """Return the docstring of what ``package.module:Name`` names, or else its module's; empty without.
+def documentation(kind: str, registry: Mapping[str, str], name: str) -> str:
+    """Return the docstring of what a name stands for, or else its module's; empty without.
 
     Raises:
         AuditError: as of `load`.
     """
-    found = load(kind, {}, name)
-    return inspect.cleandoc(found.__doc__ or sys.modules[name.partition(":")[0]].__doc__ or "")
+    found = load(kind, registry, name)
+    return inspect.cleandoc(found.__doc__ or sys.modules[found.__module__].__doc__ or "")
 
 
 def call(kind: str, registry: Mapping[str, str], name: str, returns: type[T], *arguments: Any, **keywords: Any) -> T:

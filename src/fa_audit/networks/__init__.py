@@ -1,13 +1,12 @@
-"""Registry of architectures: name -> class, and what lists and plans read of them.
+"""Registry of architectures: name -> class, and their options.
 
-One new file, one line and one record here add an architecture; one that is elsewhere is named ``package.module:Name``
+One new file and two lines here add an architecture; one that is elsewhere is named ``package.module:Name``
 instead. Imports no torch.
 """
 
-from collections.abc import Mapping
 from functools import cache
 from inspect import Parameter, signature
-from typing import Any, NamedTuple
+from typing import Any
 
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.registry import load, naming_errors
@@ -19,38 +18,12 @@ ARCHITECTURES: dict[str, str] = {
     "bn_cnn": "fa_audit.networks.bn_cnn:BatchNormCNN",
     "student_mlp": "fa_audit.networks.student_mlp:StudentMLP",
 }
-
-
-class NetworkInfo(NamedTuple):
-    """The first line of an architecture's documentation, and its options with their defaults."""
-
-    summary: str
-    options: Mapping[str, Any]
-
-
-INFO: dict[str, NetworkInfo] = {
-    "resmlp": NetworkInfo(
-        "Pre-LayerNorm residual MLP: ``h_{l+1} = h_l + W2 GELU(W1 LN(h_l))``, then LayerNorm and a linear head.",
-        {"width": 256, "depth": 4, "terminal_norm": True, "residual": True, "w2_std": None},
-    ),
-    "vit_mini": NetworkInfo(
-        "ViT-Mini: a small vision transformer, pre-LayerNorm, whose head reads the LayerNorm of the cls token.",
-        {"width": 128, "depth": 4},
-    ),
-    "small_resnet": NetworkInfo(
-        "SmallResNet: a residual convolutional network with BatchNorm, at full resolution throughout, without"
-        " LayerNorm.",
-        {"width": 64, "depth": 4},
-    ),
-    "bn_cnn": NetworkInfo(
-        "BatchNorm CNN: three convolutions and a fully connected layer in a plain chain, without skips and LayerNorm.",
-        {"width": 128, "depth": 3},
-    ),
-    "student_mlp": NetworkInfo(
-        "Student MLP: the residual MLP without terminal LayerNorm, the control on synthetic data where nothing should"
-        " fire.",
-        {"width": 128, "depth": 4},
-    ),
+OPTIONS: dict[str, dict[str, Any]] = {  # of registered ones, which plans do not import, with their defaults
+    "resmlp": {"width": 256, "depth": 4, "terminal_norm": True, "residual": True, "w2_std": None},
+    "vit_mini": {"width": 128, "depth": 4},
+    "small_resnet": {"width": 64, "depth": 4},
+    "bn_cnn": {"width": 128, "depth": 3},
+    "student_mlp": {"width": 128, "depth": 4},
 }
 GIVEN = {"image_shape", "classes"}  # by the data set
 COLLECTED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
@@ -60,6 +33,7 @@ EXPECTED = (
 )
 
 
+@cache
 def architecture_options(name: str) -> dict[str, Any]:
     """Return the options of an architecture with their defaults; `depth` is among them.
 
@@ -69,11 +43,8 @@ def architecture_options(name: str) -> dict[str, Any]:
     Raises:
         AuditError: there is no such architecture, it cannot be imported, or its arguments are not those of one.
     """
-    return dict(INFO[name].options) if name in INFO else dict(_own_options(name))
-
-
-@cache
-def _own_options(name: str) -> dict[str, Any]:
+    if name in OPTIONS:
+        return OPTIONS[name]
     with naming_errors("architecture", ARCHITECTURES, name):
         found = arguments_of(load("architecture", ARCHITECTURES, name))
     options = {option: default for option, default in found.items() if option not in GIVEN}

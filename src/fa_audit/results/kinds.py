@@ -20,6 +20,6 @@ def caption(kind: str, folder: Path) -> str:
     path = folder / f"{kind}.rst"
     if path.exists():
         return path.read_text(encoding="utf-8")
-    if ":" in kind and (found := documentation("kind", kind)):
+    if ":" in kind and (found := documentation("kind", {}, kind)):
         return found
     raise AuditError(f"no caption of '{kind}' for the report: write {path} (of your own kinds, a docstring).")
