@@ -294,6 +294,10 @@ MUTATIONS: dict[str, Mutation] = {
          "baselines train to the end", "grid"),
         ("missing-baseline", "experiments/grid_checks.py", "for baseline in sorted(needed.keys() - set(baselines)):",
          "for baseline in ():", "a missing baseline is refused", "grid_checks"),
+        ("options-record", "networks/__init__.py", '"resmlp": {"width": 256', '"resmlp": {"width": 128',
+         "plans know the options of a registered network", "registry"),
+        ("constants-record", "methods/info.py", '"steps": 20', '"steps": 10',
+         "reports state the constants of a registered method", "registry"),
         ("ladder-rungs", "experiments/config.py", "for count in range(1, self.arch", "for count in range(2, self.arch",
          "the ladder has a rung for every depth", "grid"),
         # --- results
