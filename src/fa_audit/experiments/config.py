@@ -42,7 +42,12 @@ def _other_than(*names: str) -> AfterValidator:
 
 def _accepted_by(check: Callable[[str], Any]) -> AfterValidator:
     """Return a validator that leaves a name as it is unless `check` raises an error."""
-    return AfterValidator(lambda name: (check(name), name)[1])
+
+    def accepted(name: str) -> str:
+        check(name)
+        return name
+
+    return AfterValidator(accepted)
 
 
 def _usual_name(text: str) -> str:
