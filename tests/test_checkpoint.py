@@ -18,6 +18,7 @@ from fa_audit.methods.credit_bridge import CreditBridge
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.ep import EP
 from fa_audit.methods.fa import FA
+from fa_audit.methods.method import load_method
 from fa_audit.methods.state_bridge import StateBridge
 from fa_audit.training import loop
 from fa_audit.training import resume as resume_files
@@ -29,7 +30,7 @@ from fa_audit.training.checkpoint import (
     save_checkpoint,
     write_tensor_file,
 )
-from fa_audit.training.learner import build, load_method
+from fa_audit.training.learner import build
 from fa_audit.training.loop import train
 from fa_audit.training.resume import Resume
 

@@ -91,7 +91,7 @@ def test_every_problem_has_its_file_and_line(tmp_path, monkeypatch):
     varied = TEXT.replace("-2", "2").replace("epochs: -1", "vary: {epochs: [1, 2]}").replace("dfa", "dfa+frosen")
     (tmp_path / "runs.yaml").write_text(varied)
     (line,) = refused(*load_config("runs.yaml"))
-    assert line.startswith("runs.yaml, line 9: settings.a.runs 'dfa+frosen': unknown option")
+    assert line.startswith("runs.yaml, line 9: settings.a.runs.0: run 'dfa+frosen': unknown option")
 
 
 def test_a_value_of_the_command_line_has_no_line_and_the_others_keep_theirs(tmp_path):

@@ -19,12 +19,11 @@ from fa_audit.methods.bp import BP
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.ep import EP
 from fa_audit.methods.fa import FA
-from fa_audit.methods.method import Credits, Feedback, Method
+from fa_audit.methods.method import Credits, Feedback, Method, load_method
 from fa_audit.methods.state_bridge import StateBridge
 from fa_audit.testing import CHECKS, ConformanceError, check_method
 from fa_audit.testing.findings import Finding
 from fa_audit.testing.subject import Subject
-from fa_audit.training.learner import load_method
 from fa_audit.training.loop import train
 
 SLOW = {"process", "direction", "downhill", "learns", "architectures"}  # three quarters of the suite's time
@@ -493,11 +492,11 @@ def test_a_method_that_does_not_fit_an_architecture_names_it(kind, where):
 
 
 def test_a_method_in_a_file_of_its_own_is_checked_by_name(tmp_path, monkeypatch):
-    costly = "\n\nclass Costly(Mine):\n    relative_time = 2.0 * 3\n"
+    costly = "\n\nclass Costly(Mine):\n    relative_time = 2.0 * -3\n"
     (tmp_path / "my_method.py").write_text(MY_METHOD + costly)
     monkeypatch.syspath_prepend(tmp_path)
-    found = failures("my_method:Costly", QUICK)  # the workflow reads literals only
-    assert set(found) == {"declarations"} and "relative_time=1.0 in the source, 6.0 in" in found["declarations"]
+    found = failures("my_method:Costly", QUICK)
+    assert set(found) == {"declarations"} and "relative_time=-6.0 in the class" in found["declarations"]
     with_its_own_constants = replace(load_method("my_method:Mine"), scale=-2.0)
     assert set(failures(with_its_own_constants, {"direction", "downhill"})) == {"direction"}
 

@@ -13,10 +13,11 @@ import pytest
 from projects import ROOT, TINY, copy_sources, write_config
 
 from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.costs import DECIDING, declared, own_benchmarks, read_costs
+from fa_audit.experiments.costs import DECIDING, own_benchmarks, read_costs
 from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec
+from fa_audit.methods.info import INFO
 
 SPEC = RunSpec(
     dataset="digits", architecture="resmlp", architecture_options=(("depth", 2), ("width", 16)), method="dfa", epochs=2
@@ -41,14 +42,14 @@ def costs(tmp_path):
     return read_costs(tmp_path / "costs.json")
 
 
-RELATIVE = declared("dfa", "relative_time")
+RELATIVE = INFO["dfa"].relative_time
 HOURS = {  # hours of two epochs, and whether they were measured
     "its own": ({"method": "bp"}, 1 + 10 / 3600, True),
     "frozen": ({"frozen_blocks": 2}, 0.05, True),
     "penalty and random targets cost nothing": ({"method": "fa", "penalty": 0.1, "random_targets": True}, 0.5, True),
     "without frozen blocks": ({"method": "fa", "frozen_blocks": 1}, 0.5, False),
     "backpropagation's": ({}, 10 / 3600 + RELATIVE, False),
-    "backpropagation's, frozen": ({"method": "ep", "frozen_blocks": 2}, 0.1 * declared("ep", "relative_time"), False),
+    "backpropagation's, frozen": ({"method": "ep", "frozen_blocks": 2}, 0.1 * INFO["ep"].relative_time, False),
 }
 
 

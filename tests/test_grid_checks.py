@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.source import find_module
+from fa_audit.core.registry import find_module
 from fa_audit.experiments.grid import read_grid
 from fa_audit.results.kinds import KINDS
 
@@ -60,14 +60,14 @@ MISTAKES = [
     (setting(clip_groups=-1), "settings.demo.clip_groups: found -1; expected a number >= 0"),
     (setting(architecture={"name": "resmlp", "heads": 4}), "unknown option of resmlp 'heads'", "width"),
     (setting(dataset="cifar"), "settings.demo.dataset: unknown dataset 'cifar'", "Did you mean 'cifar10'"),
-    (setting(runs=["dfaa"]), "settings.demo.runs: unknown method 'dfaa'; known: bp, brsf", "Did you mean 'dfa'?"),
+    (setting(runs=["dfaa"]), "settings.demo.runs.0: unknown method 'dfaa'; known: bp, brsf", "Did you mean 'dfa'?"),
     (setting(ladder=["ep"]), "missing 'ep+frozen'", "ep, ep+frozen1, ep+frozen2, ep+frozen3"),
-    (setting(runs=["nowhere:Mine"]), "settings.demo.runs", "no file of the module 'nowhere'", "PYTHONPATH"),
-    (setting(runs=["a/b:Mine"]), "settings.demo.runs: unknown method 'a/b:Mine'"),
+    (setting(runs=["nowhere:Mine"]), "settings.demo.runs", "No module named 'nowhere'", "PYTHONPATH"),
+    (setting(runs=["a/b:Mine"]), "settings.demo.runs.0: unknown method 'a/b:Mine'"),
     (setting(runs=["dfa+penalty-1"]), "penalty '-1'", ">= 0"),
-    (setting(runs=["dfa+penalty1e-2", "dfa+penalty0.01"]), "are the same run"),
+    (setting(runs=["dfa+penalty1e-2", "dfa+penalty0.01"]), "expected a non-empty list of different run names"),
     (setting(runs=["dfa+frozen9"]), "freezes 9 blocks", "has 4"),
-    (setting(runs=["dfa+pen"]), "settings.demo.runs 'dfa+pen': unknown option 'pen'", "penalty<number>"),
+    (setting(runs=["dfa+pen"]), "settings.demo.runs.0: run 'dfa+pen': unknown option 'pen'", "penalty<number>"),
     (setting(baselines=["bp+frozen"]), "settings.demo.baselines: missing 'dfa+frozen', the frozen baseline of dfa"),
     (setting(baselines=["dfa"]), "'dfa' is no baseline"),
     (setting(snapshots=[1, 2, 1]), "settings.demo.snapshots: found [1, 2, 1]; expected a list of different epochs"),
@@ -110,7 +110,7 @@ MISTAKES = [
     (also(figures={"a/b": FIGURE}), "figures: found the key 'a/b'; expected a name of at most 100 lower-case letters"),
     (
         {"settings": {"a": SETTING | VARIED}, "tables": {"main_audit": {"settings": ["a"], "title": "t"}}},
-        "tables.main_audit.settings: found a_epochs1, a_epochs3; a figure or table of kind main_audit shows one",
+        "tables.main_audit.settings: found a_epochs1, a_epochs3; a figure or table of this kind shows one",
     ),
     # models
     (model(model="torchvision.models.resnet18"), "models.mine.model", "expected package.module:name", "resnet18."),

@@ -13,9 +13,10 @@ from networks import batch_of, rough_learner
 from torch import nn
 
 from fa_audit.core.errors import AuditError
+from fa_audit.methods.method import load_method
 from fa_audit.methods.transport import fan_in
 from fa_audit.networks.trace import trace
-from fa_audit.training.learner import build, learn, load_method
+from fa_audit.training.learner import build, learn
 
 SHAPE, CLASSES = (1, 4, 4), 3
 TRANSPORTED = ("usf", "frsf", "brsf", "kolen_pollack")

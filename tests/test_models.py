@@ -104,8 +104,8 @@ def test_weights_that_do_not_fit(tmp_path, change, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"model": "nowhere:small"}, "model 'nowhere:small': ModuleNotFoundError No module named 'nowhere'"),
-        ({"model": "test_models:smal"}, "has no attribute 'smal'"),
+        ({"model": "nowhere:small"}, "model: no file of the module 'nowhere' in the working folder"),
+        ({"model": "test_models:smal"}, "unknown model of test_models 'smal'"),
         ({"arguments": {"clases": 3}}, "test_models:small with arguments {'clases': 3} failed: TypeError"),
         ({"model": "test_models:no_model", "arguments": {}}, "returned str; expected a torch.nn.Module"),
     ],

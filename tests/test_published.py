@@ -68,7 +68,6 @@ def changed(position, **values):
         (changed(0, quantity="acuracy"), "entries.0: unknown quantity 'acuracy'; .* Did you mean 'accuracy'"),
         (changed(0, setting="tny"), "entries.0: unknown setting 'tny'; known: tiny"),
         (changed(0, claim="tny"), "entries.0: unknown claim 'tny'; known: tiny_gradients"),
-        (changed(0, run="bp+penalty0.01"), "found run 'bp.penalty0.01'; expected its usual spelling, bp.penalty1e-2"),
         (changed(0, over="bp"), "entries.0: found minus and over; expected one of them"),
         (changed(0, layer=1), "entries.0: accuracy has no layer"),
         (changed(0, samples=1024), "entries.0.samples: accuracy of 1024 samples is not measured; remove it"),

@@ -1,75 +1,211 @@
-"""Names to classes, and what a class's source says of it without being imported."""
+"""Names to objects: user-defined methods and networks in files and packages, and records of the registered ones."""
 
-import textwrap
+import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.source import class_literals
+from fa_audit.core.registry import check_function, load
+from fa_audit.experiments.grid import read_grid
+from fa_audit.methods import METHODS
 from fa_audit.methods.dfa import DFA
-from fa_audit.methods.method import Method
-from fa_audit.training.learner import load_method
+from fa_audit.methods.info import INFO, of_class, stated
+from fa_audit.methods.method import Method, load_method
+from fa_audit.networks import ARCHITECTURES, OPTIONS, architecture_options, arguments_of
+
+PLUG_IN = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fa_audit.methods.ep import EP
+from fa_audit.networks.network import Network
+from fa_audit.networks.resmlp import ResMLP
 
 
-def test_literals_of_the_class_and_of_its_bases_are_read(tmp_path, monkeypatch):
-    """Nothing is imported, and bases are found in modules that are files and in packages."""
-    (tmp_path / "package/inner").mkdir(parents=True)
-    (tmp_path / "package/inner/__init__.py").write_text("class Far:\n    far = 1\n    both = 1\n")
-    source = """
-        from package.inner import Far
-        import torch
+def twice(number):
+    return 2 * number
 
-        raise SystemExit("imported")
 
-        class Near:
-            near = 2.5
-            both = 2
+@dataclass(frozen=True)
+class Relaxing(EP):
+    summary: ClassVar[str] = "mine"
+    memory_mb: ClassVar[int] = twice(32)
+    rate: float = 0.5
 
-        class Mine(Near, Far, torch.nn.Module, Exception):
-            summary: str = "one line"
-            memory_mb = 64
-            computed = 2 * 3
-            bare: int
 
-            def relative_time(self):
-                inner = 5
-    """
-    relaxing = 'from fa_audit.methods.ep import EP\n\n\nclass Relaxing(EP):\n    summary = "mine"\n'
-    (tmp_path / "relaxing.py").write_text(relaxing)
-    (tmp_path / "literal.py").write_text(textwrap.dedent(source))
-    monkeypatch.syspath_prepend(tmp_path)
-    expected = {"summary": "one line", "memory_mb": 64, "near": 2.5, "far": 1, "both": 2}
-    assert class_literals("literal:Mine") == expected
-    mine = load_method("relaxing:Relaxing")
-    assert class_literals("relaxing:Relaxing")["relative_time"] == mine.relative_time > 1
-    assert isinstance(mine, Method) and mine.summary == "mine"
+class Longer(Relaxing):
+    relative_time = 20.0
+
+
+class Net(Network):
+    def __init__(self, image_shape, classes, *, depth=3, wide=True):
+        super().__init__()
+
+
+class Passing(Net):
+    def __init__(self, *, gates=2, **options):
+        super().__init__(**options)
+
+
+class Renamed(ResMLP):
+    pass
+
+
+class Deep(Network):
+    def __init__(self, *, image_shape, classes, depth):
+        super().__init__()
+"""
+
+
+@pytest.fixture
+def plug_in(tmp_path, monkeypatch):
+    """Write a module `plug_in.py` and a package with the same module inside it."""
+    for path in (tmp_path / "plug_in.py", tmp_path / "package/inner/plug_in.py"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(PLUG_IN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    known = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("module", ["plug_in", "package.inner.plug_in"])
+def test_texts_costs_and_constants_of_an_imported_class_are_its_own_and_those_of_its_bases(plug_in, module):
+    assert stated(f"{module}:Relaxing").relative_time == 1  # not imported yet
+    assert load_method(f"{module}:Relaxing").rate == 0.5
+    mine, longer = stated(f"{module}:Relaxing"), stated(f"{module}:Longer")
+    assert (mine.summary, mine.memory_mb, mine.relative_time) == ("mine", 64, 14)
+    assert mine.constants == {**INFO["ep"].constants, "rate": 0.5}
+    assert (mine.equation, mine.latex, mine.drawn) == (INFO["ep"].equation, "", "")
+    assert (longer.relative_time, longer.memory_mb, longer.summary) == (20, 64, "mine")
 
 
 @pytest.mark.parametrize(
-    ("entry", "words"),
+    ("name", "options"),
     [
-        ("no_such_module:Mine", "no file of the module 'no_such_module'"),
-        ("broken:Mine", "is no Python source"),
-        ("empty:Mine", "unknown class of empty.py 'Mine'; known: Other."),
+        ("Net", {"depth": 3, "wide": True}),
+        ("Passing", {"depth": 3, "wide": True, "gates": 2}),
+        ("Renamed", OPTIONS["resmlp"]),
     ],
 )
-def test_a_class_that_cannot_be_read_is_named(tmp_path, monkeypatch, entry, words):
-    (tmp_path / "broken.py").write_text("class Mine(:\n")
-    (tmp_path / "empty.py").write_text("class Other: pass\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(AuditError, match=words):
-        class_literals(entry)
+def test_options_of_an_imported_network_are_its_arguments_and_those_that_it_passes_on(plug_in, name, options):
+    assert architecture_options(f"plug_in:{name}") == options
+
+
+SETTING = {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1], "runs": ["dfa"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"runs": ["plug_in:Relaxin"]},
+            "settings.a.runs.0: 'plug_in:Relaxin': unknown method of plug_in .*'Relaxing'?",
+        ),
+        ({"runs": ["plug_in:Net"]}, "method 'plug_in:Net': found <class .*; expected a subclass of .*Method"),
+        ({"runs": ["broken:Mine"]}, "settings.a.runs.0: method 'broken:Mine': KeyError 'lost' in .*broken.py, line 2"),
+        ({"runs": ["exits:Mine"]}, "method 'exits:Mine': SystemExit 3 in .*exits.py, line 1"),
+        ({"runs": ["typo:Mine"]}, "method 'typo:Mine': SyntaxError .*typo.py, line 1.*PYTHONPATH"),
+        (
+            {"dataset": "needs:Mine"},
+            "settings.a.dataset: dataset 'needs:Mine': .* No module named 'x'",
+        ),
+        (
+            {"architecture": {"name": "plug_in:Deep"}},
+            "found the arguments image_shape, classes, depth; expected image",
+        ),
+        ({"architecture": {"name": "plug_in:twice"}}, "found the arguments number; expected image_shape, classes"),
+        ({"architecture": {"name": "plug_in:Net", "dept": 2}}, "unknown option of plug_in:Net 'dept'; .*'depth'"),
+        ({"architecture": {"name": "plug_in:Net", "wide": 1}}, "architecture.wide: found 1; expected True or False"),
+        (
+            {"architecture": {"name": "sys:version"}},
+            "architecture 'sys:version': TypeError .* is not a callable",
+        ),
+    ],
+)
+def test_a_plug_in_that_is_wrong_ends_the_plan_in_one_line_with_its_place(plug_in, change, words):
+    (plug_in / "broken.py").write_text("found = {}\nfound['lost']\n")
+    (plug_in / "exits.py").write_text("raise SystemExit(3)\n")
+    (plug_in / "typo.py").write_text("class Mine(:\n")
+    (plug_in / "needs.py").write_text("import x\n")
+    with pytest.raises(AuditError, match=f"^config: .*{words}") as refused:
+        read_grid({"settings": {"a": SETTING | change}})
+    assert "\n" not in str(refused.value)
+
+
+def test_functions_are_checked_as_they_are_called(plug_in):
+    (plug_in / "drawn.py").write_text("""
+import functools
+def nothing(tidy, **words): tidy.runs
+def early(tidy, **words):
+    if not words: return
+def some(tidy, *, title, labels): return [tidy, title, labels]
+def renamed(draw):
+    @functools.wraps(draw)
+    def drawn(tidy, **words):
+        return draw(tidy, title=words["title"], labels={})
+    return drawn
+@renamed
+def other(tidy, *, title, labels, colour): return [colour]
+many = lambda *one, **more: [one]
+""")
+    for name in ("some", "other", "many"):
+        check_function("table", {}, f"drawn:{name}")
+    for name, words in {
+        "nothing": "no return with a value",
+        "early": "no return with a value",
+        "missing": "unknown",
+    }.items():
+        with pytest.raises(AuditError, match=words):
+            check_function("table", {}, f"drawn:{name}")
+    with pytest.raises(AuditError, match=r"keyword argument 'thresholds'; it is called as some\(tidy, title=..., lab"):
+        check_function("figure", {}, "drawn:some")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_record_of_a_method_agrees_with_its_class(name):
+    info, found = INFO[name], of_class(load("method", METHODS, name))
+    assert all((info.summary, info.equation, info.latex, info.feedback, info.drawn, info.source))
+    assert (info.constants, info.random_feedback) == (found.constants, found.random_feedback)
+    assert list(info.constants) == list(load_method(name).__dict__)
+    assert found.relative_time == info.relative_time  # a class that states a text or cost anew has two of them
+    assert not {*vars(type(load_method(name)))} & {"summary", "equation", "source", "passes", "relative_time"}
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_options_of_an_architecture_are_the_arguments_of_its_class(name):
+    arguments = arguments_of(load("architecture", ARCHITECTURES, name))
+    assert arguments.keys() - OPTIONS[name].keys() == {"image_shape", "classes"}
+    assert OPTIONS[name].items() <= arguments.items() and architecture_options(name)["depth"] > 0
+
+
+def test_every_registered_name_has_a_record():
+    assert (INFO.keys(), OPTIONS.keys()) == (METHODS.keys(), ARCHITECTURES.keys())
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
         ("dfaa", "unknown method 'dfaa'.*Did you mean 'dfa'"),
-        ("fa_audit.methods.dfa:Nothing", "has no attribute 'Nothing'"),
+        ("fa_audit.methods.dfa:Nothing", "unknown method of fa_audit.methods.dfa 'Nothing'"),
         ("os:system", "expected a subclass of fa_audit.methods.method.Method"),
     ],
 )
 def test_what_is_no_method_is_refused_before_it_is_called(name, words):
-    assert load_method("fa_audit.methods.dfa:DFA") == DFA()
+    assert load_method("fa_audit.methods.dfa:DFA") == DFA() and isinstance(DFA(), Method)
     with pytest.raises(AuditError, match=words):
         load_method(name)
+
+
+@pytest.mark.parametrize("command", [["plan"], ["methods"]])
+def test_plans_and_the_list_of_registered_methods_import_no_torch(command):
+    program = "import sys; sys.modules['torch'] = None; import fa_audit.cli as c; sys.exit(c.main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, *command], cwd=Path(__file__).parents[1], text=True, capture_output=True
+    )
+    assert done.returncode == 0 and len(done.stdout.splitlines()) >= 4, json.dumps(done.stderr)

@@ -51,8 +51,8 @@ def test_spellings_have_one_canonical_form(text, canonical):
     ],
 )
 def test_contradictions_are_refused_with_a_reason(text, message):
-    with pytest.raises(AuditError, match=r"settings\.runs") as caught:
-        parse_run(text, where="settings.runs")
+    with pytest.raises(AuditError, match=r"\Arun '") as caught:
+        parse_run(text)
     assert message in str(caught.value)
 
 

@@ -5,15 +5,13 @@ python tools/methods_table.py [--check]
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fa_audit.methods import METHODS
-from fa_audit.training.learner import load_method
+from fa_audit.methods.info import INFO
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs/methods.md"
@@ -21,11 +19,11 @@ MEASURED = ROOT / "benchmarks/methods.json"
 
 
 def methods_table() -> str:
-    """Return a Markdown table of the methods: what their classes declare, and their measured time per step."""
+    """Return a Markdown table of the methods: what is stated of them, and their measured time per step."""
     measured = json.loads(MEASURED.read_text(encoding="utf-8"))["methods"]
     rows = [
         [f"`{name}`", f"`{m.equation}`", m.feedback, m.source, m.passes, f"{measured[name]['relative_to_bp']:.2f}"]
-        for name, m in ((name, load_method(name)) for name in METHODS)
+        for name, m in INFO.items()
     ]
     header = ["method", "credit", "feedback", "source", "passes per step", "time per step / BP's"]
     return markdown(header, rows)
@@ -34,9 +32,9 @@ def methods_table() -> str:
 def constants_table() -> str:
     """Return a Markdown table of the methods' constants with their defaults."""
     rows = [
-        [f"`{name}`", ", ".join(f"{field} = {value}" for field, value in dataclasses.asdict(method).items())]
-        for name, method in ((name, load_method(name)) for name in METHODS)
-        if dataclasses.fields(method)
+        [f"`{name}`", ", ".join(f"{constant} = {value}" for constant, value in m.constants.items())]
+        for name, m in INFO.items()
+        if m.constants
     ]
     return markdown(["method", "constants"], rows)
 

@@ -11,9 +11,10 @@ from fa_audit.core.errors import AuditError
 from fa_audit.data.dataset import Dataset, evaluation_batches, held_out, load_dataset
 from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import Run, RunSpec
+from fa_audit.methods.method import load_method
 from fa_audit.networks.trace import accuracy_of
 from fa_audit.training.checkpoint import load_checkpoint
-from fa_audit.training.learner import Learner, load_method, naming_own_code
+from fa_audit.training.learner import Learner, naming_own_code
 from fa_audit.training.monitor import Row
 from fa_audit.training.sidecar import HINT, check_baseline, check_run, check_spec, read_baseline, read_sidecar
 from fa_audit.training.trajectory import check_history, read_trajectory

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from fa_audit.cli.completion import completed
-from fa_audit.core.registry import entry_of, load
-from fa_audit.core.source import docstring
+from fa_audit.core.registry import documentation, load
 from fa_audit.data import DATASETS
 from fa_audit.methods import METHODS
+from fa_audit.methods.info import stated
 from fa_audit.networks import ARCHITECTURES, architecture_options
 
 
@@ -43,23 +44,26 @@ def _add_names(parser: argparse.ArgumentParser, registry: dict[str, str]) -> Non
 
 def _methods(options: argparse.Namespace) -> int:
     for name in options.names:
-        print(f"{name:<16} {load('method', METHODS, name).summary}")
+        if name not in METHODS:
+            load("method", METHODS, name)
+        print(f"{name:<16} {stated(name).summary}")
     return 0
 
 
 def _architectures(options: argparse.Namespace) -> int:
     for name in options.names:
-        defaults, entry = architecture_options(name), entry_of("architecture", ARCHITECTURES, name)
-        print(f"{name:<16} {_first_line(docstring(entry.partition(':')[0]) or docstring(entry))}")
-        print(f"{'':<16} options: {', '.join(f'{option}={value}' for option, value in defaults.items())}")
+        kind = load("architecture", ARCHITECTURES, name)
+        print(f"{name:<16} {_first_line(sys.modules[kind.__module__].__doc__ or kind.__doc__)}")
+        defaults = architecture_options(name).items()
+        print(f"{'':<16} options: {', '.join(f'{option}={value}' for option, value in defaults)}")
     return 0
 
 
 def _datasets(options: argparse.Namespace) -> int:
     for name in options.names:
-        print(f"{name:<16} {_first_line(docstring(entry_of('dataset', DATASETS, name)))}")
+        print(f"{name:<16} {_first_line(documentation('dataset', DATASETS, name))}")
     return 0
 
 
-def _first_line(text: str) -> str:
-    return next(iter(text.splitlines()), "")
+def _first_line(text: str | None) -> str:
+    return (text or "").partition("\n")[0]

@@ -25,6 +25,9 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
         help="texts by name, where the report asks its author; default none, and what is to be stated stays marked",
     )
     parser.add_argument(
+        "--method", metavar="MODULE:CLASS", help="of audits whose method is not registered; default not stated"
+    )
+    parser.add_argument(
         "--output", type=Path, metavar="PATH", help=f"the file to write; default the terminal, with --html {PAGE}"
     )
     page = parser.add_argument_group("as a page, of any number of networks")
@@ -90,10 +93,14 @@ def _report(options: argparse.Namespace) -> int:
     if options.folder:
         raise AuditError("report: --from: found no --html; tables of many runs are shown as a page only.")
     from fa_audit.core.files import write_text
+    from fa_audit.core.registry import load
     from fa_audit.documents.document import to_latex, to_markdown
+    from fa_audit.methods import METHODS
     from fa_audit.results.reporting import report
     from fa_audit.results.seed_group import read_seed_group
 
+    if options.method:
+        load("method", METHODS, options.method)
     answers = {}
     if options.answers:
         from fa_audit.experiments.config_file import load_config

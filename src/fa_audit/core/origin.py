@@ -20,8 +20,9 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fa_audit.core.errors import AuditError
 from fa_audit.core.files import digest_of, sha256_of
-from fa_audit.core.source import find_module, parsed
+from fa_audit.core.registry import find_module
 
 if TYPE_CHECKING:
     import torch
@@ -124,7 +125,11 @@ def _is_of_project(path: Path) -> bool:
 def _imported_files(path: Path) -> tuple[Path | None, ...]:
     """Return the files of the modules that a file imports anywhere; names imported from a package may be modules."""
     found: list[Path | None] = []
-    for node in ast.walk(parsed(path)):
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"), path.name)
+    except (SyntaxError, ValueError) as error:
+        raise AuditError(f"{path} is no Python source ({error}).") from error
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found += [_module_file(alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):

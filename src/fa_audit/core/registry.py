@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import dis
+import inspect
 import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
+from types import FunctionType
 from typing import Any, TypeVar
 
 from fa_audit.core.errors import AuditError, OwnCodeError, first_line, unknown
 from fa_audit.core.extras import naming_extras
-from fa_audit.core.source import WHERE, check_call, find_module, has_name, source_of, undefined
 
-# What functions of one's own are called with: one positional argument, and keywords.
+WHERE = "Expected package.module:Name, in the working folder or in a folder in PYTHONPATH."
+# Arguments of user-defined functions: one positional argument, and keywords.
 CALLS = {"dataset": ("data_root",), "figure": ("tidy", "title", "labels", "thresholds"),
          "table": ("tidy", "title", "labels")}  # fmt: skip
 ELSEWHERE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")  # package.module:Name
 T = TypeVar("T")
+
+
+def find_module(name: str, folders: Iterable[str | Path]) -> Path | None:
+    """Return the source file of a module, searched in `folders` in order, without importing it."""
+    relative = Path(*name.split("."))
+    candidates = (
+        Path(folder) / path for folder in folders for path in (relative.with_suffix(".py"), relative / "__init__.py")
+    )
+    # Not Path.is_file: it fails on names that the system finds too long.
+    return next((path for path in candidates if os.path.isfile(path)), None)
 
 
 def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
@@ -31,15 +46,31 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
     """
     entry = entry_of(kind, registry, name)
     module, _, attribute = entry.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     try:
         with naming_extras():
-            return getattr(import_module(module), attribute)
+            found = import_module(module)
     except AuditError:
         raise
     except (Exception, SystemExit) as error:  # user code may raise anything
         if name in registry:
             raise
         raise _own_error(kind, name, error, f". {WHERE}") from error
+    if not hasattr(found, attribute):
+        known = [own for own, value in vars(found).items() if getattr(value, "__module__", "") == module]
+        raise unknown(f"{kind} of {module}", attribute, known, where=f"'{entry}'")
+    return getattr(found, attribute)
+
+
+def documentation(kind: str, registry: Mapping[str, str], name: str) -> str:
+    """Return the docstring of what a name stands for, or else its module's; empty without.
+
+    Raises:
+        AuditError: as of `load`.
+    """
+    found = load(kind, registry, name)
+    return inspect.cleandoc(found.__doc__ or sys.modules[found.__module__].__doc__ or "")
 
 
 def call(kind: str, registry: Mapping[str, str], name: str, returns: type[T], *arguments: Any, **keywords: Any) -> T:
@@ -101,19 +132,24 @@ def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
     return registry.get(name, name)
 
 
-def check_name(kind: str, registry: Mapping[str, str], name: str) -> None:
-    """Check that a name is registered, or that the file that it names has it; nothing is imported.
+def check_function(kind: str, registry: Mapping[str, str], name: str) -> None:
+    """Check that a function is registered, or can be imported, takes the call of its kind and returns something.
 
     Args:
-        kind: a function of a file is checked as far as its source shows whether it takes the call of this kind.
+        kind: of `CALLS`.
 
     Raises:
-        AuditError: it is neither, which names the nearest, or takes other arguments, or returns nothing.
+        AuditError: as of `load`; or it takes other arguments, or returns nothing.
     """
-    entry = entry_of(kind, registry, name)
     if name in registry:
         return
-    if not has_name(entry):
-        raise undefined(kind, entry, source_of(entry))
-    if kind in CALLS:
-        check_call(entry, *CALLS[kind])
+    function, (first, *keywords) = load(kind, registry, name), CALLS[kind]
+    try:
+        inspect.signature(function, follow_wrapped=False).bind(first, **dict.fromkeys(keywords))
+    except (TypeError, ValueError) as error:
+        given = ", ".join([first, *(f"{word}=..." for word in keywords)])
+        raise AuditError(f"'{name}': {error}; it is called as {name.partition(':')[2]}({given}).") from error
+    if isinstance(function, FunctionType):
+        steps = pairwise(dis.get_instructions(function))
+        if not any(step.opname == "RETURN_VALUE" and before.opname != "LOAD_CONST" for before, step in steps):
+            raise AuditError(f"'{name}': found no return with a value; expected it to return what it makes.")

@@ -42,8 +42,8 @@ def _different(values: list[T]) -> list[T]:
 Different = Annotated[list[T], AfterValidator(_different), Field(json_schema_extra={"uniqueItems": True})]
 
 
-def validated(model: type[M], value: Any, where: str) -> M:
-    """Return a parsed file as a model; `where` is how the error names it.
+def validated(model: type[M], value: Any, where: str, line_of: Callable[[str], str] = lambda place: "") -> M:
+    """Return a parsed file as a model; `where` and `line_of` are as of `config_error`.
 
     Raises:
         AuditError: the value does not fit the model; lists the first five problems.
@@ -51,7 +51,7 @@ def validated(model: type[M], value: Any, where: str) -> M:
     try:
         return model.model_validate(value)
     except ValidationError:
-        raise config_error(where, problems_of(model, value)) from None
+        raise config_error(where, problems_of(model, value), line_of) from None
 
 
 def problems_of(model: type[BaseModel], value: Any) -> Iterator[str]:
@@ -60,7 +60,7 @@ def problems_of(model: type[BaseModel], value: Any) -> Iterator[str]:
         model.model_validate(value)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        yield from _lines(model.model_json_schema(), value, [(one["type"], one["loc"]) for one in found])
+        yield from _lines(model.model_json_schema(), value, [(one["type"], one["loc"], one["msg"]) for one in found])
 
 
 def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], str] = lambda place: "") -> AuditError:
@@ -77,18 +77,20 @@ def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], s
     return AuditError("\n  ".join(": ".join(filter(None, pair)) for pair in zip(places, found)) + more)
 
 
-def _lines(schema: Schema, value: Any, errors: list[tuple[str, tuple[Any, ...]]]) -> Iterator[str]:
-    there = [_found(value, loc) for _, loc in errors]
+def _lines(schema: Schema, value: Any, errors: list[tuple[str, tuple[Any, ...], str]]) -> Iterator[str]:
+    there = [_found(value, loc) for _, loc, _ in errors]
     missing = defaultdict(list)
-    for (kind, loc), (place, _) in zip(errors, there):
+    for (kind, loc, _), (place, _) in zip(errors, there):
         if kind == "missing":
             missing[place].append(str(loc[-1]))
     inside = {place[:length] for place, _ in there for length in range(len(place))}
-    for (kind, loc), (place, found) in zip(errors, there):
+    for (kind, loc, message), (place, found) in zip(errors, there):
         if loc and loc[-1] == KEY:
             yield _key_line(schema, value, _found(value, loc[:-2])[0], loc[-2])
         elif kind == "invalid_key":
             yield _key_line(schema, value, place[:-1], loc[-1])
+        elif kind == "value_error":  # of a validator, whose AuditError says what was found and what is expected
+            yield f"{_dotted(place)}: {message.removeprefix('Value error, ')}"
         elif kind == "extra_forbidden":
             known = _node(schema, value, place[:-1]).get("properties", {})
             yield str(unknown("key", loc[-1], known, where=_dotted(place[:-1])))

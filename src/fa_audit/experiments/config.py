@@ -5,9 +5,10 @@ The description of a field completes the sentence "found ...; expected ...". Imp
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
+from functools import partial
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -16,9 +17,12 @@ from pydantic_core import PydanticCustomError
 
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, unknown
+from fa_audit.core.registry import ELSEWHERE, check_function, find_module
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, validated
-from fa_audit.experiments.spec import LARGEST, LARGEST_OPTION, Run, RunSpec, parse_run, short_number
+from fa_audit.data import DATASETS
+from fa_audit.experiments.spec import LARGEST, LARGEST_OPTION, RunSpec, parse_run, short_number
+from fa_audit.methods.info import check_method
 from fa_audit.networks import architecture_options
 
 # Departures from the paper's training.
@@ -30,12 +34,37 @@ LIMITS = DiagnosticThresholds().limits
 
 
 def _other_than(*names: str) -> AfterValidator:
-    def check(name: str) -> str:
+    def check(name: str) -> None:
         if name in names:
             raise PydanticCustomError("name", "another name")
+
+    return _accepted_by(check)
+
+
+def _accepted_by(check: Callable[[str], Any]) -> AfterValidator:
+    """Return a validator that leaves a name as it is unless `check` raises an error."""
+
+    def accepted(name: str) -> str:
+        check(name)
         return name
 
-    return AfterValidator(check)
+    return AfterValidator(accepted)
+
+
+def _usual_name(text: str) -> str:
+    run = parse_run(text)
+    check_method(run.method)
+    return str(run)
+
+
+def _check_baseline(name: str) -> None:
+    if not parse_run(name).is_baseline:
+        raise AuditError(f"'{name}' is no baseline; expected '+frozen' or '+shallow', or list it under runs.")
+
+
+def _check_model(name: str) -> None:
+    if find_module(module := name.partition(":")[0], sys.path) is None:
+        raise AuditError(f"no file of the module '{module}' in the working folder or in PYTHONPATH.")
 
 
 # Names become names of files.
@@ -43,11 +72,16 @@ A_NAME = "a name of at most 100 lower-case letters, digits and _"
 Name = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$", max_length=100, description=f"{A_NAME}, the first a letter")]
 TableName = Annotated[str, Field(pattern="^[a-z0-9_]+$", max_length=100, description=A_NAME)]
 FigureName = Annotated[TableName, _other_than("scorecard"), Field(description=f"{A_NAME}, other than scorecard")]
-MethodName = Annotated[str, Field(pattern="^[^+]+$", max_length=100, description="the name of a method")]
-RunName = Annotated[str, Field(min_length=1, max_length=100, description="a run name such as dfa+penalty1e-2")]
-BaselineName = Annotated[RunName, Field(description="a run name such as dfa+frozen")]
+MethodName = Annotated[
+    str, Field(pattern="^[^+]+$", max_length=100, description="the name of a method"), _accepted_by(check_method)
+]
+RunText = Annotated[str, Field(min_length=1, max_length=100, description="a run name such as dfa+penalty1e-2")]
+RunName = Annotated[RunText, AfterValidator(_usual_name)]
+BaselineName = Annotated[RunName, Field(description="a run name such as dfa+frozen"), _accepted_by(_check_baseline)]
 DatasetName = Annotated[
-    str, Field(max_length=100, description="the name of a data set, or package.module:function of one's own")
+    str,
+    Field(max_length=100, description="the name of a data set, or package.module:function of one's own"),
+    _accepted_by(partial(check_function, "dataset", DATASETS)),
 ]
 SettingName = Annotated[str, Field(description="the name of a setting")]
 Text = Annotated[str, Field(min_length=1, description="a text")]
@@ -71,24 +105,19 @@ class Architecture(Strict, extra="allow"):
     """A network: its name and any of its options."""
 
     __pydantic_extra__: dict[str, Option]
-    name: str = Field(max_length=100, description="the name of an architecture, or package.module:Class of one's own")
+    name: Annotated[str, _accepted_by(architecture_options)] = Field(
+        max_length=100, description="the name of an architecture, or package.module:Class of one's own"
+    )
 
     @property
-    def options(self) -> dict[str, Any]:
-        """Return the options that are written, without the defaults."""
+    def written(self) -> dict[str, Any]:
+        """Return the options that are written."""
         return self.model_extra or {}
 
     @property
-    def defaults(self) -> dict[str, Any]:
-        """Return every option with its default; none for an unknown architecture."""
-        with contextlib.suppress(AuditError):
-            return architecture_options(self.name)
-        return {}
-
-    @property
-    def depth(self) -> Any:
-        """Return the number of blocks, written or by default; None for an unknown architecture without one."""
-        return (self.defaults | self.options).get("depth")
+    def options(self) -> dict[str, Any]:
+        """Return every option, written or by default."""
+        return architecture_options(self.name) | self.written
 
 
 class Sweep(Strict):
@@ -159,7 +188,9 @@ class SettingEntry(Strict):
     seeds: Different[ASeed] = Field(
         min_length=1, description=f"a non-empty list of different integers from 0 to {LARGEST}"
     )
-    runs: list[RunName] = Field([], min_length=1, description="a non-empty list of run names such as dfa+penalty1e-2")
+    runs: Different[RunName] = Field(
+        [], min_length=1, description="a non-empty list of different run names such as dfa+penalty1e-2"
+    )
     sweep: Sweep = Field(
         Sweep.model_construct(methods=[], penalties=[]),
         description="a mapping with the keys 'methods' and 'penalties': every method is trained at every penalty",
@@ -167,10 +198,10 @@ class SettingEntry(Strict):
     ladder: Different[MethodName] = Field(
         [], description="a list of different method names: each is trained with its top 1..L blocks trainable"
     )
-    baselines: list[BaselineName] = Field(
+    baselines: Different[BaselineName] = Field(
         [],
-        description="a list of frozen or shallow runs such as dfa+frozen; by default bp+frozen, bp+shallow and every"
-        " method's own",
+        description="a list of different frozen or shallow runs such as dfa+frozen; by default bp+frozen, bp+shallow"
+        " and every method's own",
     )
     snapshots: Different[AnEpoch] = Field(
         [],
@@ -210,7 +241,7 @@ class SettingEntry(Strict):
             settings[name] = self.model_copy(update=budget | {"architecture": network})
         return settings
 
-    def run_names(self, depth: int) -> dict[str, list[str]]:
+    def run_names(self) -> dict[str, list[str]]:
         """Return the names of the runs, by the part of the configuration that asks for them.
 
         The sweep is every method at every penalty. The depth-utility ladder of a method is the method with its top
@@ -218,7 +249,7 @@ class SettingEntry(Strict):
         no baselines gets those that its runs need, and the shallow network. Each has its snapshots, too.
         """
         penalties = [f"+penalty{short_number(value)}" if value else "" for value in sorted(self.sweep.penalties)]
-        rungs = ["", *(f"+frozen{count}" for count in range(1, depth))]
+        rungs = ["", *(f"+frozen{count}" for count in range(1, self.architecture.options["depth"]))]
         names = {
             "runs": list(self.runs),
             "sweep": [method + penalty for method in self.sweep.methods for penalty in penalties],
@@ -227,9 +258,9 @@ class SettingEntry(Strict):
         names["baselines"] = self.compared_with()
         epochs = [epoch for epoch in sorted(self.snapshots) if epoch < self.epochs]
         for found in names.values():
-            listed = _readable(found)
-            added = (replace(run, snapshot=epoch) for run in listed if run.snapshot is None for epoch in epochs)
-            found += [str(run) for run in added if run not in listed]
+            whole = [run for run in map(parse_run, found) if run.snapshot is None]
+            added = (str(replace(run, snapshot=epoch)) for run in whole for epoch in epochs)
+            found += [run for run in added if run not in found]
         return names
 
     def compared_with(self) -> list[str]:
@@ -239,7 +270,7 @@ class SettingEntry(Strict):
         """
         if "baselines" in self.model_fields_set:
             return list(self.baselines)
-        runs = _readable([*self.runs, *self.sweep.methods, *self.ladder])
+        runs = map(parse_run, [*self.runs, *self.sweep.methods, *self.ladder])
         return sorted({str(found) for run in runs if not run.is_baseline for found in run.baselines.values()})
 
 
@@ -250,19 +281,11 @@ def _named(value: Any) -> str:
     return str(value).lower().replace(".", "p").replace("-", "m")
 
 
-def _readable(names: list[str]) -> list[Run]:
-    """Return the runs of names; those that cannot be read are told elsewhere."""
-    runs = []
-    for name in names:
-        with contextlib.suppress(AuditError):
-            runs.append(parse_run(name))
-    return runs
-
-
 class ModelEntry(Strict):
     """An external model and how to read it."""
 
-    model: str = Field(
+    model: Annotated[str, _accepted_by(_check_model)] = Field(
+        pattern=f"^{ELSEWHERE.pattern}$",
         max_length=200,
         description="package.module:name of what makes the model, such as torchvision.models:resnet18",
     )
@@ -352,7 +375,7 @@ class Artefact(Strict):
         " shown",
     )
     title: str = Field(description="a text")
-    runs: Different[RunName] = Field(
+    runs: Different[RunText] = Field(
         [], min_length=1, description="a non-empty list of different run names: the only ones shown (default: all)"
     )
 

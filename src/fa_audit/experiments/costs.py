@@ -15,11 +15,9 @@ from typing import Any, NamedTuple
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import FOREIGN, read_json
-from fa_audit.core.registry import entry_of
-from fa_audit.core.source import class_literals
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec
-from fa_audit.methods import METHODS
+from fa_audit.methods.info import MethodInfo, stated
 
 DEVICES = ("cpu", "gpu")
 CONTEXT_MB = 500  # of a GPU, for CUDA itself in every process
@@ -67,24 +65,23 @@ class Costs:
         Args:
             after: the epoch from which it goes on, where another training has done those before.
         """
-        method, exact, row = self._row(spec, device, "seconds_per_epoch")
+        row, exact, unmeasured = self._row(spec, device, "seconds_per_epoch")
         if spec.last_epoch == after:
             return Hours(row.get("start_seconds", 0) / 3600, True)  # untrained
         if not row:
             return None
-        factor = 1 if method == spec.method else declared(spec.method, "relative_time")
-        seconds = row["seconds_per_epoch"] * (spec.last_epoch - after) * factor
+        seconds = row["seconds_per_epoch"] * (spec.last_epoch - after) * unmeasured.relative_time
         return Hours((row.get("start_seconds", 0) + seconds) / 3600, exact)
 
     def audit_hours(self, spec: RunSpec, device: str) -> Hours | None:
         """Return the hours of a run's audit, which hardly depend on its method; None where no row of its network is."""
-        _, _, row = self._row(spec, device, "seconds_per_audit")
+        row, _, _ = self._row(spec, device, "seconds_per_audit")
         return Hours((row.get("start_seconds", 0) + row["seconds_per_audit"]) / 3600, True) if row else None
 
     def training_minutes(self, spec: RunSpec, device: str) -> int:
         """Return the minutes to ask for a training; where its device was not measured, those of a CPU."""
         hours = self.training_hours(spec, device) or self.training_hours(spec, "cpu")
-        guess = spec.last_epoch * UNMEASURED * declared(spec.method, "relative_time")
+        guess = spec.last_epoch * UNMEASURED * stated(spec.method).relative_time
         return min(LONGEST_TRAINING, minutes(hours.value if hours else guess))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
@@ -94,11 +91,10 @@ class Costs:
 
     def training_memory_mb(self, spec: RunSpec, device: str) -> int:
         """Return the main memory to ask for a training; where none was measured on a GPU, as much as on a CPU."""
-        method, _, row = self._row(spec, device, "memory_mb")
+        row, _, unmeasured = self._row(spec, device, "memory_mb")
         if not row:
-            method, _, row = self._row(spec, "cpu", "memory_mb")
-        more = 0 if method == spec.method else declared(spec.method, "memory_mb")
-        return max(2000, round(1.25 * row.get("memory_mb", 0))) + more
+            row, _, unmeasured = self._row(spec, "cpu", "memory_mb")
+        return max(2000, round(1.25 * row.get("memory_mb", 0))) + unmeasured.memory_mb
 
     def audit_memory_mb(self, spec: RunSpec, device: str) -> int:
         """Return the main memory to ask for an audit."""
@@ -110,20 +106,21 @@ class Costs:
         Where none was measured on a GPU, that of a process on a CPU, which holds the same tensors, and CUDA's own.
         """
         for device, name, more in (("gpu", "gpu_memory_mb", 0), ("cpu", "memory_mb", CONTEXT_MB)):
-            method, _, row = self._row(spec, device, name)
+            row, _, unmeasured = self._row(spec, device, name)
             if row:
-                return row[name] + more + (0 if method == spec.method else declared(spec.method, "memory_mb"))
+                return row[name] + more + unmeasured.memory_mb
         return 0
 
-    def _row(self, spec: RunSpec, device: str, name: str) -> tuple[str, bool, Row]:
-        """Return the nearest row that has an entry: its method, whether it is the run's own, and the row."""
+    def _row(self, spec: RunSpec, device: str, name: str) -> tuple[Row, bool, MethodInfo]:
+        """Return the nearest row that has an entry, whether it is the run's own, and the costs that it leaves out."""
         values = spec.to_dict()
         options = {"frozen_blocks": spec.frozen_blocks, "shallow": spec.shallow}, {"frozen_blocks": 0, "shallow": False}
-        for nearest in [{"method": method} | option for method in (spec.method, "bp") for option in options]:
-            row = self.rows[device].get(cost_key(values | nearest), {})
-            if name in row:
-                return nearest["method"], nearest.items() <= values.items(), row
-        return "", False, {}
+        for method, unmeasured in ((spec.method, MethodInfo()), ("bp", stated(spec.method))):
+            for nearest in options:
+                row = self.rows[device].get(cost_key(values | nearest | {"method": method}), {})
+                if name in row:
+                    return row, method == spec.method and nearest.items() <= values.items(), unmeasured
+        return {}, False, stated(spec.method)
 
 
 def minutes(hours: float) -> int:
@@ -139,16 +136,6 @@ def cost_key(values: Mapping[str, Any]) -> tuple[Any, ...]:
         else values[name]
         for name in DECIDING
     )
-
-
-def declared(method: str, name: str) -> Any:
-    """Return what a method's class declares of its cost, read from its source.
-
-    Args:
-        name: ``relative_time`` (of a step, backpropagation's being 1) or ``memory_mb`` (beyond backpropagation's).
-    """
-    own = class_literals(entry_of("method", METHODS, method))
-    return (class_literals("fa_audit.methods.method:Method") | own)[name]
 
 
 def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:

@@ -10,10 +10,10 @@ from itertools import pairwise
 from typing import Any
 
 from fa_audit.core.errors import unknown
-from fa_audit.core.validation import config_error, problems_of
+from fa_audit.core.validation import config_error, validated
 from fa_audit.experiments.config import BUDGET, Configuration, SettingEntry
 from fa_audit.experiments.config_file import LineOf
-from fa_audit.experiments.grid_checks import ArtefactKinds, configuration_problems
+from fa_audit.experiments.grid_checks import ArtefactKinds, grid_problems, setting_problems
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import RunSpec, parse_run
 
@@ -175,12 +175,14 @@ def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = N
         AuditError: one message that lists the problems (the first five), each with its place, what was found
             and what is valid.
     """
-    if problems := list(problems_of(Configuration, config)):
-        raise config_error("config", problems, where.within(config))
-    asked = Configuration.model_validate(config)
-    if problems := configuration_problems(asked, kinds):
-        raise config_error("config", problems, where.within(config))
-    return Grid({name: _setting(name, block, entry, asked) for name, block, entry in asked.expanded()})
+    line_of = where.within(config)
+    asked = validated(Configuration, config, "config", line_of)
+    if problems := setting_problems(asked):
+        raise config_error("config", problems, line_of)
+    grid = Grid({name: _setting(name, block, entry, asked) for name, block, entry in asked.expanded()})
+    if problems := grid_problems(asked, grid, kinds):
+        raise config_error("config", problems, line_of)
+    return grid
 
 
 def _setting(name: str, block: str, entry: SettingEntry, config: Configuration) -> Setting:
@@ -189,11 +191,10 @@ def _setting(name: str, block: str, entry: SettingEntry, config: Configuration) 
     common = {
         "dataset": entry.dataset,
         "architecture": network.name,
-        "architecture_options": tuple(sorted((network.defaults | network.options).items())),
+        "architecture_options": tuple(sorted(network.options.items())),
         "monitor": tuple((check, limits[MONITOR_LIMITS[check]]) for check in checks),
         **{key: getattr(entry, key) for key in BUDGET},
     }
-    names = entry.run_names(network.depth)
-    parts = {part: tuple(str(parse_run(run)) for run in runs) for part, runs in names.items()}
-    runs = tuple(dict.fromkeys((*parts["runs"], *parts["sweep"], *parts["ladder"])))
-    return Setting(name, block, runs, parts["sweep"], parts["baselines"], tuple(entry.seeds), common)
+    names = entry.run_names()
+    runs = tuple(dict.fromkeys((*names["runs"], *names["sweep"], *names["ladder"])))
+    return Setting(name, block, runs, tuple(names["sweep"]), tuple(names["baselines"]), tuple(entry.seeds), common)

@@ -19,11 +19,11 @@ from pydantic_core import PydanticCustomError
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, config_error, validated
+from fa_audit.experiments.config import RunName, Text
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import Grid, read_grid
-from fa_audit.experiments.grid_checks import run_problem
 from fa_audit.experiments.paths import AT_INPUT, IDENTITY, RunKey
-from fa_audit.experiments.spec import SAMPLES, parse_run
+from fa_audit.experiments.spec import SAMPLES
 
 FILE = "reference/published.yaml"
 SEEDS = (42, 123, 456)
@@ -107,8 +107,6 @@ OF_SAMPLES = {
 
 # --- the entries, each with its rule ---------------------------------------------------------------------------------
 
-Text = Annotated[str, Field(min_length=1, description="a text")]
-RunText = Annotated[str, Field(min_length=1, description="a run name such as dfa+penalty1e-2")]
 Seed = Annotated[int, Field(ge=0, description="an integer >= 0")]
 ENTRY = "a mapping with at least quantity, setting, run, kind, n and source"
 Samples = Annotated[int, Field(ge=1, description=f"an integer >= 1: test samples (default {BATCH}, as in audits)")]
@@ -130,7 +128,7 @@ class Entry(Strict):
 
     quantity: str = Field(description="the name of a quantity")
     setting: str = Field(description="the name of one of the settings")
-    run: RunText | list[RunText]
+    run: RunName | list[RunName]
     layer: int | None = Field(None, ge=0, description="an integer >= 0: of a state or a block")
     epoch: int | None = Field(None, ge=0, description="an integer >= 0: of a quantity of the trajectory")
     kind: str
@@ -196,9 +194,9 @@ class Entry(Strict):
 class Compared(Entry):
     """A number, which may be the difference or the ratio of two runs."""
 
-    run: RunText
-    minus: RunText | None = Field(None, description="a run name: its quantity is subtracted, seed by seed")
-    over: RunText | None = Field(None, description="a run name: its quantity divides, seed by seed")
+    run: RunName
+    minus: RunName | None = Field(None, description="a run name: its quantity is subtracted, seed by seed")
+    over: RunName | None = Field(None, description="a run name: its quantity divides, seed by seed")
 
 
 class Value(Compared, json_schema_extra={"description": f"{ENTRY}, and for a value with value, deviation, tolerance"}):
@@ -237,7 +235,7 @@ class Bound(Compared, json_schema_extra={"description": f"{ENTRY}, and for a bou
 class Verdict(Entry, json_schema_extra={"description": f"{ENTRY}, and for a verdict with value"}):
     """A verdict, compared for equality."""
 
-    run: RunText
+    run: RunName
     kind: Literal["verdict"]
     value: Answer
 
@@ -246,7 +244,7 @@ class Order(Entry, json_schema_extra={"description": ENTRY}):
     """An order of runs, compared by their means."""
 
     kind: Literal["order"]
-    run: Different[RunText] = Field(min_length=2, description="a list of two or more different run names, best first")
+    run: Different[RunName] = Field(min_length=2, description="a list of two or more different run names, best first")
 
     @property
     def published(self) -> str:
@@ -409,11 +407,6 @@ def _entry_problems(where: str, entry: Entry, read: PublishedFile) -> Iterator[s
         yield str(unknown("setting", entry.setting, read.settings, where=where))
     if entry.claim is not None and entry.claim not in read.claims:
         yield str(unknown("claim", entry.claim, read.claims, where=where))
-    for run in (*entry.runs, *(entry.other or ())[1:]):
-        if problem := run_problem(run, where):
-            yield problem
-        elif (usual := str(parse_run(run))) != run:
-            yield f"{where}: found run '{run}'; expected its usual spelling, {usual}."
     if isinstance(entry, Compared) and entry.minus and entry.over:
         yield f"{where}: found minus and over; expected one of them."
     if isinstance(entry, Bound) and (entry.above is None) == (entry.below is None):

@@ -52,15 +52,8 @@ class Run:
 
     def spec(self, *, depth: int, **common: Any) -> RunSpec:
         """Return the full specification of this run in a network of `depth` blocks; `common` are the other fields."""
-        return RunSpec(
-            method=self.method,
-            penalty=self.penalty,
-            frozen_blocks=depth if self.frozen < 0 else self.frozen,
-            shallow=self.shallow,
-            random_targets=self.random_targets,
-            snapshot=self.snapshot,
-            **common,
-        )
+        own = {name: getattr(self, name) for name in ("method", "penalty", "shallow", "random_targets", "snapshot")}
+        return RunSpec(**own, frozen_blocks=depth if self.frozen < 0 else self.frozen, **common)
 
     @property
     def whole(self) -> Run:
@@ -95,7 +88,7 @@ def short_number(value: float) -> str:
 
 
 @lru_cache(maxsize=4096)
-def parse_run(text: str, *, where: str = "run") -> Run:
+def parse_run(text: str) -> Run:
     """Read a run name; the inverse of ``str(run)``, and tolerant of other spellings of a number.
 
     >>> parse_run("dfa+penalty0.01")
@@ -113,18 +106,18 @@ def parse_run(text: str, *, where: str = "run") -> Run:
     method, *options = text.split("+")
     chosen: dict[str, Any] = {}
     for option in options:
-        name, value = _parse_option(option, text, where)
+        name, value = _parse_option(option, text)
         if name in chosen:
             option = "epoch" if name == "snapshot" else name
-            raise AuditError(f"{where}: option '{option}' appears twice in '{text}'; keep one of them.")
+            raise AuditError(f"run '{text}': option '{option}' appears twice; keep one of them.")
         chosen[name] = value
     run = Run(method=method, **chosen)
     if run.shallow and (run.frozen or run.penalty):
-        raise AuditError(f"{where}: '{text}' has no blocks to freeze or penalise; drop that option or 'shallow'.")
+        raise AuditError(f"run '{text}': no blocks to freeze or penalise; drop that option or 'shallow'.")
     return run
 
 
-def _parse_option(option: str, text: str, where: str) -> tuple[str, Any]:
+def _parse_option(option: str, text: str) -> tuple[str, Any]:
     if option in ("shallow", "random_targets"):
         return option, True
     if option == "frozen":
@@ -134,17 +127,17 @@ def _parse_option(option: str, text: str, where: str) -> tuple[str, Any]:
     if re.fullmatch(r"epoch(0|[1-9]\d{0,5})", option):
         return "snapshot", int(option.removeprefix("epoch"))
     if not option.startswith("penalty"):
-        raise unknown("option", option, RUN_OPTIONS, where=f"{where} '{text}'")
+        raise unknown("option", option, RUN_OPTIONS, where=f"run '{text}'")
     number = option.removeprefix("penalty")
     with contextlib.suppress(ValueError):
         if 0 <= (value := float(number)) < math.inf and number == number.strip():
             return "penalty", value
-    raise AuditError(f"{where}: penalty '{number}' in '{text}' is not a finite number >= 0; write it like penalty1e-2.")
+    raise AuditError(f"run '{text}': penalty '{number}' is not a finite number >= 0; write it like penalty1e-2.")
 
 
 LARGEST_OPTION = 8192  # of an architecture: a file must not make anyone build a network without end
 LARGEST = 2**31 - 1  # an integer, of seeds too: torch takes no arbitrary ones
-SHARED = ("dataset", "architecture", "architecture_options", "epochs", "batch_size", "lr", "weight_decay", "seed")
+OF_A_RUN = ("method", "penalty", "frozen_blocks", "shallow", "random_targets", "snapshot", "monitor")
 SAMPLES = (256, 1024)  # test images on which audits measure norms, too, since some published ones are of as many
 NUMBERS = ("penalty", "lr", "weight_decay", "clip", "clip_groups", "rms_floor", "validation")
 CLIPPED_TWICE = "found clip {} and clip_groups {}; expected one of them: together, or each group by itself."
@@ -289,8 +282,7 @@ class RunSpec:
     def with_run(self, run: Run) -> RunSpec:
         """Return the specification of another run with the same network, data, budget and seed, and no monitor."""
         depth = dict(self.architecture_options).get("depth", 0)
-        shared = (*SHARED, *(name for name in DEPARTURES if name != "snapshot"))
-        return run.spec(depth=depth, **{name: getattr(self, name) for name in shared})
+        return run.spec(depth=depth, **{name: getattr(self, name) for name in NAMES if name not in OF_A_RUN})
 
     @property
     def last_epoch(self) -> int:

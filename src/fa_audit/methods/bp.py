@@ -19,10 +19,6 @@ from fa_audit.networks.trace import Trace
 
 @dataclass(frozen=True)
 class BP(Method):
-    summary: ClassVar[str] = "backpropagation: the exact gradient of the global loss"
-    equation: ClassVar[str] = "a_l = dCE/dh_{l+1}"
-    feedback: ClassVar[str] = "the forward weights"
-    source: ClassVar[str] = "Rumelhart, Hinton, Williams 1986"
     end_to_end: ClassVar[bool] = True
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:

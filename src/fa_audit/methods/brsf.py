@@ -10,7 +10,6 @@ Constants: the variance 1/fan_in, ours. Cost: as uSF, and one random number per 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import nn
@@ -21,12 +20,5 @@ from fa_audit.networks.network import Network
 
 @dataclass(frozen=True)
 class BRSF(FRSF):
-    summary: ClassVar[str] = "batchwise random sign-symmetric feedback: as frsf, with new magnitudes every minibatch"
-    equation: ClassVar[str] = "a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> M_t sign(W)]"
-    feedback: ClassVar[str] = "signs of the weights, magnitudes M_t drawn per minibatch"
-    source: ClassVar[str] = "Liao, Leibo, Poggio 2016"
-    passes: ClassVar[str] = "3 forward, 2 backward"
-    relative_time: ClassVar[float] = 2.0
-
     def update_state(self, network: Network, state: nn.Module, randomness: torch.Generator) -> None:
         state.redraw(randomness)

@@ -66,13 +66,7 @@ class CreditBridge(Method):
         hidden: units of each of the three hidden layers of V.
     """
 
-    summary: ClassVar[str] = "credit bridge: a learned net values states by their loss, its gradient is the credit"
-    equation: ClassVar[str] = "a_l = d/dh_l V(LN(h_l), t_l, s)"
-    feedback: ClassVar[str] = "learned net V, shared by all blocks; DFA's B_l in the warm-up"
-    source: ClassVar[str] = "Hao, Wan, Zhai 2026"
-    passes: ClassVar[str] = "1 forward, 1 backward; (K + 3)(L + 1) states through V"
     equal_widths: ClassVar[bool] = True
-    relative_time: ClassVar[float] = 9.0
 
     tau: float = 0.1
     draws: int = 8

@@ -22,10 +22,6 @@ from fa_audit.networks.trace import Trace
 
 @dataclass(frozen=True)
 class DFA(Method):
-    summary: ClassVar[str] = "direct feedback alignment: a fixed random matrix per block projects the output error"
-    equation: ClassVar[str] = "a_l = (p - y) B_l^T"
-    feedback: ClassVar[str] = "fixed random B_l, d x C, per block"
-    source: ClassVar[str] = "Nokland 2016"
     random_feedback: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:

@@ -13,7 +13,6 @@ Constants: none; the variance 1/C is ours, as for DFA. Cost: one forward, one ba
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -25,11 +24,6 @@ from fa_audit.networks.trace import Trace
 
 @dataclass(frozen=True)
 class DRTP(DFA):
-    summary: ClassVar[str] = "direct random target projection: a fixed random matrix per block projects the label"
-    equation: ClassVar[str] = "a_l = (1/C - y) B_l^T"
-    feedback: ClassVar[str] = "fixed random B_l, d x C, per block"
-    source: ClassVar[str] = "Frenkel, Lefebvre, Bol 2021"
-
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
         target = 1 / network.classes - one_hot(labels, trace.logits)
         return self.projected(network, target, state)

@@ -18,7 +18,6 @@ Cost: T + 1 forward and backward passes through blocks and head, twice as many i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -41,13 +40,6 @@ class EP(Method):
         alpha: their size.
         symmetric: nudge with +beta and -beta and take the difference.
     """
-
-    summary: ClassVar[str] = "equilibrium propagation: weights follow states that relax towards a lower loss"
-    equation: ClassVar[str] = "a_l = -(h_{l+1}^nudged - h_{l+1}^free) / beta"
-    feedback: ClassVar[str] = "the forward weights, by relaxation"
-    source: ClassVar[str] = "Scellier, Bengio 2017"
-    passes: ClassVar[str] = "22 forward, 22 backward"
-    relative_time: ClassVar[float] = 14.0
 
     beta: float = 0.5
     steps: int = 20

@@ -26,10 +26,6 @@ from fa_audit.networks.trace import Trace
 
 @dataclass(frozen=True)
 class FA(Method):
-    summary: ClassVar[str] = "feedback alignment: a fixed random matrix per block carries the credit down"
-    equation: ClassVar[str] = "a_{L-1} = dCE/dh_L,  a_{l-1} = a_l B_l"
-    feedback: ClassVar[str] = "fixed random B_l, d x d, per block"
-    source: ClassVar[str] = "Lillicrap, Cownden, Tweed, Akerman 2016"
     random_feedback: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:

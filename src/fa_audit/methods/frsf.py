@@ -40,12 +40,6 @@ class Magnitudes(nn.Module):
 
 @dataclass(frozen=True)
 class FRSF(Method):
-    summary: ClassVar[str] = "fixed random sign-symmetric feedback: the signs of the weights, fixed random magnitudes"
-    equation: ClassVar[str] = "a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> M sign(W)]"
-    feedback: ClassVar[str] = "signs of the weights, fixed random magnitudes M"
-    source: ClassVar[str] = "Liao, Leibo, Poggio 2016"
-    passes: ClassVar[str] = "3 forward, 2 backward"
-    relative_time: ClassVar[float] = 2.0
     random_feedback: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:

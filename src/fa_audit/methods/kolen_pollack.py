@@ -26,12 +26,6 @@ from fa_audit.networks.trace import Trace
 
 @dataclass(frozen=True)
 class KolenPollack(Method):
-    summary: ClassVar[str] = "Kolen-Pollack: random feedback weights that copy the updates of the forward weights"
-    equation: ClassVar[str] = "a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> B],  dB = dW"
-    feedback: ClassVar[str] = "learned B, a partner of every weight of the blocks"
-    source: ClassVar[str] = "Kolen, Pollack 1994; Akrout et al. 2019"
-    passes: ClassVar[str] = "3 forward, 2 backward"
-    relative_time: ClassVar[float] = 2.0
     random_feedback: ClassVar[bool] = True
     decays_state: ClassVar[bool] = True
 

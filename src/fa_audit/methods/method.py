@@ -13,6 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fa_audit.core.errors import AuditError
+from fa_audit.core.registry import load, naming_errors
+from fa_audit.methods import METHODS
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace
 
@@ -43,17 +46,10 @@ class Credits:
 class Method:
     """A training method; its fields are its constants.
 
-    A method needs `credits`; the other functions have defaults that do nothing. The class says what it is and what
-    it costs, in literals, because the workflow plans with them without importing the class.
+    A method needs `credits`; the other functions have defaults that do nothing. A user-defined class may also
+    assign the texts and costs of `MethodInfo` (`fa_audit.methods.info`), which has those of registered methods.
 
     Attributes:
-        summary: one line for `fa-audit methods`.
-        equation: the credit ``a_l``, for tables.
-        feedback: what carries the credit, for tables.
-        source: authors and year.
-        passes: what a step computes, in forward and backward passes of the network.
-        relative_time: time of a training step divided by backpropagation's; scales the workflow's ``runtime``.
-        memory_mb: memory beyond backpropagation's; added to the workflow's ``mem_mb``.
         end_to_end: learn from the global loss by ordinary backpropagation. `credits` is then only audited.
         random_feedback: `init_state` draws feedback at random, so that fresh draws make a null for its cosine.
         across_samples: a sample's credit depends on the others of its batch, as with centred errors and negatives.
@@ -61,13 +57,6 @@ class Method:
         equal_widths: the method reads all states alike, so that blocks may not change their shape.
     """
 
-    summary: ClassVar[str] = ""
-    equation: ClassVar[str] = ""
-    feedback: ClassVar[str] = "none"
-    source: ClassVar[str] = ""
-    passes: ClassVar[str] = "1 forward, 1 backward"
-    relative_time: ClassVar[float] = 1.0
-    memory_mb: ClassVar[int] = 0
     end_to_end: ClassVar[bool] = False
     random_feedback: ClassVar[bool] = False
     across_samples: ClassVar[bool] = False
@@ -118,6 +107,19 @@ class Method:
     ) -> tuple[Tensor, ...] | None:
         """Return each block's distance ``(B,)`` of an auxiliary net from its target; None for methods without one."""
         return None
+
+
+def load_method(name: str) -> Method:
+    """Load a method, with its default constants, by its registered name or as ``package.module:ClassName``.
+
+    Raises:
+        AuditError: there is no such method, or the class is not a `Method`, or needs arguments.
+    """
+    found = load("method", METHODS, name)
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise AuditError(f"method '{name}': found {found!r}; expected a subclass of fa_audit.methods.method.Method.")
+    with naming_errors("method", METHODS, name):
+        return found()
 
 
 class Feedback(nn.Module):

@@ -33,13 +33,7 @@ class StateBridge(Method):
         hidden: units of each of the three hidden layers of G.
     """
 
-    summary: ClassVar[str] = "state bridge: a learned net predicts the last state, its loss's gradient is the credit"
-    equation: ClassVar[str] = "a_l = d/dh_l CE(head(G(LN(h_l), t_l, s)), y)"
-    feedback: ClassVar[str] = "learned net G, shared by all blocks"
-    source: ClassVar[str] = "Hao, Wan, Zhai 2026"
-    passes: ClassVar[str] = "1 forward, 1 backward; 2 and 2 of G"
     equal_widths: ClassVar[bool] = True
-    relative_time: ClassVar[float] = 3.0
 
     hidden: int = 256
 

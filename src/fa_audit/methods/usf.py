@@ -10,7 +10,6 @@ Cost: BP's forward and backward, and for the credit a forward with both weights 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -22,13 +21,6 @@ from fa_audit.networks.trace import Trace
 
 @dataclass(frozen=True)
 class USF(Method):
-    summary: ClassVar[str] = "uniform sign-symmetric feedback: the signs of the weights, all of one magnitude"
-    equation: ClassVar[str] = "a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> sign(W) / sqrt(fan_in)]"
-    feedback: ClassVar[str] = "signs of the weights"
-    source: ClassVar[str] = "Liao, Leibo, Poggio 2016"
-    passes: ClassVar[str] = "3 forward, 2 backward"
-    relative_time: ClassVar[float] = 2.0
-
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
         feedback = {weight: weight.detach().sign() * fan_in(weight) ** -0.5 for _, weight in block_weights(network)}
         return transported_credits(network, trace, labels, feedback)

@@ -1,16 +1,15 @@
-"""Registry of architectures: name -> class.
+"""Registry of architectures: name -> class, and their options.
 
-One new file and one line here add an architecture; one that lives elsewhere is named ``package.module:Name`` instead.
-Imports no torch.
+One new file and two lines here add an architecture; one that is elsewhere is named ``package.module:Name``
+instead. Imports no torch.
 """
 
 from functools import cache
-from inspect import Parameter
+from inspect import Parameter, signature
 from typing import Any
 
 from fa_audit.core.errors import AuditError, listed
-from fa_audit.core.registry import entry_of
-from fa_audit.core.source import arguments_of
+from fa_audit.core.registry import load, naming_errors
 
 ARCHITECTURES: dict[str, str] = {
     "resmlp": "fa_audit.networks.resmlp:ResMLP",
@@ -19,7 +18,15 @@ ARCHITECTURES: dict[str, str] = {
     "bn_cnn": "fa_audit.networks.bn_cnn:BatchNormCNN",
     "student_mlp": "fa_audit.networks.student_mlp:StudentMLP",
 }
+OPTIONS: dict[str, dict[str, Any]] = {  # of registered ones, which plans do not import, with their defaults
+    "resmlp": {"width": 256, "depth": 4, "terminal_norm": True, "residual": True, "w2_std": None},
+    "vit_mini": {"width": 128, "depth": 4},
+    "small_resnet": {"width": 64, "depth": 4},
+    "bn_cnn": {"width": 128, "depth": 3},
+    "student_mlp": {"width": 128, "depth": 4},
+}
 GIVEN = {"image_shape", "classes"}  # by the data set
+COLLECTED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 EXPECTED = (
     "image_shape, classes, depth=N, and options of its own with a number, a text, True or False as default, or None for"
     " a positive number that it chooses itself unless one is given"
@@ -28,15 +35,18 @@ EXPECTED = (
 
 @cache
 def architecture_options(name: str) -> dict[str, Any]:
-    """Return the options of an architecture with their defaults, read from its source; `depth` is among them.
+    """Return the options of an architecture with their defaults; `depth` is among them.
 
     >>> architecture_options("vit_mini")
     {'width': 128, 'depth': 4}
 
     Raises:
-        AuditError: there is no such architecture, or its arguments are not those of one.
+        AuditError: there is no such architecture, it cannot be imported, or its arguments are not those of one.
     """
-    found = arguments_of(entry_of("architecture", ARCHITECTURES, name))
+    if name in OPTIONS:
+        return OPTIONS[name]
+    with naming_errors("architecture", ARCHITECTURES, name):
+        found = arguments_of(load("architecture", ARCHITECTURES, name))
     options = {option: default for option, default in found.items() if option not in GIVEN}
     usable = all(isinstance(default, int | float | str | None) for default in options.values())
     if not (found.keys() >= GIVEN and usable and type(options.get("depth")) is int):
@@ -44,3 +54,21 @@ def architecture_options(name: str) -> dict[str, Any]:
         arguments = listed(pairs) or "none"
         raise AuditError(f"architecture '{name}': found the arguments {arguments}; expected {EXPECTED}.")
     return options
+
+
+def arguments_of(kind: Any) -> dict[str, Any]:
+    """Return the arguments of a class or function with their defaults, but ``*args`` and ``**options``.
+
+    Those of the next base class count, too, where an ``__init__`` takes ``**options``.
+    """
+    calls = [kind]
+    if isinstance(kind, type):
+        calls = [vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base)]
+    found: dict[str, Any] = {}
+    for call in calls:
+        parameters = list(signature(call).parameters.values())[isinstance(kind, type) :]  # without self
+        named = {one.name: one.default for one in parameters if one.kind not in COLLECTED}
+        found = named | found
+        if not any(one.kind is Parameter.VAR_KEYWORD for one in parameters):
+            break
+    return found

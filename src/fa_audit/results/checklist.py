@@ -14,7 +14,7 @@ from fa_audit.core.errors import unknown
 from fa_audit.documents.document import Entry
 from fa_audit.experiments.spec import DEPARTURES
 from fa_audit.methods import METHODS
-from fa_audit.methods.formulas import NOT_STATED, SYMBOLS, stated
+from fa_audit.methods.info import NOT_STATED, SYMBOLS, stated
 from fa_audit.results.disclosures import by_seed, span
 from fa_audit.results.seed_group import SeedGroup
 
@@ -127,7 +127,7 @@ def _stated(group: SeedGroup, author: Author) -> Iterator[Entry]:
     learns = f" Blocks learn from r(a_l) = a_l / (rms(a_l) + {spec['rms_floor']:g})." * normalised
     warm = " The training ended in the warm-up, so that the audited credits are DFA's, (p - y) B_l^T."
     says = f"{source}{SYMBOLS}.{learns}{warm * _ended_in_warm_up(group.audits[0])}"
-    missing = f"{NOT_STATED} (assign equation and latex in its class, or give it as an answer)"
+    missing = f"{NOT_STATED} (assign equation and latex in its class and name it: --method, or give it as an answer)"
     text = author.says("formula", says if known else missing)
     yield Entry("Formula of the credit", text, method.equation or method.latex, method.latex)
     when = "initialised after the weights from the stream of torch.manual_seed(seed)"
@@ -238,7 +238,7 @@ def _training_feedback(audit: Audit) -> Finding:
         return Finding(
             False, "the training ended in the warm-up, whose feedback, DFA's, was not drawn again to compare"
         )
-    if "spec" in audit and audit["spec"]["method"] in METHODS and not stated(audit["spec"]["method"]).draws:
+    if "spec" in audit and audit["spec"]["method"] in METHODS and not stated(audit["spec"]["method"]).random_feedback:
         return Finding(True, "the method has no fixed random feedback that could be confused with another draw")
     found = []
     for layer, block in enumerate(audit["credit"]):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fa_audit.core.errors import AuditError
-from fa_audit.core.source import docstring
+from fa_audit.core.registry import documentation
 from fa_audit.experiments.grid_checks import ArtefactKinds
 from fa_audit.results.figures import FIGURES, FIGURES_OF_ONE
 from fa_audit.results.tables import TABLES, TABLES_OF_ONE
@@ -20,6 +20,6 @@ def caption(kind: str, folder: Path) -> str:
     path = folder / f"{kind}.rst"
     if path.exists():
         return path.read_text(encoding="utf-8")
-    if ":" in kind and (found := docstring(kind)):
+    if ":" in kind and (found := documentation("kind", {}, kind)):
         return found
     raise AuditError(f"no caption of '{kind}' for the report: write {path} (of your own kinds, a docstring).")

@@ -32,11 +32,10 @@ import torch
 from fa_audit.core.errors import AuditError
 from fa_audit.core.randomness import seeded, stream_seed
 from fa_audit.methods import METHODS
-from fa_audit.methods.method import Method
+from fa_audit.methods.method import Method, load_method
 from fa_audit.testing import credits, steps, training
 from fa_audit.testing.findings import ConformanceError, in_one_line
 from fa_audit.testing.subject import Subject, kept_settings
-from fa_audit.training.learner import load_method
 
 CHECKS: dict[str, Callable[[Subject], None]] = {
     check.__name__: check

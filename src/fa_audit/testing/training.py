@@ -17,11 +17,10 @@ from typing import Any
 
 import torch
 
-from fa_audit.core.errors import AuditError
 from fa_audit.core.metrics import cosine
 from fa_audit.core.randomness import generator, seeded, stream_seed
-from fa_audit.core.source import class_literals
 from fa_audit.methods import METHODS
+from fa_audit.methods.info import MethodInfo, of_class
 from fa_audit.methods.method import Method
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.networks.trace import reference, trace
@@ -211,20 +210,13 @@ def _least_cosine(subject: Subject) -> float:
 
 
 def declarations(subject: Subject) -> None:
-    """Check that plans can read the method's costs from its source, and that a checkpoint keeps its constants."""
+    """Check the type of what the method states of itself, and that a checkpoint keeps its constants."""
     kind = type(subject.method)
-    expected = {name: typing.get_args(of)[0] for name, of in typing.get_type_hints(Method).items()}
-    own = {name: getattr(kind, name) for name in expected}
-    wrong = [f"{name}={value!r}" for name, value in own.items() if not _is(expected[name], value)]
-    expect_none(wrong, "{} in the class", "texts, true or false, and costs >= 0, as in Method", "correct it")
-    costs = {name: own[name] for name in ("relative_time", "memory_mb")}
-    try:
-        read = class_literals("fa_audit.methods.method:Method") | class_literals(entry(kind))
-    except AuditError:  # a class inside a function: no workflow can name it
-        read = costs
-    for name, value in costs.items():
-        found = f"{name}={read[name]!r} in the source, {value!r} in the class"
-        expect(read[name] == value, found, "the same number", "assign costs as literals in a class body")
+    flags = typing.get_type_hints(Method)
+    stated = vars(of_class(kind)) | {name: getattr(kind, name) for name in flags}
+    expected = {name: type(value) for name, value in vars(MethodInfo()).items()} | dict.fromkeys(flags, bool)
+    wrong = [f"{name}={value!r}" for name, value in stated.items() if not _is(expected[name], value)]
+    expect_none(wrong, "{} in the class", "texts, true or false, and costs >= 0, as in MethodInfo", "correct it")
     constants = {constant.name for constant in fields(kind)}
     declared = {name for name, of in inspect.get_annotations(kind).items() if "ClassVar" not in str(of)}
     lost = sorted(declared - constants)
@@ -232,8 +224,8 @@ def declarations(subject: Subject) -> None:
 
 
 def _is(kind: type, value: Any) -> bool:
-    """Return whether a class attribute is of its kind, and a finite cost >= 0."""
-    if kind in (bool, str):
+    """Return whether a value is of its kind, and a finite cost >= 0."""
+    if kind in (bool, str, dict):
         return isinstance(value, kind)
     return isinstance(value, int | kind) and not isinstance(value, bool) and 0 <= value < math.inf
 

@@ -22,9 +22,9 @@ from fa_audit.core.files import FOREIGN, digest_of, write_bytes
 from fa_audit.data.data_file import checksum
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
-from fa_audit.methods.method import Method
+from fa_audit.methods.method import Method, load_method
 from fa_audit.networks import ARCHITECTURES
-from fa_audit.training.learner import Learner, build, load_method
+from fa_audit.training.learner import Learner, build
 
 log = logging.getLogger(__name__)
 FORMAT = "fa-audit checkpoint 1"

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, listed, shortened
 from fa_audit.core.randomness import seeded
-from fa_audit.core.registry import call, load, naming_errors
+from fa_audit.core.registry import call, naming_errors
 from fa_audit.experiments.spec import DEPARTURES, RunSpec
 from fa_audit.methods import METHODS
-from fa_audit.methods.method import Credits, Method
+from fa_audit.methods.method import Credits, Method, load_method
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace, keeping_statistics, trace, untouched
@@ -72,19 +72,6 @@ class Learner:
         apart = {id(parameter) for part in body for parameter in part}
         head = [parameter for parameter in network.parameters() if id(parameter) not in apart]
         return [(part, spec.clip_groups) for part in (*body, head, list(self.state.parameters())) if part]
-
-
-def load_method(name: str) -> Method:
-    """Load a method, with its default constants, by its registered name or as ``package.module:ClassName``.
-
-    Raises:
-        AuditError: the method is unknown, or the class is not a `Method`, or needs arguments.
-    """
-    found = load("method", METHODS, name)
-    if not (isinstance(found, type) and issubclass(found, Method)):
-        raise AuditError(f"method '{name}': found {found!r}; expected a subclass of fa_audit.methods.method.Method.")
-    with naming_errors("method", METHODS, name):
-        return found()
 
 
 @contextmanager

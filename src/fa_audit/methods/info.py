@@ -1,0 +1,213 @@
+r"""Texts and costs of the methods, for plans, lists and reports: those of registered ones are here.
+
+No training imports this file, so that an edit of a text makes no training stale. A user-defined method assigns the same
+names in its class; what neither it nor a registered method that it inherits from states is reported as not stated.
+Imports no torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from fa_audit.core.registry import entry_of
+from fa_audit.methods import METHODS
+
+NOT_STATED = "not stated by the method"
+TOP = r"a_{L-1} = \partial\mathrm{CE}/\partial h_L,\quad a_{l-1} = "
+SYMBOLS = (
+    "h_l: input of block l, h_L: of the head; p: softmax of the logits, y: one-hot label, s = p - y, t_l = l/L; CE:"
+    " cross-entropy; d: width, C: classes; J_l[W -> B]: Jacobian of block l with its weights W replaced by B"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodInfo:
+    """Texts, costs and constants of a method; a text is empty where it is not stated.
+
+    Attributes:
+        summary: one line for `fa-audit methods`.
+        equation: the credit ``a_l``.
+        latex: the same for LaTeX, without dollar signs.
+        feedback: what carries the credit.
+        drawn: distribution, scale and life of the feedback.
+        source: authors and year.
+        passes: what a step computes, in forward and backward passes of the network.
+        relative_time: time of a training step divided by backpropagation's; scales the workflow's ``runtime``.
+        memory_mb: memory beyond backpropagation's; added to the workflow's ``mem_mb``.
+        random_feedback: as of `Method`.
+        constants: the constants with their defaults.
+    """
+
+    summary: str = ""
+    equation: str = ""
+    latex: str = ""
+    feedback: str = ""
+    drawn: str = ""
+    source: str = ""
+    passes: str = "1 forward, 1 backward"
+    relative_time: float = 1.0
+    memory_mb: int = 0
+    random_feedback: bool = False
+    constants: Mapping[str, Any] = field(default_factory=dict)
+
+
+INFO: dict[str, MethodInfo] = {
+    "bp": MethodInfo(
+        summary="backpropagation: the exact gradient of the global loss",
+        equation="a_l = dCE/dh_{l+1}",
+        latex=r"a_l = \partial\mathrm{CE}/\partial h_{l+1}",
+        feedback="the forward weights",
+        drawn="none is drawn: the forward weights carry the gradient",
+        source="Rumelhart, Hinton, Williams 1986",
+    ),
+    "fa": MethodInfo(
+        summary="feedback alignment: a fixed random matrix per block carries the credit down",
+        equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l B_l",
+        latex=TOP + "a_l B_l",
+        feedback="fixed random B_l, d x d, per block",
+        drawn="entries N(0, 1/d), standard deviation 1/sqrt(d); drawn once before training, fixed",
+        source="Lillicrap, Cownden, Tweed, Akerman 2016",
+        random_feedback=True,
+    ),
+    "dfa": MethodInfo(
+        summary="direct feedback alignment: a fixed random matrix per block projects the output error",
+        equation="a_l = (p - y) B_l^T",
+        latex=r"a_l = (p - y)\,B_l^\top",
+        feedback="fixed random B_l, d x C, per block",
+        drawn="entries N(0, 1/C), standard deviation 1/sqrt(C); drawn once, fixed",
+        source="Nokland 2016",
+        random_feedback=True,
+    ),
+    "drtp": MethodInfo(
+        summary="direct random target projection: a fixed random matrix per block projects the label",
+        equation="a_l = (1/C - y) B_l^T",
+        latex=r"a_l = (1/C - y)\,B_l^\top",
+        feedback="fixed random B_l, d x C, per block",
+        drawn="entries N(0, 1/C), standard deviation 1/sqrt(C); drawn once, fixed",
+        source="Frenkel, Lefebvre, Bol 2021",
+        random_feedback=True,
+    ),
+    "usf": MethodInfo(
+        summary="uniform sign-symmetric feedback: the signs of the weights, all of one magnitude",
+        equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> sign(W) / sqrt(fan_in)]",
+        latex=TOP + r"a_l\,J_l[W \to \mathrm{sign}(W)/\sqrt{\mathrm{fan\ in}}]",
+        feedback="signs of the weights",
+        drawn="none is drawn: signs of the present weights, all of magnitude 1/sqrt(fan in)",
+        source="Liao, Leibo, Poggio 2016",
+        passes="3 forward, 2 backward",
+        relative_time=2.0,
+    ),
+    "brsf": MethodInfo(
+        summary="batchwise random sign-symmetric feedback: as frsf, with new magnitudes every minibatch",
+        equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> M_t sign(W)]",
+        latex=TOP + r"a_l\,J_l[W \to M_t \circ \mathrm{sign}(W)]",
+        feedback="signs of the weights, magnitudes M_t drawn per minibatch",
+        drawn="magnitudes |N(0, 1/fan in)|, fresh for every minibatch; signs of the present weights",
+        source="Liao, Leibo, Poggio 2016",
+        passes="3 forward, 2 backward",
+        relative_time=2.0,
+        random_feedback=True,
+    ),
+    "frsf": MethodInfo(
+        summary="fixed random sign-symmetric feedback: the signs of the weights, fixed random magnitudes",
+        equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> M sign(W)]",
+        latex=TOP + r"a_l\,J_l[W \to M \circ \mathrm{sign}(W)]",
+        feedback="signs of the weights, fixed random magnitudes M",
+        drawn="magnitudes |N(0, 1/fan in)|, drawn once, fixed; signs of the present weights",
+        source="Liao, Leibo, Poggio 2016",
+        passes="3 forward, 2 backward",
+        relative_time=2.0,
+        random_feedback=True,
+    ),
+    "kolen_pollack": MethodInfo(
+        summary="Kolen-Pollack: random feedback weights that copy the updates of the forward weights",
+        equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> B],  dB = dW",
+        latex=TOP + r"a_l\,J_l[W \to B],\quad \mathrm{d}B = \mathrm{d}W",
+        feedback="learned B, a partner of every weight of the blocks",
+        drawn="entries N(0, 1/fan in) at first; learned: every step adds the forward weight's update, with the same"
+        " decay",
+        source="Kolen, Pollack 1994; Akrout et al. 2019",
+        passes="3 forward, 2 backward",
+        relative_time=2.0,
+        random_feedback=True,
+    ),
+    "ep": MethodInfo(
+        summary="equilibrium propagation: weights follow states that relax towards a lower loss",
+        equation="a_l = -(h_{l+1}^nudged - h_{l+1}^free) / beta",
+        latex=r"a_l = -(h_{l+1}^{\mathrm{nudged}} - h_{l+1}^{\mathrm{free}})/\beta",
+        feedback="the forward weights, by relaxation",
+        drawn="none is drawn: states relax through the forward weights",
+        source="Scellier, Bengio 2017",
+        passes="22 forward, 22 backward",
+        relative_time=14.0,
+        constants={"beta": 0.5, "steps": 20, "alpha": 0.2, "symmetric": False},
+    ),
+    "state_bridge": MethodInfo(
+        summary="state bridge: a learned net predicts the last state, its loss's gradient is the credit",
+        equation="a_l = d/dh_l CE(head(G(LN(h_l), t_l, s)), y)",
+        latex=r"a_l = \partial\,\mathrm{CE}(\mathrm{head}(G(\mathrm{LN}(h_l), t_l, s)), y)/\partial h_l",
+        feedback="learned net G, shared by all blocks",
+        drawn="a learned net G, initialised as torch's linear layers are, trained with the network",
+        source="Hao, Wan, Zhai 2026",
+        passes="1 forward, 1 backward; 2 and 2 of G",
+        relative_time=3.0,
+        constants={"hidden": 256},
+    ),
+    "credit_bridge": MethodInfo(
+        summary="credit bridge: a learned net values states by their loss, its gradient is the credit",
+        equation="a_l = d/dh_l V(LN(h_l), t_l, s)",
+        latex=r"a_l = \partial V(\mathrm{LN}(h_l), t_l, s)/\partial h_l",
+        feedback="learned net V, shared by all blocks; DFA's B_l in the warm-up",
+        drawn="a learned net V, initialised as torch's linear layers are, trained with the network; in the warm-up"
+        " DFA's matrices, N(0, 1/C), drawn once",
+        source="Hao, Wan, Zhai 2026",
+        passes="1 forward, 1 backward; (K + 3)(L + 1) states through V",
+        relative_time=9.0,
+        constants={"tau": 0.1, "draws": 8, "sigma": 0.1, "memory": 0.995, "warm_up": 0.2, "hidden": 256},
+    ),
+}
+FIELDS = tuple(one.name for one in fields(MethodInfo))
+
+
+def stated(name: str) -> MethodInfo:
+    """Return the texts and costs of a registered method, or of a class that this process has imported before.
+
+    Nothing is imported: audits name methods, too, and no file decides which code runs.
+    """
+    if name in INFO:
+        return INFO[name]
+    module, _, attribute = name.partition(":")
+    kind = getattr(sys.modules.get(module), attribute, None)
+    return of_class(kind) if isinstance(kind, type) else MethodInfo()
+
+
+def check_method(name: str) -> None:
+    """Check that a method is registered, or that it can be imported.
+
+    Raises:
+        AuditError: neither; or what is imported is not a method.
+    """
+    if entry_of("method", METHODS, name) == name:
+        from fa_audit.methods.method import load_method
+
+        load_method(name)
+
+
+def of_class(kind: type) -> MethodInfo:
+    """Return the texts and costs that a class of a method assigns or inherits, formulas for LaTeX and `drawn` aside."""
+    from fa_audit.methods.method import Method
+
+    names = {entry: name for name, entry in METHODS.items()}
+    places = (f"{base.__module__}:{base.__qualname__}" for base in kind.__mro__)
+    registered = next((INFO[names[place]] for place in places if place in names), MethodInfo())
+    constants = {
+        name: value
+        for base in reversed(kind.__mro__)
+        for name, value in vars(base).items()
+        if isinstance(value, bool | int | float | str) and not hasattr(Method, name) and name not in FIELDS
+    }
+    own = {name: getattr(kind, name) for name in FIELDS if hasattr(kind, name)}
+    return replace(registered, **{"latex": "", "drawn": "", "constants": constants} | own)
