@@ -107,8 +107,7 @@ def _key_line(schema: Schema, value: Any, parent: tuple[Any, ...], key: Any) -> 
 def _expected(schema: Schema, value: Any, place: tuple[Any, ...]) -> str:
     """Return the description of a place, or of the innermost one around it that has one."""
     inner = [place[:length] for length in range(len(place), -1, -1)]
-    found = (_node(schema, value, part).get("description") for part in inner)
-    return next(text for text in found if text)
+    return next(str(text) for part in inner if (text := _node(schema, value, part).get("description")))
 
 
 def _dotted(place: tuple[Any, ...]) -> str:

@@ -49,7 +49,8 @@ class Table:
 
 def to_csv(table: Table) -> str:
     """Format the values in full precision; an empty field means that there is none."""
-    return table.values.to_csv(index=False, lineterminator="\n")
+    assert table.values is not None, "nothing writes the values of this table"
+    return str(table.values.to_csv(index=False, lineterminator="\n"))
 
 
 def to_markdown(table: Table) -> str:

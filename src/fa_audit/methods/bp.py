@@ -8,9 +8,9 @@ Source: Rumelhart, Hinton, Williams 1986. Constants: none. Cost: 1 by definition
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fa_audit.methods.method import Credits, Method, loss_gradients
 from fa_audit.networks.network import Network
@@ -21,6 +21,6 @@ from fa_audit.networks.trace import Trace
 class BP(Method):
     end_to_end: ClassVar[bool] = True
 
-    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         embedding, *blocks = map(network.read_gradient, loss_gradients(trace, labels, trace.states))
         return Credits(tuple(blocks), embedding, normalise=False)

@@ -41,7 +41,8 @@ class BridgeNet(nn.Module):
         """
         rows = h.shape[:-1]
         parts = [F.layer_norm(h, h.shape[-1:]), t.expand(*rows, 1), error.expand(*rows, error.shape[-1])]
-        return self.layers(torch.cat(parts, dim=-1))
+        outputs: Tensor = self.layers(torch.cat(parts, dim=-1))
+        return outputs
 
 
 def stacked_states(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:

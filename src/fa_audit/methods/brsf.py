@@ -10,9 +10,9 @@ Constants: the variance 1/fan_in, ours. Cost: as uSF, and one random number per 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
 
 from fa_audit.methods.frsf import FRSF
 from fa_audit.networks.network import Network
@@ -20,5 +20,5 @@ from fa_audit.networks.network import Network
 
 @dataclass(frozen=True)
 class BRSF(FRSF):
-    def update_state(self, network: Network, state: nn.Module, randomness: torch.Generator) -> None:
+    def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
         state.redraw(randomness)

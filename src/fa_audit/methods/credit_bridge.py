@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +38,8 @@ class CreditBridgeState(nn.Module):
     The checkpoint has that as the buffer ``warm``; steps read a copy on the host, for which they need not wait.
     """
 
+    warm: Tensor
+
     def __init__(self, value: BridgeNet, feedback: nn.Module) -> None:
         super().__init__()
         self.value = value
@@ -45,7 +47,9 @@ class CreditBridgeState(nn.Module):
         self.feedback = feedback
         self.register_buffer("warm", torch.zeros((), dtype=torch.bool))
         self.is_warm = False
-        self.register_load_state_dict_post_hook(lambda state, _: state.set_warm(bool(state.warm)))
+        self.register_load_state_dict_post_hook(  # type: ignore[no-untyped-call]
+            lambda state, _: state.set_warm(bool(state.warm))
+        )
 
     def set_warm(self, warm: bool) -> None:
         """Say whether the warm-up is over."""
@@ -79,10 +83,10 @@ class CreditBridge(Method):
         feedback = DFA().init_state(network, generator)
         return CreditBridgeState(BridgeNet(network.width, network.classes, 1, self.hidden, generator), feedback)
 
-    def begin_epoch(self, state: nn.Module, progress: float) -> None:
+    def begin_epoch(self, state: Any, progress: float) -> None:
         state.set_warm(progress >= self.warm_up)
 
-    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Return ``dV(h_l, t_l, e) / dh_l``, ``(B, d)`` each; DFA's credits until the warm-up is over."""
         if not state.is_warm:
             return DFA().credits(network, trace, labels, state.feedback)
@@ -93,25 +97,26 @@ class CreditBridge(Method):
         return Credits(tuple(slopes[: len(network.blocks)]), slopes[0])
 
     def auxiliary_loss(
-        self, network: Network, trace: Trace, labels: Tensor, state: nn.Module, randomness: torch.Generator
+        self, network: Network, trace: Trace, labels: Tensor, state: Any, randomness: torch.Generator
     ) -> Tensor:
         """Return the squared misses of ``V``: of its soft minima, of the loss at the top, of the gradient there."""
         h, t = stacked_states(network, trace)
         top = h[-1].clone().requires_grad_()
-        value = state.value(torch.cat([h[:-1], top[None]]), t, error := output_error(trace, labels)).squeeze(-1)
+        value: Tensor = state.value(torch.cat([h[:-1], top[None]]), t, error := output_error(trace, labels)).squeeze(-1)
         targets = [*self._soft_minima(h[1:], t[1:], error, state, randomness), _losses(trace, labels)]
         (slope,) = torch.autograd.grad(value[-1].sum(), top, create_graph=True)
         truth = network.read_gradient(*loss_gradients(trace, labels, (trace.head_input,)))
         misses = h[-1].norm(dim=-1, keepdim=True) * (slope - truth)
-        return F.mse_loss(value, torch.stack(targets)) + misses.square().mean()
+        loss: Tensor = F.mse_loss(value, torch.stack(targets)) + misses.square().mean()
+        return loss
 
-    def update_state(self, network: Network, state: nn.Module, randomness: torch.Generator) -> None:
+    def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
         with torch.no_grad():
             for average, present in zip(state.average.parameters(), state.value.parameters(), strict=True):
                 average.lerp_(present, 1 - self.memory)
 
     def bridge_residual(
-        self, network: Network, trace: Trace, labels: Tensor, state: nn.Module, randomness: torch.Generator
+        self, network: Network, trace: Trace, labels: Tensor, state: Any, randomness: torch.Generator
     ) -> tuple[Tensor, ...]:
         """Return ``|V(h_l) - soft minimum of V(h_{l+1})|`` of every block: ``(B,)`` each."""
         h, t = stacked_states(network, trace)
@@ -122,7 +127,7 @@ class CreditBridge(Method):
 
     @torch.no_grad()
     def _soft_minima(
-        self, following: Tensor, t: Tensor, error: Tensor, state: nn.Module, randomness: torch.Generator
+        self, following: Tensor, t: Tensor, error: Tensor, state: Any, randomness: torch.Generator
     ) -> Tensor:
         """Compute the targets of ``V(h_l)`` from the states ``h_{l+1}``, ``(L, B, d) -> (L, B)``."""
         drawn = torch.randn(self.draws, *following.shape, generator=randomness, device=randomness.device)

@@ -10,7 +10,7 @@ Source: Nokland 2016. Constants: none; the variance 1/C is the paper's. Cost: on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -30,10 +30,10 @@ class DFA(Method):
             widths.append(network.width_of(0))
         return Feedback([(width, network.classes) for width in widths], 1, generator)
 
-    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         return self.projected(network, output_error(trace, labels), state)
 
-    def projected(self, network: Network, signal: Tensor, state: nn.Module) -> Credits:
+    def projected(self, network: Network, signal: Tensor, state: Any) -> Credits:
         """Return a signal ``(B, C)`` through the matrices of all blocks, and through the embedding's."""
         depth = len(network.blocks)
         shared = depth and network.width_of(0) == network.width_of(1)

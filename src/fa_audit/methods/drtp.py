@@ -13,8 +13,9 @@ Constants: none; the variance 1/C is ours, as for DFA. Cost: one forward, one ba
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.method import Credits, one_hot
@@ -24,6 +25,6 @@ from fa_audit.networks.trace import Trace
 
 @dataclass(frozen=True)
 class DRTP(DFA):
-    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         target = 1 / network.classes - one_hot(labels, trace.logits)
         return self.projected(network, target, state)

@@ -17,11 +17,13 @@ Cost: T + 1 forward and backward passes through blocks and head, twice as many i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from fa_audit.methods.method import Credits, Method
 from fa_audit.networks.network import Network
@@ -46,13 +48,13 @@ class EP(Method):
     alpha: float = 0.2
     symmetric: bool = False
 
-    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Return ``(h^free - h^nudged) / beta`` of every state, ``(B, d)``, and the contrast of energies to descend."""
         free = tuple(h.detach() for h in trace.states)
         betas = (self.beta, -self.beta) if self.symmetric else (self.beta,)
         phases = [(beta, self._relax(network, free, labels, beta)) for beta in betas]
-        objective = sum(energy(network, trace.states[0], nudged) / beta for beta, nudged in phases)
-        moved = [sum((h - nudged[layer]) / beta for beta, nudged in phases) for layer, h in enumerate(free)]
+        objective = added(energy(network, trace.states[0], nudged) / beta for beta, nudged in phases)
+        moved = [added((h - nudged[layer]) / beta for beta, nudged in phases) for layer, h in enumerate(free)]
         embedding, *blocks = (network.read_gradient(move / len(phases)) for move in moved)
         objective = objective / (len(phases) * len(labels))
         return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
@@ -77,4 +79,9 @@ def energy(network: Network, embedded: Tensor, states: States) -> Tensor:
         states: ``h_0..h_L``.
     """
     predicted = [embedded, *(network.split(layer, h)[1] for layer, h in enumerate(states[:-1]))]
-    return sum((h - p).square().sum() for h, p in zip(states, predicted, strict=True)) / 2
+    return added((h - p).square().sum() for h, p in zip(states, predicted, strict=True)) / 2
+
+
+def added(terms: Iterable[Tensor]) -> Tensor:
+    """Return the sum of tensors of one shape, added one after the other."""
+    return sum(terms, start=torch.zeros(()))

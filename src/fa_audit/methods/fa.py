@@ -14,7 +14,7 @@ Constants: none; the variance 1/d is the paper's. Cost: one forward, one backwar
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -32,7 +32,7 @@ class FA(Method):
         pairs = [(network.width_of(layer + 1), network.width_of(layer)) for layer in range(len(network.blocks))]
         return Feedback(pairs, 0, generator)
 
-    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Return the true gradient at ``h_L``, carried down through the fixed matrices: ``(B, d)`` each."""
         credit = network.read_gradient(top_gradient(trace, labels))
         descending = [credit]

@@ -10,7 +10,7 @@ Constants: the variance 1/fan_in, ours. Cost: as uSF.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +45,7 @@ class FRSF(Method):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         return Magnitudes(network, generator)
 
-    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         magnitudes = dict(state.named_buffers())
         feedback = {weight: magnitudes[name] * weight.detach().sign() for name, weight in block_weights(network)}
         return transported_credits(network, trace, labels, feedback)

@@ -13,7 +13,7 @@ run W - B loses a factor exp(-sum of lr * decay). Cost: as uSF, and a second opt
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -36,12 +36,12 @@ class KolenPollack(Method):
             state.register_parameter(name, nn.Parameter(drawn))
         return state
 
-    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         partners = dict(state.named_parameters())
         feedback = {weight: partners[name].detach() for name, weight in block_weights(network)}
         return transported_credits(network, trace, labels, feedback)
 
-    def update_state(self, network: Network, state: nn.Module, randomness: torch.Generator) -> None:
+    def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
         partners = dict(state.named_parameters())
         for name, weight in block_weights(network):
             partners[name].grad = weight.grad

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -70,7 +70,7 @@ class Method:
         """
         return nn.Module()
 
-    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Compute the credits of one batch, detached: a pure function of its arguments.
 
         It may run parts of the network again: the engine keeps the running statistics of BatchNorm layers meanwhile.
@@ -83,7 +83,7 @@ class Method:
         raise TypeError(f"{type(self).__name__} is a method without credits: define `credits`.")
 
     def auxiliary_loss(
-        self, network: Network, trace: Trace, labels: Tensor, state: nn.Module, randomness: torch.Generator
+        self, network: Network, trace: Trace, labels: Tensor, state: Any, randomness: torch.Generator
     ) -> Tensor | None:
         """Return the scalar loss that the parameters of `state`, and no others, descend; None without such parameters.
 
@@ -93,17 +93,17 @@ class Method:
         """
         return None
 
-    def begin_epoch(self, state: nn.Module, progress: float) -> None:
+    def begin_epoch(self, state: Any, progress: float) -> None:
         """Prepare for an epoch, given the fraction of training that is done, ``0 <= progress < 1``."""
 
-    def update_state(self, network: Network, state: nn.Module, randomness: torch.Generator) -> None:
+    def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
         """Update the state after the gradients of a minibatch are computed and before the optimiser's step.
 
         For moving averages and for feedback that is redrawn or follows the network.
         """
 
     def bridge_residual(
-        self, network: Network, trace: Trace, labels: Tensor, state: nn.Module, randomness: torch.Generator
+        self, network: Network, trace: Trace, labels: Tensor, state: Any, randomness: torch.Generator
     ) -> tuple[Tensor, ...] | None:
         """Return each block's distance ``(B,)`` of an auxiliary net from its target; None for methods without one."""
         return None

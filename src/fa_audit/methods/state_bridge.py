@@ -11,7 +11,7 @@ Cost: BP's passes and two forward and backward passes of the small net, one to i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -40,7 +40,7 @@ class StateBridge(Method):
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         return BridgeNet(network.width, network.classes, network.width, self.hidden, generator)
 
-    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Return the slope by ``h_l`` of the loss of the predicted last state ``G(h_l, t_l, e)``: each ``(B, d)``."""
         h, t = _block_inputs(network, trace)
         with torch.enable_grad():
@@ -51,12 +51,12 @@ class StateBridge(Method):
         return Credits(tuple(slopes[: len(network.blocks)]), slopes[0])
 
     def auxiliary_loss(
-        self, network: Network, trace: Trace, labels: Tensor, state: nn.Module, randomness: torch.Generator
+        self, network: Network, trace: Trace, labels: Tensor, state: Any, randomness: torch.Generator
     ) -> Tensor:
         return _misses(network, trace, labels, state).square().mean()
 
     def bridge_residual(
-        self, network: Network, trace: Trace, labels: Tensor, state: nn.Module, randomness: torch.Generator
+        self, network: Network, trace: Trace, labels: Tensor, state: Any, randomness: torch.Generator
     ) -> tuple[Tensor, ...]:
         return tuple(_misses(network, trace, labels, state).detach().abs().mean(dim=-1))
 
@@ -68,9 +68,10 @@ def _block_inputs(network: Network, trace: Trace) -> tuple[Tensor, Tensor]:
     return vectors[:inputs], t[:inputs]
 
 
-def _misses(network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Tensor:
+def _misses(network: Network, trace: Trace, labels: Tensor, state: Any) -> Tensor:
     """Return prediction minus target at every block's input, ``(L, B, d)``."""
     h, t = _block_inputs(network, trace)
     last = network.read(trace.states[-1].detach())
     target = last / rms(last).clamp_min(SMALLEST_RMS)  # a state of zeros, as ReLUs can make it, stays one
-    return state(h, t, output_error(trace, labels)) - target
+    predicted: Tensor = state(h, t, output_error(trace, labels))
+    return predicted - target

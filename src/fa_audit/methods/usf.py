@@ -10,8 +10,9 @@ Cost: BP's forward and backward, and for the credit a forward with both weights 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from fa_audit.methods.method import Credits, Method
 from fa_audit.methods.transport import block_weights, fan_in, transported_credits
@@ -21,6 +22,6 @@ from fa_audit.networks.trace import Trace
 
 @dataclass(frozen=True)
 class USF(Method):
-    def credits(self, network: Network, trace: Trace, labels: Tensor, state: nn.Module) -> Credits:
+    def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         feedback = {weight: weight.detach().sign() * fan_in(weight) ** -0.5 for _, weight in block_weights(network)}
         return transported_credits(network, trace, labels, feedback)
