@@ -324,8 +324,8 @@ MUTATIONS: dict[str, Mutation] = {
          "figures_training"),
         ("figure-worst", "results/figures/verdict_matrix.py", "if failed.any()", "if failed.all()",
          "one failed seed makes a failed cell", "figures_verdicts"),
-        ("figure-infinite", "results/figures/lines.py", "measured.size and np.isfinite(measured).all()",
-         "measured.size", "a mean over an infinite value is no point", "figures figures_training"),
+        ("figure-infinite", "results/figures/lines.py", "found if np.isfinite(found) else np.nan",
+         "found", "a mean over an infinite value is no point", "figures figures_training"),
         # --- files and the workflow
         ("not-atomic", "core/files.py", "write(part)", "write(path), write(part)", "files appear whole", "files"),
         ("json-nan", "core/files.py", "allow_nan=False", "allow_nan=True", "JSON files hold no NaN", "files"),

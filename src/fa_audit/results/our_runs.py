@@ -55,7 +55,8 @@ class OurRuns:
     """The runs of tidy tables, by specification."""
 
     tidy: Tidy
-    _columns: dict[str, dict[RunKey, Any]] = field(default_factory=dict)  # those of `DERIVED` that were asked for
+    # Those of `DERIVED` that were asked for.
+    _columns: dict[str, dict[RunKey, Any]] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def specs(self) -> dict[RunKey, Spec]:

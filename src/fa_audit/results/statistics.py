@@ -47,6 +47,16 @@ def summarise(values: Iterable[float]) -> Summary:
     return Summary(n, mean, deviation, (mean - half, mean + half))
 
 
+def extent(numbers: Iterable[float]) -> str:
+    """Return the smallest and the largest number, once where they are the same; empty without any.
+
+    >>> extent([2, 3, 3]), extent([3, 3])
+    ('2 to 3', '3')
+    """
+    found = list(numbers)
+    return " to ".join(dict.fromkeys(str(end) for end in (min(found), max(found)))) if found else ""
+
+
 def rank_runs(runs: pd.DataFrame) -> list[str]:
     """Return the run names by mean accuracy, best first; equal ones by name, runs without any accuracy last."""
     means = runs.groupby("run")["accuracy"].mean()  # groupby sorts by name, and the stable sort keeps that order

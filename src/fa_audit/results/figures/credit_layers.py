@@ -20,6 +20,7 @@ EPSILON = 1e-8  # by which torch.nn.functional.cosine_similarity bounds norms fr
 HOLLOW = lines.SEED | {"markerfacecolor": "white", "label": "reference below its limit"}
 
 
+@style.styled
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw accuracy against the mean cosine over blocks, the cosine of every block, and the norm of every gradient.
 
@@ -36,27 +37,30 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     above = below.groupby([layers[key] for key in KEY]).shift(-1, fill_value=False)
     layers = layers.assign(grad_norm_hollow=below, cosine_hollow=above.astype(bool))
     blocks = by_run(layers, order, "seed", "layer")
-    handles = [*lines.counted_handles(blocks, labels, columns=["cosine", "grad_norm"], at="layer"),
-               *lines.mark_handles(), Line2D([], [], **HOLLOW)]  # fmt: skip
-    with style.context():
-        figure = style.new_figure(title, height=HEIGHT + lines.legend_height(handles))
-        aggregate, cosine, gradient = figure.subplots(1, 3)
-        style.log_scale(gradient)
-        _aggregate(aggregate, by_run(runs, order, "seed"))
-        for ax, column in ((cosine, "cosine"), (gradient, "grad_norm")):
-            lines.seeds_and_means(ax, blocks, "layer", column, hollow=f"{column}_hollow")
-            lines.whole_numbers(ax, 7)
-            ax.margins(x=0.08)
-        style.limit_line(gradient, limit, "reference")
-        _epsilon(gradient)
-        aggregate.set(title="(a) The aggregate", xlabel="mean cosine over blocks", ylabel="test accuracy")
-        cosine.set(title="(b) Every block", xlabel="block $l$", ylabel="cosine of credit and $g_{l+1}$")
-        gradient.set(title="(c) Reference", xlabel="state $l$", ylabel="median $\\|g_l\\|$")
-        style.percent_scale(aggregate)
-        aggregate.axvline(0, **lines.NOUGHT)
-        cosine.axhline(0, **lines.NOUGHT)
-        lines.legend_below(figure, handles)
-        return style.freeze_layout(figure)
+    names = lines.counted(blocks, labels, columns=["cosine", "grad_norm"], at="layer")
+    handles = [*lines.run_handles(blocks, names), *lines.mark_handles(), Line2D([], [], **HOLLOW)]
+    figure = style.new_figure(title, height=HEIGHT + lines.legend_height(handles))
+    aggregate, cosine, gradient = figure.subplots(1, 3)
+    style.log_scale(gradient)
+    looks = style.run_styles(blocks)
+    for run, group in by_run(runs, order, "seed").items():
+        seeds = lines.xy(group, "mean_cosine", "accuracy")
+        lines.points(aggregate, *seeds, looks[run], label=run, hollow=group["hollow"].to_numpy())
+    aggregate.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    for ax, column in ((cosine, "cosine"), (gradient, "grad_norm")):
+        lines.seeds_and_means(ax, blocks, "layer", column, hollow=f"{column}_hollow")
+        lines.whole_numbers(ax, 7)
+        ax.margins(x=0.08)
+    style.limit_line(gradient, limit, "reference")
+    _epsilon(gradient)
+    aggregate.set(title="(a) The aggregate", xlabel="mean cosine over blocks", ylabel="test accuracy")
+    cosine.set(title="(b) Every block", xlabel="block $l$", ylabel="cosine of credit and $g_{l+1}$")
+    gradient.set(title="(c) Reference", xlabel="state $l$", ylabel="median $\\|g_l\\|$")
+    style.percent_scale(aggregate)
+    aggregate.axvline(0, **lines.NOUGHT)
+    cosine.axhline(0, **lines.NOUGHT)
+    lines.legend_below(figure, handles)
+    return figure
 
 
 def _epsilon(ax: Axes) -> None:
@@ -66,12 +70,3 @@ def _epsilon(ax: Axes) -> None:
         ax.axhline(EPSILON, color=style.ERROR, linewidth=0.8, linestyle=(0, (1, 1)), label="epsilon")
         note = f"$\\varepsilon$ = {style.number(EPSILON)}"
         style.margin_note(ax, note, (1, EPSILON), gap=3, fontsize=style.SMALL)
-
-
-def _aggregate(ax: Axes, groups: Mapping[str, pd.DataFrame]) -> None:
-    """Draw one point per run and seed."""
-    looks = style.run_styles(groups)
-    for run, group in groups.items():
-        x, values = group["mean_cosine"].to_numpy(float), group["accuracy"].to_numpy(float)
-        lines.points(ax, x, values, looks[run], label=run, hollow=group["hollow"].to_numpy())
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=5))

@@ -23,6 +23,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import style, text_grid
 from fa_audit.results.outcomes import withdrawals
@@ -33,10 +34,7 @@ STRATEGIES = {
     "accuracy": "accuracy\nonly",
     "cosine": "accuracy\n+ cosine",
     "shallow": "accuracy\n+ shallow\nbaseline",
-    "a": "accuracy\n+ (a)\ngrowth",
-    "b": "accuracy\n+ (b)\nreference",
-    "c": "accuracy\n+ (c)\nstability",
-    "d": "accuracy\n+ (d)\ndepth utility",
+    **{letter: f"accuracy\n+ ({letter})\n{CHECKS[check].short.lower()}" for letter, check in lettered().items()},
     "full": "full\nprotocol",
 }
 SURROUNDINGS = 1.3  # inches: title, headings and legend
@@ -45,6 +43,7 @@ DARKEST, WHITE_INK = 0.85, 0.8  # of the colour map at a fraction of 1; the frac
 MISSING, MISSING_HATCH = "#F4F4F4", "\\\\\\\\"
 
 
+@style.styled
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw the fraction of each run's seeds that each strategy withdraws, over all settings together.
 
@@ -54,15 +53,18 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     withdrawn = withdrawals(tidy)
     order = rank_runs(tidy.runs)
     rows = [labels.get(run, run) for run in order]
-    with style.context():
-        figure = style.new_figure(title, height=text_grid.heights(rows, lines=1) + SURROUNDINGS)
-        ax = figure.subplots()
-        text_grid.frame(ax, rows, list(STRATEGIES.values()))
-        for row, run in enumerate(order):
-            for column, strategy in enumerate(STRATEGIES):
-                _square(ax, row, column, withdrawn.loc[tidy.runs["run"] == run, strategy].dropna())
-        figure.legend(handles=_legend(), loc="outside lower center", ncols=5)
-        return style.freeze_layout(figure)
+    figure = style.new_figure(title, height=text_grid.heights(rows, lines=1) + SURROUNDINGS)
+    ax = figure.subplots()
+    text_grid.frame(ax, rows, list(STRATEGIES.values()))
+    for row, run in enumerate(order):
+        for column, strategy in enumerate(STRATEGIES):
+            _square(ax, row, column, withdrawn.loc[tidy.runs["run"] == run, strategy].dropna())
+    parts = {0.0: "none", 0.5: "half", 1.0: "all"}
+    shades = [text_grid.patch(label, colour=_colour(part)) for part, label in parts.items()]
+    missing = text_grid.patch("n/a: not measured", colour=MISSING, hatch=MISSING_HATCH)
+    handles = [Patch(alpha=0, label="withdrawn:"), *shades, missing]
+    figure.legend(handles=handles, loc="outside lower center", ncols=5)
+    return figure
 
 
 def _square(ax: Axes, row: int, column: int, decided: pd.Series) -> None:
@@ -76,10 +78,3 @@ def _square(ax: Axes, row: int, column: int, decided: pd.Series) -> None:
 
 def _colour(fraction: float) -> str:
     return to_hex(COLOURS(DARKEST * fraction))
-
-
-def _legend() -> list[Patch]:
-    parts = {0.0: "none", 0.5: "half", 1.0: "all"}
-    shades = [text_grid.patch(label, colour=_colour(part)) for part, label in parts.items()]
-    missing = text_grid.patch("n/a: not measured", colour=MISSING, hatch=MISSING_HATCH)
-    return [Patch(alpha=0, label="withdrawn:"), *shades, missing]

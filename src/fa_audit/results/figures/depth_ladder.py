@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from string import ascii_lowercase
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -24,6 +23,7 @@ PER_ROW = 2  # panels
 HEADING = 34  # characters of a panel's title in one line
 
 
+@style.styled
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw test accuracy against the number of trained blocks: a point per seed, a line per method through the means.
 
@@ -38,43 +38,32 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     groups = by_run(every, rank_runs(every), "k")
     columns = min(PER_ROW, len(steps))
     rows = -(-len(steps) // columns)
-    handles = lines.counted_handles(groups, labels, columns=["accuracy"], at=["setting", "k"])
+    handles = lines.run_handles(groups, lines.counted(groups, labels, columns=["accuracy"], at=["setting", "k"]))
     direct = len(groups) <= MOST_DIRECT and max(len(str(handle.get_label())) for handle in handles) <= LONGEST_DIRECT
-    with style.context():
-        figure = style.new_figure(
-            title, height=rows * (PANEL + BETWEEN) + TITLE + (0 if direct else lines.legend_height(handles))
-        )
-        axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
-        for ax, table in zip(axes, steps.values()):
-            _panel(ax, table, looks)
-        for ax, table in zip(axes, steps.values() if direct else ()):  # when all panels have the limits of all
-            here = by_run(table, rank_runs(table), "k")
-            ends = {run: float(lines.mean(_top(group))) for run, group in here.items()}
-            names = lines.counted(here, labels, columns=["accuracy"], at="k")
-            lines.direct_labels(ax, ends, looks, names, height=PANEL)
-        for letter, ax, setting in zip(ascii_lowercase, axes, steps if len(steps) > 1 else ()):
-            ax.set_title(text_grid.wrap(f"({letter}) {labels.get(setting, setting)}", HEADING))
-        for ax in axes[::columns]:
-            ax.set_ylabel("test accuracy")
-        for ax in axes[len(steps) :]:
-            ax.remove()
-        style.percent_scale(axes[0])
-        if not direct:
-            lines.legend_below(figure, handles)
-        return style.freeze_layout(figure)
-
-
-def _panel(ax: Axes, steps: pd.DataFrame, looks: Mapping[str, style.RunStyle]) -> None:
-    for run, group in by_run(steps, rank_runs(steps), "k", "seed").items():
-        _line(ax, group, looks[run], label=run)
-    lines.whole_numbers(ax, 9)
-    ax.set_xlabel("trained blocks $k$")
-    ax.grid(axis="y", color="0.9", linewidth=0.5)
-
-
-def _top(steps: pd.DataFrame) -> np.ndarray:
-    """Return the accuracies of the highest rung."""
-    return steps.loc[steps["k"] == steps["k"].max(), "accuracy"].to_numpy(float)
+    height = rows * (PANEL + BETWEEN) + TITLE + (0 if direct else lines.legend_height(handles))
+    figure = style.new_figure(title, height=height)
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+    for ax, table in zip(axes, steps.values()):
+        for run, group in by_run(table, rank_runs(table), "k", "seed").items():
+            _line(ax, group, looks[run], label=run)
+        lines.whole_numbers(ax, 9)
+        ax.set_xlabel("trained blocks $k$")
+        ax.grid(axis="y", color="0.9", linewidth=0.5)
+    for ax, table in zip(axes, steps.values() if direct else ()):  # when all panels have the limits of all
+        here = by_run(table, rank_runs(table), "k")
+        ends = {run: group.groupby("k")["accuracy"].mean().iloc[-1] for run, group in here.items()}
+        names = lines.counted(here, labels, columns=["accuracy"], at="k")
+        lines.direct_labels(ax, ends, looks, names, height=PANEL)
+    for letter, ax, setting in zip(ascii_lowercase, axes, steps if len(steps) > 1 else ()):
+        ax.set_title(text_grid.wrap(f"({letter}) {labels.get(setting, setting)}", HEADING))
+    for ax in axes[::columns]:
+        ax.set_ylabel("test accuracy")
+    for ax in axes[len(steps) :]:
+        ax.remove()
+    style.percent_scale(axes[0])
+    if not direct:
+        lines.legend_below(figure, handles)
+    return figure
 
 
 def rungs(runs: pd.DataFrame) -> pd.DataFrame:
@@ -94,10 +83,8 @@ def rungs(runs: pd.DataFrame) -> pd.DataFrame:
     frozen = plain.assign(k=0, accuracy=plain["own_frozen_acc"])
     found = pd.concat([trained[trained["k"] > 0], frozen])[["run", "k", "seed", "accuracy"]].dropna()
     if found.empty:
-        raise AuditError(
-            f"depth_ladder: found {', '.join(sorted(set(runs['run'])))}; expected runs of a ladder, such as dfa and"
-            " dfa+frozen1."
-        )
+        names = ", ".join(sorted(set(runs["run"])))
+        raise AuditError(f"depth_ladder: found {names}; expected runs of a ladder, such as dfa and dfa+frozen1.")
     return found.sort_values(["run", "k", "seed"], ignore_index=True)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import pandas as pd
 from matplotlib.figure import Figure
 
+from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import DiagnosticThresholds, depth_margin
 from fa_audit.results.figures import lines, style
@@ -23,40 +23,35 @@ PANELS = {
 }
 
 
+@style.styled
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw four quantities against the number of blocks; a marker per run and seed, a line through a run's means.
 
     Raises:
         AuditError: two settings have the same depth.
     """
-    groups = by_run(_with_margins(tidy), rank_runs(tidy.runs), "depth", "seed")
-    depths = np.unique(tidy.runs["depth"])
-    handles = [*lines.counted_handles(groups, labels, columns=PANELS, at="depth"), *lines.mark_handles()]
-    with style.context():
-        figure = style.new_figure(title, height=HEIGHT + lines.legend_height(handles))
-        axes = dict(zip(PANELS, figure.subplots(2, 2, sharex=True).flat))
-        style.log_scale(axes["max_growth"])
-        style.log_scale(axes["grad_norm_last"])
-        for column, ax in axes.items():
-            lines.seeds_and_means(ax, groups, "depth", column)
-            title, ylabel = PANELS[column]
-            ax.set(title=title, ylabel=ylabel)
-        style.limit_line(axes["max_growth"], thresholds.limits["growth"], "growth")
-        style.limit_line(axes["grad_norm_last"], thresholds.limits["reference"], "reference")
-        style.limit_line(axes["margin"], 100 * thresholds.limits["depth_margin"], "depth_margin")
-        style.percent_scale(axes["accuracy"])
-        for ax in (axes["grad_norm_last"], axes["margin"]):
-            ax.set_xlabel("number of blocks $L$")
-            ax.set_xticks(depths)
-        lines.legend_below(figure, handles)
-        return style.freeze_layout(figure)
-
-
-def _with_margins(tidy: Tidy) -> pd.DataFrame:
-    """Return the runs with ``margin``, their accuracy above their own frozen baseline in percentage points."""
-    depths = tidy.runs.groupby("depth")["setting"].unique()
-    for depth, settings in depths.items():
+    for depth, settings in tidy.runs.groupby("depth")["setting"].unique().items():
         if len(settings) > 1:
             found = f"{', '.join(settings)} all have depth {depth}"
             raise AuditError(f"depth_sweep: {found}; expected settings that differ in depth.")
-    return tidy.runs.assign(margin=100 * depth_margin(tidy.runs["accuracy"], tidy.runs["own_frozen_acc"]))
+    margin = 100 * depth_margin(tidy.runs["accuracy"], tidy.runs["own_frozen_acc"])
+    groups = by_run(tidy.runs.assign(margin=margin), rank_runs(tidy.runs), "depth", "seed")
+    names = lines.counted(groups, labels, columns=PANELS, at="depth")
+    handles = [*lines.run_handles(groups, names), *lines.mark_handles()]
+    figure = style.new_figure(title, height=HEIGHT + lines.legend_height(handles))
+    axes = dict(zip(PANELS, figure.subplots(2, 2, sharex=True).flat))
+    style.log_scale(axes["max_growth"])
+    style.log_scale(axes["grad_norm_last"])
+    for column, ax in axes.items():
+        lines.seeds_and_means(ax, groups, "depth", column)
+        title, ylabel = PANELS[column]
+        ax.set(title=title, ylabel=ylabel)
+    for check in ("scale", "reference", "depth"):
+        kind = CHECKS[check]
+        style.limit_line(axes[kind.column], kind.scale * thresholds.limits[kind.limit], kind.limit)
+    style.percent_scale(axes["accuracy"])
+    for ax in (axes["grad_norm_last"], axes["margin"]):
+        ax.set_xlabel("number of blocks $L$")
+        ax.set_xticks(np.unique(tidy.runs["depth"]))
+    lines.legend_below(figure, handles)
+    return figure

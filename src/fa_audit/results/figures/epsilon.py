@@ -25,42 +25,38 @@ LEAST = 0.01  # the smallest cosine whose ratio says something: below, both are 
 CURVE = {"color": style.GREY, "linewidth": 1.1}
 
 
+@style.styled
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw the float32 cosine of vectors with known ones as the gradient gets smaller, and networks on the same axis.
 
     Left: what is reported. Right: the part of the true cosine that is reported, of those vectors (line) and of every
     block of every network (marker) whose cosine is at least `LEAST`, at the median norm of its gradient.
     """
-    runs = tidy.runs
     blocks = measured(tidy.layers)
-    groups = {run: rows for run, rows in by_run(blocks, rank_runs(runs), "seed", "layer").items() if len(rows)}
-    handles = lines.run_handles(list(groups), labels)
-    handles += [
-        Line2D([], [], **CURVE, label="computed in float32"),
-        Line2D([], [], **lines.SEED, label="one block, one seed"),
-    ]
-    with style.context():
-        figure = style.new_figure(title, height=HEIGHT + lines.legend_height(handles))
-        reported, part = axes = figure.subplots(1, 2, sharex=True)
-        style.log_scale(reported, "x")
-        for true in TRUE:
-            values = clamped_cosine(true, NORMS)
-            reported.plot(NORMS, values, **CURVE, label=f"true cosine {true:g}")
-            style.margin_note(reported, f"true\n{true:g}", (1, true), gap=3, fontsize=style.SMALL)
-        part.plot(NORMS, clamped_cosine(1.0, NORMS), **CURVE, label="computed")
-        looks = style.run_styles(groups)
-        for run, group in groups.items():
-            lines.points(part, group["grad_norm"].to_numpy(float), group["part"].to_numpy(float), looks[run], label=run)
-        reported.set_title("(a) What is reported", pad=15)
-        part.set_title("(b) Blocks of networks", pad=15)
-        reported.set(
-            xlabel="norm of the gradient", ylabel="cosine in float32, $\\varepsilon$ = " + style.number(EPSILON)
-        )
-        part.set(xlabel="median $\\|g_l\\|$", ylabel="reported / true cosine")
-        for ax in axes:
-            _lines(ax, thresholds.g_norm_floor)
-        lines.legend_below(figure, handles)
-        return style.freeze_layout(figure)
+    order = [run for run in rank_runs(tidy.runs) if run in set(blocks["run"])]
+    groups = by_run(blocks, order, "seed", "layer")
+    handles = lines.run_handles(order, labels)
+    marks = {"computed in float32": CURVE, "one block, one seed": lines.SEED}
+    handles += [Line2D([], [], **look, label=label) for label, look in marks.items()]
+    figure = style.new_figure(title, height=HEIGHT + lines.legend_height(handles))
+    reported, part = axes = figure.subplots(1, 2, sharex=True)
+    style.log_scale(reported, "x")
+    for true in TRUE:
+        values = clamped_cosine(true, NORMS)
+        reported.plot(NORMS, values, **CURVE, label=f"true cosine {true:g}")
+        style.margin_note(reported, f"true\n{true:g}", (1, true), gap=3, fontsize=style.SMALL)
+    part.plot(NORMS, clamped_cosine(1.0, NORMS), **CURVE, label="computed")
+    looks = style.run_styles(groups)
+    for run, group in groups.items():
+        lines.points(part, *lines.xy(group, "grad_norm", "part"), looks[run], label=run)
+    reported.set_title("(a) What is reported", pad=15)
+    part.set_title("(b) Blocks of networks", pad=15)
+    reported.set(xlabel="norm of the gradient", ylabel="cosine in float32, $\\varepsilon$ = " + style.number(EPSILON))
+    part.set(xlabel="median $\\|g_l\\|$", ylabel="reported / true cosine")
+    for ax in axes:
+        _lines(ax, thresholds.g_norm_floor)
+    lines.legend_below(figure, handles)
+    return figure
 
 
 def clamped_cosine(true: float, norms: np.ndarray) -> np.ndarray:

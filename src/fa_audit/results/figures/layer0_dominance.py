@@ -15,7 +15,7 @@ from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.paths import AT_INPUT
 from fa_audit.experiments.spec import parse_run
 from fa_audit.results.figures import lines, style, text_grid
-from fa_audit.results.statistics import rank_runs
+from fa_audit.results.statistics import rank_runs, whole
 from fa_audit.results.tidy import KEY, Tidy
 
 ROW, SURROUNDINGS = 0.2, 1.3  # inches: a run; title, axis and legend
@@ -30,32 +30,33 @@ COSINE = f"cosine{AT_INPUT}"  # the published one
 SEED = {"marker": ".", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6, "label": "one seed"}
 
 
+@style.styled
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw for every run of a setting the cosine of block 0, of the blocks behind it, and the mean over all.
 
-    Marks are means over seeds, dots the seeds. Snapshots of a run stand below each other, in the order of their epochs.
+    Marks are means over seeds, dots the seeds. Rows are sorted by the accuracy of the last network, the best first; the
+    snapshots of a run by epoch.
 
     Raises:
         AuditError: no network has a credit in block 0 and in one behind it.
     """
     parts = shares(tidy.layers)
-    order = [run for run in _in_order(tidy.runs) if run in set(parts["run"])]
+    best = rank_runs(tidy.runs.assign(run=tidy.runs["run"].map(whole)))
+    order = sorted(set(parts["run"]), key=lambda run: (best.index(whole(run)), parse_run(run).until))
     looks = style.run_styles(order)
     names = [text_grid.wrap(labels.get(run, run), LABEL_WIDTH) for run in order]
-    with style.context():
-        tallest = max(1 + name.count("\n") for name in names)
-        height = max(LEAST, len(order)) * max(ROW, tallest * text_grid.LINE + 0.05)
-        figure = style.new_figure(title, height=height + SURROUNDINGS)
-        ax = figure.subplots()
-        for row, run in enumerate(order):
-            _row(ax, row, parts[parts["run"] == run], looks[run], label=run)
-        ax.axvline(0, **lines.NOUGHT)
-        ax.set(ylim=(len(order) - 0.5, -0.5), xlabel="cosine of credit and $g_l$, at the block's input")
-        ax.set_yticks(range(len(order)), names, va="center")
-        ax.tick_params(axis="y", length=0)
-        marks = {"color": style.GREY, "linestyle": "none", "marker": "o"}
-        lines.legend_below(figure, [Line2D([], [], **marks | part) for part in [*PARTS.values(), SEED]])
-        return style.freeze_layout(figure)
+    tallest = max(1 + name.count("\n") for name in names)
+    height = max(LEAST, len(order)) * max(ROW, tallest * text_grid.LINE + 0.05)
+    figure = style.new_figure(title, height=height + SURROUNDINGS)
+    ax = figure.subplots()
+    for row, run in enumerate(order):
+        _row(ax, row, parts[parts["run"] == run], looks[run], label=run)
+    ax.axvline(0, **lines.NOUGHT)
+    ax.set_xlabel("cosine of credit and $g_l$, at the block's input")
+    text_grid.name_rows(ax, names)
+    marks = {"color": style.GREY, "linestyle": "none", "marker": "o"}
+    lines.legend_below(figure, [Line2D([], [], **marks | part) for part in [*PARTS.values(), SEED]])
+    return figure
 
 
 def _row(ax: Axes, row: int, cosines: pd.DataFrame, look: style.RunStyle, *, label: str) -> None:
@@ -73,21 +74,12 @@ def shares(layers: pd.DataFrame) -> pd.DataFrame:
     Raises:
         AuditError: no network has the first and one more.
     """
-    known = layers.dropna(subset=[COSINE])
-    keys = list(KEY)
-    first = known[known["layer"] == 0].set_index(keys)[COSINE].rename("first")
-    deep = known[known["layer"] > 0].groupby(keys)[COSINE].mean().rename("deep")
-    whole = known.groupby(keys)[COSINE].mean().rename("all")
-    found = pd.concat([first, deep, whole], axis=1, join="inner").reset_index().sort_values(keys)
+    keys, known = list(KEY), layers.dropna(subset=[COSINE])
+    parts = {"first": known["layer"] == 0, "deep": known["layer"] > 0, "all": known["layer"] >= 0}
+    means = {part: known[chosen].groupby(keys)[COSINE].mean() for part, chosen in parts.items()}
+    found = pd.DataFrame(means).dropna().reset_index()
     if found.empty:
         raise AuditError(
             "layer0_dominance: found no network with cosines of block 0 and of later ones; expected two blocks or more."
         )
     return found
-
-
-def _in_order(runs: pd.DataFrame) -> list[str]:
-    """Return the runs by accuracy of their last network, the best first; the snapshots of each by epoch."""
-    wholes = runs["run"].map(lambda run: str(parse_run(run).whole))
-    best = rank_runs(runs.assign(run=wholes))
-    return sorted(set(runs["run"]), key=lambda run: (best.index(str(parse_run(run).whole)), parse_run(run).until))

@@ -31,6 +31,7 @@ SEED = MARK | {"marker": ".", "markersize": 3, "markeredgewidth": 0, "label": "o
 INTERVAL = {"color": style.GREY, "linewidth": 0.7, "label": "95 % interval of the margin"}
 
 
+@style.styled
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw a panel per network and a row per run: accuracy, joined to that of the same network with frozen blocks.
 
@@ -44,20 +45,19 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     names = {setting: [_name(run, group, labels) for run, group in runs.items()] for setting, runs in groups.items()}
     heights = [text_grid.heights(texts, lines=1) + ROW * len(texts) for texts in names.values()]
     headings = [text_grid.wrap(labels.get(setting, setting), HEADING_WIDTH) for setting in groups]
-    with style.context():
-        figure = style.new_figure(title, height=sum(heights) + PANEL * len(heights) + SURROUNDINGS)
-        axes = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights).ravel()
-        looks = style.run_styles(ranked.runs["run"])
-        for ax, setting, heading in zip(axes, groups, headings):
-            _frame(ax, names[setting], heading)
-            for row, (run, group) in enumerate(groups[setting].items()):
-                _run(ax, row, group, looks[run], thresholds.limits["depth_margin"], label=run)
-            _limits(ax, groups[setting].values(), thresholds.limits["depth_margin"])
-        key = _key(learning_rates(tidy, labels), busy=ranked.runs[BUSY].eq(True).any())
-        legend = {"loc": "outside lower center", "ncols": 2, "title": key, "title_fontsize": style.SMALL}
-        handles = _legend(thresholds.limits["depth_margin"])
-        figure.legend(handles=handles, **legend)
-        return style.freeze_layout(figure)
+    figure = style.new_figure(title, height=sum(heights) + PANEL * len(heights) + SURROUNDINGS)
+    axes = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights).ravel()
+    looks = style.run_styles(ranked.runs["run"])
+    for ax, setting, heading in zip(axes, groups, headings):
+        _frame(ax, names[setting], heading)
+        for row, (run, group) in enumerate(groups[setting].items()):
+            _run(ax, row, group, looks[run], thresholds.limits["depth_margin"], label=run)
+        _limits(ax, groups[setting].values(), thresholds.limits["depth_margin"])
+    key = _key(learning_rates(tidy, labels), busy=ranked.runs[BUSY].eq(True).any())
+    legend = {"loc": "outside lower center", "ncols": 2, "title": key, "title_fontsize": style.SMALL}
+    handles = _legend(thresholds.limits["depth_margin"])
+    figure.legend(handles=handles, **legend)
+    return figure
 
 
 def _name(run: str, group: pd.DataFrame, labels: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fa_audit.results.figures import style
-from fa_audit.results.statistics import summarise
+from fa_audit.results.statistics import extent
 
 MARKERS_PER_CURVE = 5
 LEGEND_ROW, LEGEND_WIDTH, HANDLE = 0.16, 96, 8  # inches; characters of a row and of a handle
@@ -50,6 +50,11 @@ def curve(ax: Axes, epochs: np.ndarray, values: np.ndarray, look: style.RunStyle
     hidden = off_scale(ax, values)
     leaves = hidden & ~np.concatenate([[False], hidden[:-1]])
     style.mark_off_scale(ax, epochs[leaves], values[leaves], colour=look.colour)
+
+
+def xy(table: pd.DataFrame, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return two columns as arrays of numbers."""
+    return table[x].to_numpy(float), table[y].to_numpy(float)
 
 
 def off_scale(ax: Axes, values: np.ndarray) -> np.ndarray:
@@ -92,7 +97,7 @@ def seeds_and_means(ax: Axes, groups: Mapping[str, pd.DataFrame], x: str, y: str
     looks = style.run_styles(groups)
     for run in reversed(groups):
         group, look = groups[run], looks[run]
-        at, values = group[x].to_numpy(float), group[y].to_numpy(float)
+        at, values = xy(group, x, y)
         places = np.unique(at)
         means = style.on_scale(ax, np.array([mean(values[at == place]) for place in places]))
         ax.plot(places, means, **look.options | MEAN, label="mean over seeds")
@@ -102,8 +107,8 @@ def seeds_and_means(ax: Axes, groups: Mapping[str, pd.DataFrame], x: str, y: str
 
 def mean(values: np.ndarray) -> float:
     """Return the mean of the measured values; NaN where there is none or one is infinite."""
-    measured = values[~np.isnan(values)]
-    return summarise(measured).mean if measured.size and np.isfinite(measured).all() else np.nan
+    found = float(pd.Series(values).mean())
+    return found if np.isfinite(found) else np.nan
 
 
 # --- names ---------------------------------------------------------------------------------------------------------
@@ -125,42 +130,25 @@ def direct_labels(
     rank = step * np.arange(len(ordered))
     free = np.maximum.accumulate(wanted - rank)  # pushed up where they are too close
     for run, y in zip(ordered, np.minimum(free + rank, 1 - step * len(ordered) + rank + step)):
-        options = {"color": looks[run].colour, "fontsize": style.SMALL, "va": "center"}
-        place = {"xytext": (5, 0), "textcoords": "offset points", "xycoords": "axes fraction"}
-        ax.annotate(names[run], xy=(1, y), **place, **options)
+        look = {"color": looks[run].colour, "fontsize": style.SMALL, "xycoords": "axes fraction"}
+        style.margin_note(ax, names[run], (1, y), gap=5, **look)
 
 
 # --- the legend ----------------------------------------------------------------------------------------------------
 
 
-def run_handles(runs: Sequence[str], labels: Mapping[str, str]) -> list[Line2D]:
+def run_handles(runs: Collection[str], labels: Mapping[str, str]) -> list[Line2D]:
     """Return a legend entry for every run, in their order."""
-    looks = style.run_styles(runs)
-    return [
-        Line2D([], [], **looks[run].options, linewidth=0.9, markersize=4.5, label=labels.get(run, run)) for run in runs
-    ]
+    looks, look = style.run_styles(runs), {"linewidth": 0.9, "markersize": 4.5}
+    return [Line2D([], [], **looks[run].options | look, label=labels.get(run, run)) for run in runs]
 
 
 def counted(
     groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], *, columns: Sequence[str], at: str | list[str]
 ) -> dict[str, str]:
     """Return names of runs with the number of seeds behind each mean of `columns` at each value of `at`."""
-    counts = {run: _counts(group.groupby(at)[list(columns)].count().to_numpy()) for run, group in groups.items()}
-    return {run: f"{labels.get(run, run)} (n = {count})" for run, count in counts.items()}
-
-
-def counted_handles(
-    groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], *, columns: Sequence[str], at: str | list[str]
-) -> list[Line2D]:
-    """Return a legend entry for every run, called as `counted` does."""
-    return run_handles(list(groups), counted(groups, labels, columns=columns, at=at))
-
-
-def _counts(counts: np.ndarray) -> str:
-    """Return the smallest and the largest number of seeds that a mean has, once where they are the same."""
-    found = counts[counts > 0]
-    ends = (found.min(), found.max()) if found.size else (0,)
-    return " to ".join(dict.fromkeys(map(str, ends)))
+    counts = {run: group.groupby(at)[list(columns)].count().to_numpy() for run, group in groups.items()}
+    return {run: f"{labels.get(run, run)} (n = {extent(found[found > 0]) or 0})" for run, found in counts.items()}
 
 
 def mark_handles() -> list[Line2D]:

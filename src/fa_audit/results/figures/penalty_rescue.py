@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -26,10 +27,11 @@ METRICS = {
 CREDITS = ("deep_cosine", "deep_rho", "fresh_b_mean", "fresh_b_std")
 PENALTY = "residual penalty $\\lambda$"
 DEVIATIONS, HALF_WIDTH = 2, 0.3  # of a fresh-B bar: standard deviations of the draws; of the distance of two penalties
-FRESH = {"alpha": 0.35, "linewidth": 0, "label": "fresh B"}
+FRESH = {"alpha": 0.35, "linewidth": 0, "label": f"fresh feedback B: mean ± {DEVIATIONS} s.d. of draws"}
 FROZEN = {"linewidth": 0.9, "linestyle": (0, (1, 1)), "label": "own frozen baseline"}
 
 
+@style.styled
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw last states and their gradients over training at every penalty; deep credit and accuracy against it.
 
@@ -41,30 +43,22 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     runs = runs.assign(**{name: runs[f"{name}{side}"] for name in CREDITS})
     order, penalties = rank_runs(runs), sorted(set(runs["penalty"]))
     groups = by_run(runs.assign(place=runs["penalty"].map(penalties.index)), order, "place", "seed")
-    handles = _handles(groups, labels)
-    with style.context():
-        figure = style.new_figure(title, height=SURROUNDINGS + 3.2 * ROW_HEIGHT + lines.legend_height(handles))
-        above, below = figure.add_gridspec(2, 1, height_ratios=[2, 1.2])
-        over_time = above.subgridspec(2, len(penalties)).subplots(sharex=True, sharey="row", squeeze=False)
-        _over_time(over_time, tidy, order, penalties)
-        for ax in over_time[1]:
-            style.limit_line(ax, thresholds.limits["reference"], "reference", named=ax is over_time[1, -1])
-        for ax, column in zip(below.subgridspec(1, len(METRICS)).subplots(), METRICS):
-            _against_penalty(ax, groups, column, penalties, "input" if side else "output")
-        lines.legend_below(figure, handles)
-        return style.freeze_layout(figure)
-
-
-def _handles(groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str]) -> list[Line2D | Patch]:
-    """Return legend entries; those of fresh feedback and frozen baselines where one was measured."""
-    runs = pd.concat(list(groups.values()))
-    fresh = f"fresh feedback B: mean ± {DEVIATIONS} s.d. of draws"
-    return [
-        *lines.counted_handles(groups, labels, columns=list(METRICS), at="place"),
-        *lines.mark_handles(),
-        *([Patch(color=style.GREY, **FRESH | {"label": fresh})] if runs["fresh_b_mean"].notna().any() else []),
-        *([Line2D([], [], color=style.GREY, **FROZEN)] if runs["own_frozen_acc"].notna().any() else []),
-    ]
+    names = lines.counted(groups, labels, columns=list(METRICS), at="place")
+    handles: list[Artist] = [*lines.run_handles(groups, names), *lines.mark_handles()]
+    if runs["fresh_b_mean"].notna().any():
+        handles.append(Patch(color=style.GREY, **FRESH))
+    if runs["own_frozen_acc"].notna().any():
+        handles.append(Line2D([], [], color=style.GREY, **FROZEN))
+    figure = style.new_figure(title, height=SURROUNDINGS + 3.2 * ROW_HEIGHT + lines.legend_height(handles))
+    above, below = figure.add_gridspec(2, 1, height_ratios=[2, 1.2])
+    over_time = above.subgridspec(2, len(penalties)).subplots(sharex=True, sharey="row", squeeze=False)
+    _over_time(over_time, tidy, order, penalties)
+    for ax in over_time[1]:
+        style.limit_line(ax, thresholds.limits["reference"], "reference", named=ax is over_time[1, -1])
+    for ax, column in zip(below.subgridspec(1, len(METRICS)).subplots(), METRICS):
+        _against_penalty(ax, groups, column, penalties, "input" if side else "output")
+    lines.legend_below(figure, handles)
+    return figure
 
 
 def _over_time(panels: np.ndarray, tidy: Tidy, order: Sequence[str], penalties: Sequence[float]) -> None:
@@ -75,13 +69,12 @@ def _over_time(panels: np.ndarray, tidy: Tidy, order: Sequence[str], penalties: 
     looks = style.run_styles(order)
     for row, (column, (letter, ylabel)) in zip(panels, OVER_TIME.items()):
         style.log_scale(row[0])
-        for ax, penalty in zip(row, penalties):
-            for method, _, phase, line in lines.histories(last[last["penalty"] == penalty], order):
-                epochs, values = line["epoch"].to_numpy(), line[column].to_numpy(float)
-                lines.curve(ax, epochs, values, looks[method], label=method, phase=phase)
-            lines.whole_numbers(ax, 3)
         row[0].set_title(letter)
         row[0].set_ylabel(ylabel)
+        for ax, penalty in zip(row, penalties):
+            for method, _, phase, line in lines.histories(last[last["penalty"] == penalty], order):
+                lines.curve(ax, *lines.xy(line, "epoch", column), looks[method], label=method, phase=phase)
+            lines.whole_numbers(ax, 3)
     for above, below, penalty in zip(*panels, penalties):
         above.set_title(f"$\\lambda$ = {style.power(penalty)}", loc="center", fontweight="normal")
         below.set_xlabel("epoch")
@@ -91,10 +84,14 @@ def _against_penalty(
     ax: Axes, groups: Mapping[str, pd.DataFrame], column: str, penalties: Sequence[float], side: str
 ) -> None:
     lines.seeds_and_means(ax, groups, "place", column)
-    if column == "deep_cosine":
-        _fresh_feedback(ax, groups)
+    looks = style.run_styles(groups)
+    for method, group in groups.items():
+        if column == "deep_cosine":
+            _fresh_feedback(ax, group, looks[method].colour)
+        elif column == "accuracy":  # the own frozen baseline has no penalty: one for all of them
+            known = group.drop_duplicates(["seed", "own_frozen_acc"])["own_frozen_acc"]
+            ax.axhline(lines.mean(known.to_numpy(float)), color=looks[method].colour, zorder=1, **FROZEN)
     if column == "accuracy":
-        _frozen(ax, groups)
         style.percent_scale(ax)
     else:
         ax.axhline(0, **lines.NOUGHT)
@@ -104,20 +101,9 @@ def _against_penalty(
     ax.set_xticks(range(len(penalties)), [style.power(penalty) for penalty in penalties])
 
 
-def _fresh_feedback(ax: Axes, groups: Mapping[str, pd.DataFrame]) -> None:
-    """Draw what feedback that the network has never seen gives: a bar of the draws' spread, averaged over seeds."""
-    looks = style.run_styles(groups)
-    for method, group in groups.items():
-        for place, at in group.dropna(subset=["fresh_b_mean", "fresh_b_std"]).groupby("place"):
-            middle, spread = at["fresh_b_mean"].mean(), DEVIATIONS * at["fresh_b_std"].mean()
-            bar = {"color": looks[method].colour, "bottom": middle - spread, "zorder": 1}
-            ax.bar(place, 2 * spread, 2 * HALF_WIDTH, **bar, **FRESH)
-
-
-def _frozen(ax: Axes, groups: Mapping[str, pd.DataFrame]) -> None:
-    """Draw the mean of every method's own frozen baseline, which has no penalty and is one for all of them."""
-    looks = style.run_styles(groups)
-    for method, group in groups.items():
-        known = group.drop_duplicates(["seed", "own_frozen_acc"])["own_frozen_acc"].to_numpy(float)
-        if not np.isnan(mean := lines.mean(known)):
-            ax.axhline(mean, color=looks[method].colour, zorder=1, **FROZEN)
+def _fresh_feedback(ax: Axes, group: pd.DataFrame, colour: str) -> None:
+    """Draw a bar of the spread of draws that the network has never seen, averaged over seeds, at every penalty."""
+    measured = group.dropna(subset=["fresh_b_mean", "fresh_b_std"])
+    for place, (middle, deviation) in measured.groupby("place")[["fresh_b_mean", "fresh_b_std"]].mean().iterrows():
+        spread = DEVIATIONS * deviation
+        ax.bar(place, 2 * spread, 2 * HALF_WIDTH, bottom=middle - spread, color=colour, zorder=1, **FRESH)

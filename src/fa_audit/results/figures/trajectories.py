@@ -30,6 +30,7 @@ PANELS = {
 FIRST_FLAGS = {"hidden_norm": "first_scale_flag", "grad_norm": "first_reference_flag"}  # panel -> column of the runs
 
 
+@style.styled
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw norms at the last state and test accuracy of every epoch: a row per setting, a line per run and seed.
 
@@ -40,21 +41,22 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     fired = tidy.runs[list(FIRST_FLAGS.values())].notna().to_numpy().any()
     handles = lines.run_handles(order, labels)
     handles += [Line2D([], [], color=style.GREY, **RING, label=FIRST)] if fired else []
-    with style.context():
-        height = SURROUNDINGS + ROW_HEIGHT * len(tidy.settings) + lines.legend_height(handles)
-        figure = style.new_figure(title, height=height)
-        panels = figure.subplots(len(tidy.settings), len(PANELS), squeeze=False)
-        for column in panels.T[:2]:
-            _share_log_scale(column)
-        for setting, row in zip(tidy.settings, panels):
-            for column, ax in zip(PANELS, row):
-                _panel(ax, tidy.of(setting), column, order)
-        _name_panels(panels, [labels.get(setting, setting) for setting in tidy.settings])
-        for _, gradient, accuracy in panels:
-            style.limit_line(gradient, thresholds.limits["reference"], "reference")
-            style.percent_scale(accuracy)
-        lines.legend_below(figure, handles)
-        return style.freeze_layout(figure)
+    height = SURROUNDINGS + ROW_HEIGHT * len(tidy.settings) + lines.legend_height(handles)
+    figure = style.new_figure(title, height=height)
+    panels = figure.subplots(len(tidy.settings), len(PANELS), squeeze=False)
+    for first, *below in panels.T[:2]:
+        for ax in below:
+            ax.sharey(first)
+        style.log_scale(first)
+    for setting, row in zip(tidy.settings, panels):
+        for column, ax in zip(PANELS, row):
+            _panel(ax, tidy.of(setting), column, order)
+    _name_panels(panels, [labels.get(setting, setting) for setting in tidy.settings])
+    for _, gradient, accuracy in panels:
+        style.limit_line(gradient, thresholds.limits["reference"], "reference")
+        style.percent_scale(accuracy)
+    lines.legend_below(figure, handles)
+    return figure
 
 
 def joined(tidy: Tidy) -> Tidy:
@@ -69,24 +71,16 @@ def joined(tidy: Tidy) -> Tidy:
     return replace(tidy, runs=runs, trajectories=rows.drop_duplicates([*KEY, "epoch", "layer"]))
 
 
-def _share_log_scale(column: Sequence[Axes]) -> None:
-    """Give the norms of all settings one scale, so that equal heights mean equal norms."""
-    for ax in column[1:]:
-        ax.sharey(column[0])
-    style.log_scale(column[0])
-
-
 def _panel(ax: Axes, tidy: Tidy, column: str, order: Sequence[str]) -> None:
     """Draw one thin line per run and seed of one setting, ringed where the check of this panel first fired."""
     looks, last = style.run_styles(order), lines.last_states(tidy.trajectories)
     flag = FIRST_FLAGS.get(column)
     first = {} if flag is None else tidy.runs.set_index(["run", "seed"])[flag].to_dict()
     for run, seed, phase, line in lines.histories(last, order):
-        epochs, values = line["epoch"].to_numpy(), line[column].to_numpy(float)
+        epochs, values = lines.xy(line, "epoch", column)
         lines.curve(ax, epochs, values, looks[run], label=run, phase=phase)
         at = epochs == first.get((run, seed))
-        if at.any():
-            _ring(ax, epochs[at], values[at], colour=looks[run].colour)
+        _ring(ax, epochs[at], values[at], colour=looks[run].colour)
     lines.whole_numbers(ax, 5)
 
 
@@ -100,12 +94,10 @@ def _ring(ax: Axes, epochs: np.ndarray, values: np.ndarray, *, colour: str) -> N
 
 def _name_panels(panels: np.ndarray, settings: Sequence[str]) -> None:
     """Name every panel by its quantity, and above by its title or, where there are several settings, the setting."""
-    titles, ylabels = zip(*PANELS.values())
-    for ax, ylabel in zip(panels.flat, ylabels * len(settings)):
-        ax.set_ylabel(ylabel)
-    for ax in panels[-1]:
-        ax.set_xlabel("epoch")
-    lettered = [f"({letter}) {setting}" for letter, setting in zip(ascii_lowercase, settings)]
-    headed, headings = (panels[0], titles) if len(settings) == 1 else (panels[:, 0], lettered)
-    for ax, heading in zip(headed, headings):
-        ax.set_title(textwrap.fill(heading, HEADING))
+    for column, (title, ylabel) in zip(panels.T, PANELS.values()):
+        for ax in column:
+            ax.set_ylabel(ylabel)
+        column[-1].set_xlabel("epoch")
+        column[0].set_title(title if len(settings) == 1 else "")
+    for letter, ax, setting in zip(ascii_lowercase, panels[:, 0], settings if len(settings) > 1 else ()):
+        ax.set_title(textwrap.fill(f"({letter}) {setting}", HEADING))

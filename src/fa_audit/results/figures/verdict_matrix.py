@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
-from fa_audit.core.checks import lettered
+from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import style, text_grid
 from fa_audit.results.outcomes import NON_FINITE, fails, reasons, walked_back
@@ -21,11 +20,17 @@ PER_LINE = 6  # squares, before a setting takes a second line
 SURROUNDINGS = 1.4  # inches: title and legend
 ROW_LABEL, CHARACTERS = 16, 72  # characters of a line of a setting's name, and of all squares in a line
 INFINITE = "\N{INFINITY}"
+NAMES = ", ".join(f"{letter} {CHECKS[check].short.lower()}" for letter, check in lettered().items())
+KEY = (
+    f"second line: four-check verdict ({NAMES},"
+    f"\n{INFINITE} non-finite; in parentheses what fires in some seeds only); third line: three-check verdict,"
+    "\nin how many seeds; borderline: checks whose 95 % interval over the seeds contains their limit"
+)
 
 
 @dataclass(frozen=True)
 class State:
-    """What a square looks like, and what that means."""
+    """The look of a square, and its meaning."""
 
     meaning: str
     colour: str
@@ -38,6 +43,7 @@ INCOMPLETE = State("not everything evaluated", "#EDEDED", "\\\\\\\\")
 PASS = State("passes both in all seeds", "#CFE5F3", "")
 
 
+@style.styled
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw a square for every run (rows, best mean accuracy over all settings first) and setting (columns).
 
@@ -47,36 +53,36 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     other outcome would change the four-check verdict.
     """
     groups = dict(list(tidy.runs.groupby(["setting", "run"])))
-    rows = [(setting, runs) for setting in tidy.settings for runs in _lines(tidy, setting)]
-    width = max(len(runs) for _, runs in rows)
+    rows = [(name, [*runs]) for setting in tidy.settings for name, runs in _lines(tidy, setting, labels)]
+    width = max(len(keys) for _, keys in rows)
     room = CHARACTERS // width
     texts = {
         key: f"{text_grid.wrap(labels.get(key[1], key[1]), room)}\n{_text(group, room)}"
         for key, group in groups.items()
     }
-    settings = [setting for setting, _ in rows]
-    first = {setting: settings.index(setting) for setting in settings}  # the line that has its name
-    names = [text_grid.wrap(labels.get(name, name), ROW_LABEL) * (first[name] == i) for i, name in enumerate(settings)]
+    names = [name for name, _ in rows]
     tallest = 1 + max(text.count("\n") for text in [*texts.values(), *names])
-    with style.context():
-        figure = style.new_figure(title, height=len(rows) * (tallest * text_grid.LINE + 0.12) + SURROUNDINGS)
-        ax = figure.subplots()
-        text_grid.frame(ax, names, [""] * width)
-        for row, (setting, runs) in enumerate(rows):
-            for column, run in enumerate(runs):
-                state = _state(groups[setting, run])
-                text_grid.square(ax, row, column, texts[setting, run], colour=state.colour, hatch=state.hatch)
-        figure.legend(handles=_legend(), loc="outside lower center", ncols=2, title=_key(), title_fontsize=style.SMALL)
-        return style.freeze_layout(figure)
+    figure = style.new_figure(title, height=len(rows) * (tallest * text_grid.LINE + 0.12) + SURROUNDINGS)
+    ax = figure.subplots()
+    text_grid.frame(ax, names, [""] * width)
+    for row, (_, keys) in enumerate(rows):
+        for column, key in enumerate(keys):
+            state = _state(groups[key])
+            text_grid.square(ax, row, column, texts[key], colour=state.colour, hatch=state.hatch)
+    states = (FAIL, WALK_BACK, INCOMPLETE, PASS)
+    handles = [text_grid.patch(state.meaning, colour=state.colour, hatch=state.hatch) for state in states]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2, title=KEY, title_fontsize=style.SMALL)
+    return figure
 
 
-def _lines(tidy: Tidy, setting: str) -> Iterator[list[str]]:
-    """Yield the runs of a setting, those of most settings first, as many as stand in a line."""
+def _lines(tidy: Tidy, setting: str, labels: Mapping[str, str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield the lines of a setting: its name in the first, and (setting, run), those of most settings first."""
     settings = tidy.runs.groupby("run")["setting"].nunique()
     present = set(tidy.of(setting).runs["run"])
     ordered = [run for run in sorted(rank_runs(tidy.runs), key=lambda run: -settings[run]) if run in present]
     for first in range(0, len(ordered), PER_LINE):
-        yield ordered[first : first + PER_LINE]
+        name = "" if first else text_grid.wrap(labels.get(setting, setting), ROW_LABEL)
+        yield name, [(setting, run) for run in ordered[first : first + PER_LINE]]
 
 
 def _state(group: pd.DataFrame) -> State:
@@ -98,14 +104,11 @@ def _text(group: pd.DataFrame, room: int) -> str:
     failed = fails(group)
     counts = {"FAIL": failed.sum(), "incomplete": failed.isna().sum(), "pass": (~failed).sum()}
     worst = next(outcome for outcome, count in counts.items() if count)
-    found = f"borderline {', '.join(letters)}" if (letters := _borderline(group)) else ""
+    letters = verdict_over_seeds(group.to_dict("records")).borderline
+    found = f"borderline {', '.join(letters)}" if letters else ""
     doubtful = found if len(found) <= room else found.replace(" ", "\n", 1)
     lines = [text_grid.wrap(_reasons(group), room * 3 // 2), f"{worst} {counts[worst]}/{len(group)}", doubtful]
     return "\n".join(filter(None, lines))
-
-
-def _borderline(group: pd.DataFrame) -> tuple[str, ...]:
-    return verdict_over_seeds(group.to_dict("records")).borderline
 
 
 def _reasons(group: pd.DataFrame) -> str:
@@ -113,21 +116,8 @@ def _reasons(group: pd.DataFrame) -> str:
     counts = reasons(group).sum()
     if not counts.any():
         return "incomplete" if walked_back(group).isna().any() else "trustworthy"
-    return ", ".join(
-        symbol if counts[reason] == len(group) else f"({symbol})"
-        for reason, symbol in {**dict(zip(lettered(), lettered())), NON_FINITE: INFINITE}.items()
-        if counts[reason]
-    )
-
-
-def _key() -> str:
-    return (
-        "second line: four-check verdict (a growth, b reference, c stability, d depth utility,"
-        "\n\N{INFINITY} non-finite; in parentheses what fires in some seeds only); third line: three-check verdict,"
-        "\nin how many seeds; borderline: checks whose 95 % interval over the seeds contains their limit"
-    )
-
-
-def _legend() -> list[Patch]:
-    states = (FAIL, WALK_BACK, INCOMPLETE, PASS)
-    return [text_grid.patch(state.meaning, colour=state.colour, hatch=state.hatch) for state in states]
+    found = []
+    for reason in filter(counts.get, [*lettered(), NON_FINITE]):
+        symbol = INFINITE if reason == NON_FINITE else reason
+        found.append(symbol if counts[reason] == len(group) else f"({symbol})")
+    return ", ".join(found)
