@@ -18,8 +18,9 @@ import numpy as np
 import pandas as pd
 
 from fa_audit.core.checks import CHECKS, of_limit
-from fa_audit.core.thresholds import depth_margin, fires
+from fa_audit.core.thresholds import fires
 from fa_audit.results.outcomes import fails, reasons
+from fa_audit.results.statistics import with_margin
 
 TRUSTED = ("bp", "ep")
 
@@ -44,9 +45,8 @@ def deciding_values(runs: pd.DataFrame) -> pd.DataFrame:
 
     Growth is a ratio, the reference a norm, stability a cosine, the depth margin a fraction.
     """
-    margin = depth_margin(runs["accuracy"].astype(float), runs["own_frozen_acc"].astype(float))
     gradient = runs["grad_norm_last"].astype(float)
-    found = runs.assign(margin=margin, grad_norm_last=gradient.where(np.isfinite(gradient)))
+    found = with_margin(runs).assign(grad_norm_last=gradient.where(np.isfinite(gradient)))
     return pd.DataFrame({kind.limit: found[kind.column].astype(float) for kind in CHECKS.values() if kind.letter})
 
 

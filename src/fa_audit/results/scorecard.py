@@ -58,10 +58,10 @@ def read_results(folder: Path) -> Tidy:
     """Read all runs of a folder.
 
     Args:
-        folder: of results, whose audits are made tables, or of tidy tables, which are verified.
+        folder: of results, whose audits are made tables, or of tidy tables.
 
     Raises:
-        AuditError: there are neither; a file is none, or of another run, or altered, or lacks a column.
+        AuditError: there are neither; a file is none, or of another run, or lacks a column.
     """
     if audits := sorted(folder.glob("audits/*/*/seed*.json")):
         histories = [folder / "trajectories" / f"{RunKey.of(path)}.csv" for path in audits]

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError
-from fa_audit.core.thresholds import DiagnosticThresholds, depth_margin
+from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import lines, style
-from fa_audit.results.statistics import by_run, rank_runs
+from fa_audit.results.statistics import by_run, rank_runs, with_margin
 from fa_audit.results.tidy import Tidy
 
 HEIGHT = 4.4  # inches without the legend
@@ -34,8 +34,8 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         if len(settings) > 1:
             found = f"{', '.join(settings)} all have depth {depth}"
             raise AuditError(f"depth_sweep: {found}; expected settings that differ in depth.")
-    margin = 100 * depth_margin(tidy.runs["accuracy"], tidy.runs["own_frozen_acc"])
-    groups = by_run(tidy.runs.assign(margin=margin), rank_runs(tidy.runs), "depth", "seed")
+    runs = with_margin(tidy.runs)
+    groups = by_run(runs.assign(margin=100 * runs["margin"]), rank_runs(runs), "depth", "seed")
     names = lines.counted(groups, labels, columns=PANELS, at="depth")
     handles = [*lines.run_handles(groups, names), *lines.mark_handles()]
     figure = style.new_figure(title, height=HEIGHT + lines.legend_height(handles))

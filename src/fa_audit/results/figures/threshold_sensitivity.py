@@ -1,7 +1,7 @@
 """How much each verdict depends on a threshold: the fractions of runs that a check would fault, and would alone.
 
-Alone: no other check, with its threshold at its limit, walks the run back anyway. `fa_audit.results.calibration` defines
-the trusted and the failing networks, and the gap between them.
+Alone: no other check, with its threshold at its limit, walks the run back anyway. `fa_audit.results.calibration`
+defines the trusted and the failing networks, and the gap between them.
 """
 
 from __future__ import annotations

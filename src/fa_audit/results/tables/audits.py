@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pandas as pd
 
-from fa_audit.core.thresholds import depth_margin
 from fa_audit.experiments.config import OWN_OPTIONS
-from fa_audit.results.statistics import penalty_text, rank_runs, without_penalty
+from fa_audit.results.statistics import penalty_text, rank_runs, with_margin, without_penalty
 from fa_audit.results.tables.formats import Table
 from fa_audit.results.tables.rows import Column, OverSeeds, Verdict, by_setting, run_table
 from fa_audit.results.tidy import Tidy, side_of
@@ -52,8 +51,7 @@ MAIN_AUDIT_NOTE = (
 
 def main_audit(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return accuracy, frozen baselines, scale, reference and verdicts of one setting, best mean accuracy first."""
-    runs = tidy.runs.astype({"accuracy": float, "own_frozen_acc": float})
-    audited = replace(tidy, runs=runs.assign(margin=depth_margin(runs["accuracy"], runs["own_frozen_acc"])))
+    audited = replace(tidy, runs=with_margin(tidy.runs))
     return run_table(audited, MAIN_AUDIT, rows=by_setting(tidy), caption=f"{title}. {MAIN_AUDIT_NOTE}", labels=labels)
 
 
