@@ -322,7 +322,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("figure-hollow", "results/figures/lines.py", "(hollow, {\"markerfacecolor\": \"white\", ",
          "(hollow, {", "cosines with a collapsed reference are hollow",
          "figures_training"),
-        ("figure-worst", "results/figures/verdict_matrix.py", "if failed.any()", "if failed.all()",
+        ("figure-worst", "results/figures/squares.py", "if failed.any()", "if failed.all()",
          "one failed seed makes a failed cell", "figures_verdicts"),
         ("figure-infinite", "results/figures/lines.py", "found if np.isfinite(found) else np.nan",
          "found", "a mean over an infinite value is no point", "figures figures_training"),

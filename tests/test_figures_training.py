@@ -10,7 +10,7 @@ from made_up_runs import EXPLODED, network, several, tidy_of
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.results.figures.trajectories import FIRST
+from fa_audit.results.figures.training import FIRST
 
 NAN = np.nan
 RUNS = {"bp": {}, "fa": {"accuracy": 0.4, "max_growth": 700.0, "cosines": (0.5, 0.3)}, "dfa": EXPLODED}

@@ -1,8 +1,8 @@
-"""What figures of many runs share: curves over epochs, seeds around the line of their mean, the legend below."""
+"""Parts of figures of many runs: seeds around the line of their mean, names, the legend below."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,6 @@ from matplotlib.ticker import MaxNLocator
 from fa_audit.results.figures import style
 from fa_audit.results.statistics import extent
 
-MARKERS_PER_CURVE = 5
 LEGEND_ROW, LEGEND_WIDTH, HANDLE = 0.16, 96, 8  # inches; characters of a row and of a handle
 SEED = {"color": style.GREY, "linestyle": "none", "marker": "o", "markersize": 3.5, "markeredgewidth": 0.5}
 NOUGHT = {"color": "0.7", "linewidth": 0.6, "zorder": 0}  # the line at 0
@@ -23,43 +22,9 @@ MEAN = {"marker": "_", "markersize": 7, "linewidth": 0.9, "fillstyle": "full"}  
 LABEL = 0.125  # inches from one direct label to the next
 
 
-# --- over training -------------------------------------------------------------------------------------------------
-
-
-def last_states(trajectories: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of every run's last state ``h_L``; networks may differ in depth."""
-    return trajectories[trajectories["layer"] == trajectories.groupby("run")["layer"].transform("max")]
-
-
-def histories(table: pd.DataFrame, order: Sequence[str]) -> Iterator[tuple[str, int, float, pd.DataFrame]]:
-    """Yield run, seed, phase and epochs of every network in a table of last states, the best run last, so on top.
-
-    The phase, 0..1, is the run's own: it shifts the markers of `curve`, so that those of equal runs do not cover each
-    other.
-    """
-    for rank, run in reversed(list(enumerate(order))):
-        for seed, epochs in table[table["run"] == run].sort_values("epoch").groupby("seed"):
-            yield run, seed, rank / len(order), epochs
-
-
-def curve(ax: Axes, epochs: np.ndarray, values: np.ndarray, look: style.RunStyle, *, label: str, phase: float) -> None:
-    """Draw one seed over training, with an arrow where a stretch begins that the axis cannot show."""
-    step = max(1, len(epochs) // MARKERS_PER_CURVE)
-    marks = {"markersize": 2.5, "markevery": (int(phase * step), step)}
-    ax.plot(epochs, style.on_scale(ax, values), **look.options, **marks, linewidth=0.7, label=label)
-    hidden = off_scale(ax, values)
-    leaves = hidden & ~np.concatenate([[False], hidden[:-1]])
-    style.mark_off_scale(ax, epochs[leaves], values[leaves], colour=look.colour)
-
-
 def xy(table: pd.DataFrame, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
     """Return two columns as arrays of numbers."""
     return table[x].to_numpy(float), table[y].to_numpy(float)
-
-
-def off_scale(ax: Axes, values: np.ndarray) -> np.ndarray:
-    """Return which values the axis cannot show; missing ones are not among them."""
-    return np.isnan(style.on_scale(ax, values)) & ~np.isnan(values)
 
 
 def whole_numbers(ax: Axes, most: int) -> None:

@@ -1,4 +1,4 @@
-"""A grid of squares with a text in each, for figures that read like a table."""
+"""Texts of figures that read like a table: labels in lines, names of rows and columns."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ import re
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch, Rectangle
-
-from fa_audit.results.figures import style
 
 LABEL_WIDTH, LINE = 24, 0.125  # characters of a row's label in one line; inches from line to line
 FORMULA = r"\$[^$]*\$"  # stays in one piece
-WHITE, HATCH = "#FFFFFF", "0.62"
 
 
 def wrap(label: str, width: int) -> str:
@@ -39,13 +35,6 @@ def heights(labels: Sequence[str], *, lines: int) -> float:
     return len(labels) * (tallest * LINE + 0.1)
 
 
-def frame(ax: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
-    """Prepare an empty grid: row labels on the left, column labels above, row 0 on top."""
-    name_rows(ax, [wrap(row, LABEL_WIDTH) for row in rows])
-    name_columns(ax, columns)
-    ax.set_xlim(-0.5, len(columns) - 0.5)
-
-
 def name_rows(ax: Axes, names: Sequence[str]) -> None:
     """Name the rows of a panel on the left, row 0 on top."""
     ax.set_ylim(len(names) - 0.5, -0.5)
@@ -58,17 +47,3 @@ def name_columns(ax: Axes, names: Sequence[str]) -> None:
     ax.set_xticks(range(len(names)), names)
     ax.tick_params(axis="x", length=0, top=False, bottom=False, labeltop=True, labelbottom=False)
     ax.spines[:].set_visible(False)
-
-
-def square(ax: Axes, row: int, column: int, text: str, *, colour: str, hatch: str = "", ink: str = "black") -> None:
-    """Draw a filled, possibly hatched square with its text in the middle, the hatch kept off the text."""
-    place = (column - 0.5, row - 0.5), 1, 1
-    ax.add_patch(Rectangle(*place, facecolor=colour, edgecolor=HATCH, hatch=hatch, linewidth=0))
-    ax.add_patch(Rectangle(*place, fill=False, edgecolor=WHITE, linewidth=1.5))
-    around = {"facecolor": colour, "edgecolor": "none", "boxstyle": "square,pad=0.15"}
-    ax.text(column, row, text, ha="center", va="center", fontsize=style.SMALL, color=ink, bbox=around)
-
-
-def patch(label: str, *, colour: str, hatch: str = "") -> Patch:
-    """Return the legend entry of squares that look like this."""
-    return Patch(facecolor=colour, hatch=hatch, edgecolor=HATCH, linewidth=0.5, label=label)
