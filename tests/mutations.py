@@ -157,7 +157,7 @@ MUTATIONS: dict[str, Mutation] = {
          "a frozen embedding keeps its running statistics", "architectures"),
         ("held-out", "training/loop.py", "dataset, validation = held_out(", "_, validation = held_out(",
          "held-out samples are never trained on", "engine"),
-        ("chosen-by", "results/tables/tuned.py", '["validation_acc"].mean().unstack()', '["accuracy"].mean().unstack()',
+        ("chosen-by", "results/tables/audits.py", '["validation_acc"].mean()', '["accuracy"].mean()',
          "nothing is chosen by the test accuracy", "tables"),
         ("resume-optimiser", "training/resume.py", "optimiser.restore(moments)", "optimiser.restore({})",
          "a resumed training has the optimiser's moments", "checkpoint"),

@@ -50,6 +50,11 @@ def deciding_values(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({kind.limit: found[kind.column].astype(float) for kind in CHECKS.values() if kind.letter})
 
 
+def untrained(runs: pd.DataFrame) -> pd.Series:
+    """Return which networks were never trained."""
+    return (runs["epochs"] == 0) | runs["run"].str.endswith("+epoch0")
+
+
 def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
     """Return the edges of a check's calibration gap, as this file's first lines define it.
 
@@ -58,8 +63,7 @@ def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
         runs: the runs table.
         values: the number that the check decides on, row by row; NaN where it was not evaluated.
     """
-    untrained = (runs["epochs"] == 0) | runs["run"].str.endswith("+epoch0")
-    trusted = runs["method"].isin(TRUSTED) & ~runs["random_targets"].astype(bool) & ~untrained
+    trusted = runs["method"].isin(TRUSTED) & ~runs["random_targets"].astype(bool) & ~untrained(runs)
     kind = of_limit(check)
     blamed = reasons(runs).fillna(False)[[kind.letter] if kind.paper else ["a", "b"]].any(axis=1)
     failing = fails(runs).fillna(False) & blamed & ~trusted
