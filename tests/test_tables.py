@@ -217,7 +217,7 @@ def test_limits_and_what_they_separate():
 
 
 def test_validations_count_where_what_must_hold_does():
-    tidy = tidy_of(run("bp"), run("bp+frozen", frozen_blocks=4), run("dfa+random_targets", fires="d", finite=[1, 0, 1],
+    tidy = tidy_of(run("bp"), run("bp+frozen", frozen_blocks=4), run("dfa+random_targets", fires="d", finite=[True, False, True],
                    random_targets=True, fresh_b_mean=[0.01, -0.2, None], shallow_acc=[0.38, 0.36, 0.38]))  # fmt: skip
     tidy.layers["float32_error"] = [0.5, *[1e-6] * (len(tidy.layers) - 1)]
     tidy.layers["feature_drift"] = (tidy.layers["run"] != "bp+frozen").astype(float)
