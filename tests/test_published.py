@@ -16,7 +16,7 @@ MAGNITUDE = COMMON | {"quantity": "grad_norm", "run": "dfa", "layer": 2, "kind":
 MAGNITUDE |= {"deviation": None, "seeds": [42], "claim": "tiny_gradients"}
 VERDICT = COMMON | {"quantity": "scale_flag", "run": "dfa", "kind": "verdict", "value": True}
 ORDER = COMMON | {"quantity": "accuracy", "run": ["bp", "dfa"], "kind": "order"}
-BOUND = COMMON | {"quantity": "epoch_cosine", "run": "dfa", "epoch": 2, "layer": 1, "kind": "bound", "above": 0.1}
+BOUND = COMMON | {"quantity": "epoch_growth", "run": "dfa", "epoch": 2, "layer": 1, "kind": "bound", "above": 0.1}
 FILE = {
     "claims": {"tiny_gradients": "Gradients are tiny"},
     "scripts": {"new": {}, "old": {"clip_groups": 1.0}},
@@ -80,7 +80,7 @@ def changed(position, **values):
         (changed(2, value="yes"), "entries.2.value: found 'yes'; expected true or false"),
         (changed(3, run="bp"), "entries.3.run: found 'bp'; expected a list of two or more"),
         (changed(4, below=0.2), "entries.4: found both; expected above or below"),
-        (changed(4, epoch=None), "entries.4: epoch_cosine needs an epoch"),
+        (changed(4, epoch=None), "entries.4: epoch_growth needs an epoch"),
         (FILE | {"entries": [*FILE["entries"], VALUE]}, "entries.5: the same as entries.0; keep one of them"),
         (FILE | {"settings": FILE["settings"] | {"more": FILE["settings"]["tiny"]}}, "settings.more: no entry belongs"),
         (FILE | {"settings": {"tiny": EXPERIMENT}}, "settings.tiny: missing script, reason; expected a published exp"),

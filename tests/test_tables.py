@@ -217,8 +217,9 @@ def test_limits_and_what_they_separate():
 
 
 def test_validations_count_where_what_must_hold_does():
-    tidy = tidy_of(run("bp"), run("bp+frozen", frozen_blocks=4), run("dfa+random_targets", fires="d", finite=[True, False, True],
-                   random_targets=True, fresh_b_mean=[0.01, -0.2, None], shallow_acc=[0.38, 0.36, 0.38]))  # fmt: skip
+    odd = {"finite": [True, False, True], "fresh_b_mean": [0.01, -0.2, None], "shallow_acc": [0.38, 0.36, 0.38]}
+    targets = run("dfa+random_targets", fires="d", random_targets=True, **odd)
+    tidy = tidy_of(run("bp"), run("bp+frozen", frozen_blocks=4), targets)
     tidy.layers["float32_error"] = [0.5, *[1e-6] * (len(tidy.layers) - 1)]
     tidy.layers["feature_drift"] = (tidy.layers["run"] != "bp+frozen").astype(float)
     tidy.trajectories.loc[tidy.trajectories.index[-1], "test_accuracy"] += 0.1

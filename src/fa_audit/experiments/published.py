@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
+from fa_audit.core.checks import lettered
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, config_error, validated
@@ -53,49 +54,32 @@ class Quantity:
 
 
 NEVER = "never"  # the verdict on an epoch at which nothing happened
-OF_A_RUN = {
-    **{name: name for name in ("accuracy", "own_margin", "bp_margin", "hidden_norm_last", "grad_norm_last")},
-    **{f"{kind}_accuracy": f"{kind}_acc" for kind in ("own_frozen", "bp_frozen", "shallow")},
-    **{name: name for name in ("max_growth", "stability", "identity_distance", "identity_cosine")},
-    **{name: name + AT_INPUT for name in ("mean_clamped_cosine", "deep_clamped_cosine", "deep_rho", "deep_rho_bp")},
-    **{name: name + AT_INPUT for name in ("deep_rho_random", "deep_nudging", "fresh_b_mean", "fresh_b_std")},
-}  # the paper's credit metrics are those at the blocks' inputs
 BATCH = 128  # the audits' samples
+FLAG: dict[str, Any] = {"answers": (True, False), "number": False}
+LAYER, EPOCH = ("layer",), ("epoch",)
+# The paper's credit metrics are those at the blocks' inputs.
+AT_INPUTS = ("mean_clamped_cosine", "deep_clamped_cosine", "deep_rho", "deep_rho_bp", "deep_rho_random", "deep_nudging",
+             "fresh_b_mean", "fresh_b_std")  # fmt: skip
+OF_A_RUN = ("accuracy", "own_margin", "bp_margin", "hidden_norm_last", "grad_norm_last", "max_growth", "stability",
+            "identity_distance", "identity_cosine")  # fmt: skip
 QUANTITIES: dict[str, Quantity] = {
-    **{name: Quantity("runs", column) for name, column in OF_A_RUN.items()},
-    **{
-        name: Quantity("runs", name, answers=(NEVER,))
-        for name in ("first_scale_flag", "first_reference_flag", "stopped_after")
-    },
-    **{
-        f"{check}_flag": Quantity("runs", f"{check}_fires", answers=(True, False), number=False)
-        for check in ("scale", "reference", "stability", "depth")
-    },
-    **{
-        f"walked_back_by_{strategy}": Quantity("runs", f"by_{strategy}", answers=(True, False), number=False)
-        for strategy in ("accuracy", "cosine")
-    },
-    "three_check_verdict": Quantity("runs", "three_check", answers=("PASS", "FAIL", "INCOMPLETE"), number=False),
+    **{name: Quantity("runs", name) for name in OF_A_RUN},
+    **{f"{kind}_accuracy": Quantity("runs", f"{kind}_acc") for kind in ("own_frozen", "bp_frozen")},
+    **{name: Quantity("runs", name + AT_INPUT) for name in AT_INPUTS},
+    **{name: Quantity("runs", name, answers=(NEVER,))
+       for name in ("first_scale_flag", "first_reference_flag", "stopped_after")},
+    **{f"{check}_flag": Quantity("runs", f"{check}_fires", **FLAG) for check in lettered().values()},
+    "walked_back_by_cosine": Quantity("runs", "by_cosine", **FLAG),
+    "three_check_verdict": Quantity("runs", "three_check", (), ("PASS", "FAIL", "INCOMPLETE"), number=False),
     "four_check_verdict": Quantity(
-        "runs", "four_check", answers=("trustworthy", "needs walk-back", "incomplete"), number=False
-    ),
-    **{
-        name: Quantity("layers", name, ("layer",))
-        for name in ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio")
-    },
-    **{name: Quantity("layers", name + AT_INPUT, ("layer",)) for name in ("clamped_cosine", "rho", "nudging")},
-    **{
-        f"epoch_{name}": Quantity("trajectories", column, ("epoch",))
-        for name, column in (("accuracy", "test_accuracy"), ("train_loss", "train_loss"))
-    },
-    **{
-        f"epoch_{name}": Quantity("trajectories", name, ("epoch", "layer"))
-        for name in ("hidden_norm", "grad_norm", "growth")
-    },
-    "epoch_cosine": Quantity("trajectories", f"cosine{AT_INPUT}", ("epoch", "layer")),
-}
-
-
+        "runs", "four_check", (), ("trustworthy", "needs walk-back", "incomplete"), number=False),
+    **{name: Quantity("layers", name, LAYER) for name in ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio")},
+    "clamped_cosine": Quantity("layers", f"clamped_cosine{AT_INPUT}", LAYER),
+    "epoch_accuracy": Quantity("trajectories", "test_accuracy", EPOCH),
+    "epoch_train_loss": Quantity("trajectories", "train_loss", EPOCH),
+    **{f"epoch_{name}": Quantity("trajectories", name, (*EPOCH, *LAYER))
+       for name in ("hidden_norm", "grad_norm", "growth")},
+}  # fmt: skip
 # Where quantities are that are measured on other numbers of samples, too: the table and its column for 128 of them.
 OF_SAMPLES = {
     **{name: ("layers", name) for name in ("hidden_norm", "grad_norm", "residual_ratio")},
@@ -162,6 +146,11 @@ class Entry(Strict):
         return next(((word, run) for word in ("minus", "over") if (run := getattr(self, word, None))), None)
 
     @property
+    def all_runs(self) -> list[str]:
+        """Return the runs, and that which is subtracted or divides, each once."""
+        return list(dict.fromkeys((*self.runs, *(self.other or ())[1:])))
+
+    @property
     def whose(self) -> str:
         """Return the runs as text, with that which is subtracted or divides."""
         return " ".join([" > ".join(self.runs), *(self.other or ())])
@@ -174,8 +163,7 @@ class Entry(Strict):
 
     def run_keys(self) -> Iterator[RunKey]:
         """Yield the audits that it is compared with."""
-        runs = dict.fromkeys((*self.runs, *(self.other or ())[1:]))
-        return (RunKey(self.setting, run, seed) for run in runs for seed in self.seeds)
+        return (RunKey(self.setting, run, seed) for run in self.all_runs for seed in self.seeds)
 
     @property
     def published(self) -> float | str:
@@ -189,7 +177,7 @@ class Entry(Strict):
         if self.samples == BATCH:
             return known
         table, column = OF_SAMPLES[self.quantity]
-        places = known.places if table != "layers" else ("layer",)
+        places = LAYER if table == "layers" else known.places
         return replace(known, table=table, column=f"{column}_{self.samples}", places=places)
 
 
@@ -359,23 +347,26 @@ def read_published(raw: Any) -> Published:
     read = validated(PublishedFile, raw, FILE)
     if problems := list(_problems(read)):
         raise config_error(FILE, problems)
-    keys = [key for entry in read.entries for key in entry.run_keys()]
-    experiments = {}
     try:
-        for script, options in read.scripts.items():  # every experiment as each script trains it
-            settings = {
-                name: {
-                    **(experiment.model_extra or {}),
-                    **options,
-                    "runs": sorted({key.run for key in keys if key.setting == name}),
-                    "seeds": sorted({key.seed for key in keys if key.setting == name}),
-                }
-                for name, experiment in read.settings.items()
-            }
-            experiments[script] = read_grid({"settings": settings})
-        return Published(tuple(read.entries), read.claims, read.scripts, read.settings, experiments)
+        experiments = {script: _trained_by(script, read) for script in read.scripts}
     except AuditError as error:
         raise AuditError(f"{FILE}: {str(error).removeprefix('config: ')}") from error
+    return Published(tuple(read.entries), read.claims, read.scripts, read.settings, experiments)
+
+
+def _trained_by(script: str, read: PublishedFile) -> Grid:
+    """Return every experiment as a script trains it."""
+    keys = [key for entry in read.entries for key in entry.run_keys()]
+    settings = {}
+    for name, experiment in read.settings.items():
+        own = [key for key in keys if key.setting == name]
+        settings[name] = {
+            **(experiment.model_extra or {}),
+            **read.scripts[script],
+            "runs": sorted({key.run for key in own}),
+            "seeds": sorted({key.seed for key in own}),
+        }
+    return read_grid({"settings": settings})
 
 
 def read_published_file(path: str | Path) -> Published:
@@ -409,7 +400,7 @@ def _entry_problems(where: str, entry: Entry, read: PublishedFile) -> Iterator[s
         yield str(unknown("setting", entry.setting, read.settings, where=where))
     if entry.claim is not None and entry.claim not in read.claims:
         yield str(unknown("claim", entry.claim, read.claims, where=where))
-    for run in (*entry.runs, *(entry.other or ())[1:]):
+    for run in entry.all_runs:
         if problem := run_problem(run, where):
             yield problem
         elif (usual := str(parse_run(run))) != run:
