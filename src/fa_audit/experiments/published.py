@@ -13,11 +13,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
 from fa_audit.core.checks import lettered
-from fa_audit.core.errors import AuditError, unknown
+from fa_audit.core.errors import AuditError, shortened, unknown
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, config_error, validated
 from fa_audit.experiments.config_file import load_config
@@ -94,7 +93,6 @@ OF_SAMPLES = {
 Text = Annotated[str, Field(min_length=1, description="a text")]
 RunText = Annotated[str, Field(min_length=1, description="a run name such as dfa+penalty1e-2")]
 Seed = Annotated[int, Field(ge=0, description="an integer >= 0")]
-ENTRY = "a mapping with at least quantity, setting, run, kind, n and source"
 Samples = Annotated[int, Field(ge=1, description=f"an integer >= 1: test samples (default {BATCH}, as in audits)")]
 Answer = Annotated[bool | Text, Field(description="true, false or a text")]
 Deviation = Annotated[
@@ -103,21 +101,34 @@ Deviation = Annotated[
 ]
 
 
-def _nonzero(value: float) -> float:
-    if value == 0:
-        raise PydanticCustomError("zero", "a number other than 0")
-    return value
+KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # kind -> keys that it needs, and may have beside them
+    "value": (("value", "deviation", "tolerance"), ("minus", "over")),
+    "magnitude": (("value", "deviation"), ("minus", "over")),
+    "bound": ((), ("above", "below", "minus", "over")),
+    "verdict": (("value",), ()),
+    "order": ((), ()),
+}
 
 
 class Entry(Strict):
-    """One published number; its kind says by which rule it is compared, and has the keys that the rule needs."""
+    """a mapping with at least quantity, setting, run, kind, n and source"""
 
     quantity: str = Field(description="the name of a quantity")
     setting: str = Field(description="the name of one of the settings")
-    run: RunText | list[RunText]
+    run: RunText | Different[RunText] = Field(description="a run name; for an order a list of them, best first")
     layer: int | None = Field(None, ge=0, description="an integer >= 0: of a state or a block")
     epoch: int | None = Field(None, ge=0, description="an integer >= 0: of a quantity of the trajectory")
-    kind: str
+    kind: Literal["value", "magnitude", "bound", "verdict", "order"] = Field(
+        description="value (within a tolerance), magnitude (by its logarithm, within what seeds scatter), bound (that"
+        " every seed keeps), verdict (equal) or order (of means)"
+    )
+    value: float | Answer | None = Field(None, description="a number; of a verdict true, false or a text")
+    deviation: Deviation = None
+    tolerance: float | None = Field(None, gt=0, description="a number > 0")
+    above: float | None = Field(None, description="a number: every seed lies above it")
+    below: float | None = Field(None, description="a number: every seed lies below it")
+    minus: RunText | None = Field(None, description="a run name: its quantity is subtracted, seed by seed")
+    over: RunText | None = Field(None, description="a run name: its quantity divides, seed by seed")
     n: int = Field(ge=1, description="an integer >= 1: how many numbers stand behind the value")
     source: Text = Field(description="a text: where it was published")
     seeds: Different[Seed] = Field(
@@ -143,7 +154,7 @@ class Entry(Strict):
     @property
     def other(self) -> tuple[str, str] | None:
         """Return how it is set against another run, ``minus`` or ``over``, and that run."""
-        return next(((word, run) for word in ("minus", "over") if (run := getattr(self, word, None))), None)
+        return next(((word, run) for word in ("minus", "over") if (run := getattr(self, word))), None)
 
     @property
     def all_runs(self) -> list[str]:
@@ -168,7 +179,13 @@ class Entry(Strict):
     @property
     def published(self) -> float | str:
         """Return what was published: a number, an answer, a limit or an order."""
-        return plain(getattr(self, "value", None))
+        if self.kind == "bound":
+            return f"> {self.above:g}" if self.above is not None else f"< {self.below:g}"
+        return self.whose if self.kind == "order" else plain(self.value)
+
+    def allows(self, found: float) -> bool:
+        """Return whether a number keeps the limit of a bound."""
+        return found > self.above if self.above is not None else found < self.below
 
     @property
     def place(self) -> Quantity:
@@ -181,66 +198,6 @@ class Entry(Strict):
         return replace(known, table=table, column=f"{column}_{self.samples}", places=places)
 
 
-class Compared(Entry):
-    """A number, which may be the difference or the ratio of two runs."""
-
-    run: RunText
-    minus: RunText | None = Field(None, description="a run name: its quantity is subtracted, seed by seed")
-    over: RunText | None = Field(None, description="a run name: its quantity divides, seed by seed")
-
-
-class Value(Compared, json_schema_extra={"description": f"{ENTRY}, and for a value with value, deviation, tolerance"}):
-    """A number, compared within a tolerance."""
-
-    kind: Literal["value"] = Field(description="value, magnitude, bound, verdict or order")
-    value: float = Field(description="a number")
-    deviation: Deviation
-    tolerance: float = Field(gt=0, description="a number > 0")
-
-
-class Magnitude(Compared, json_schema_extra={"description": f"{ENTRY}, and for a magnitude with value, deviation"}):
-    """A number, compared by its logarithm, within what seeds scatter."""
-
-    kind: Literal["magnitude"]
-    value: Annotated[float, AfterValidator(_nonzero)] = Field(description="a number other than 0")
-    deviation: Deviation
-
-
-class Bound(Compared, json_schema_extra={"description": f"{ENTRY}, and for a bound with above or below"}):
-    """A limit that every seed keeps."""
-
-    kind: Literal["bound"]
-    above: float | None = Field(None, description="a number: every seed lies above it")
-    below: float | None = Field(None, description="a number: every seed lies below it")
-
-    def allows(self, found: float) -> bool:
-        """Return whether a number keeps the limit."""
-        return found > self.above if self.above is not None else found < self.below
-
-    @property
-    def published(self) -> str:
-        return f"> {self.above:g}" if self.above is not None else f"< {self.below:g}"
-
-
-class Verdict(Entry, json_schema_extra={"description": f"{ENTRY}, and for a verdict with value"}):
-    """A verdict, compared for equality."""
-
-    run: RunText
-    kind: Literal["verdict"]
-    value: Answer
-
-
-class Order(Entry, json_schema_extra={"description": ENTRY}):
-    """An order of runs, compared by their means."""
-
-    kind: Literal["order"]
-    run: Different[RunText] = Field(min_length=2, description="a list of two or more different run names, best first")
-
-    @property
-    def published(self) -> str:
-        return self.whose
-
-
 def at_most(number: float, limit: float) -> bool:
     """Compare decimal numbers by ``<=``: 0.635 - 0.615 is 0.02, whatever binary fractions make of it."""
     return number <= limit or math.isclose(number, limit, rel_tol=1e-9)
@@ -249,22 +206,6 @@ def at_most(number: float, limit: float) -> bool:
 def plain(value: Any) -> Any:
     """Return a flag as text; a number or a text as it is."""
     return str(value).lower() if isinstance(value, bool) or value is None else value
-
-
-def _kind(body: Any) -> str:
-    """Return the tag of an entry's kind; that of a value, which names all kinds, where there is no such kind."""
-    kind = body.get("kind") if isinstance(body, Mapping) else getattr(body, "kind", None)
-    return f"kind {kind if kind in ('magnitude', 'bound', 'verdict', 'order') else 'value'}"
-
-
-AnyEntry = Annotated[
-    Annotated[Value, Tag("kind value")]
-    | Annotated[Magnitude, Tag("kind magnitude")]
-    | Annotated[Bound, Tag("kind bound")]
-    | Annotated[Verdict, Tag("kind verdict")]
-    | Annotated[Order, Tag("kind order")],
-    Discriminator(_kind),
-]
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -292,7 +233,7 @@ class PublishedFile(Strict):
         description="one or more named experiments, written like the settings of a configuration, with script and"
         " reason; their runs and seeds are those of the entries",
     )
-    entries: list[AnyEntry] = Field(min_length=1, description="a non-empty list of published numbers")
+    entries: list[Entry] = Field(min_length=1, description="a non-empty list of published numbers")
 
 
 @dataclass(frozen=True)
@@ -379,10 +320,11 @@ def _problems(read: PublishedFile) -> Iterator[str]:
     seen: dict[str, int] = {}
     for position, entry in enumerate(read.entries):
         where = f"entries.{position}"
-        yield from chain(_entry_problems(where, entry, read), _answer_problems(where, entry))
+        yield from chain(
+            _kind_problems(where, entry), _entry_problems(where, entry, read), _answer_problems(where, entry)
+        )
         # All but the numbers and where they come from.
-        side = isinstance(entry, Bound) and entry.above is None
-        own = json.dumps([entry.key, entry.kind, side, sorted(entry.seeds), entry.repeats])
+        own = json.dumps([entry.key, entry.kind, entry.above is None, sorted(entry.seeds), entry.repeats])
         if own in seen:
             yield f"{where}: the same as entries.{seen[own]}; keep one of them."
         seen.setdefault(own, position)
@@ -395,6 +337,23 @@ def _problems(read: PublishedFile) -> Iterator[str]:
         yield f"claims.{name}: no entry belongs to it; name it in one, or remove it."
 
 
+def _kind_problems(where: str, entry: Entry) -> Iterator[str]:
+    """Yield which keys an entry of its kind lacks or has too many, and values of another type."""
+    needed, more = KINDS[entry.kind]
+    given = entry.model_fields_set & {name for names in KINDS.values() for name in chain(*names)}
+    if missing := [name for name in needed if name not in given]:
+        yield f"{where}: missing {', '.join(missing)}; expected them in a {entry.kind}."
+    for name in sorted(given - {*needed, *more}):
+        yield f"{where}: a {entry.kind} has no {name}; remove it."
+    magnitude = entry.kind == "magnitude"
+    if "deviation" in needed and (not isinstance(entry.value, float) or (magnitude and not entry.value)):
+        expected = "a number other than 0" if magnitude else "a number"
+        yield f"{where}.value: found {shortened(entry.value)}; expected {expected}."
+    if (entry.kind == "order") != (len(entry.runs) > 1):
+        expected = "a list of two or more different run names" if entry.kind == "order" else "a run name"
+        yield f"{where}.run: found {shortened(entry.run)}; expected {expected}."
+
+
 def _entry_problems(where: str, entry: Entry, read: PublishedFile) -> Iterator[str]:
     if entry.setting not in read.settings:
         yield str(unknown("setting", entry.setting, read.settings, where=where))
@@ -405,9 +364,9 @@ def _entry_problems(where: str, entry: Entry, read: PublishedFile) -> Iterator[s
             yield problem
         elif (usual := str(parse_run(run))) != run:
             yield f"{where}: found run '{run}'; expected its usual spelling, {usual}."
-    if isinstance(entry, Compared) and entry.minus and entry.over:
+    if entry.minus and entry.over:
         yield f"{where}: found minus and over; expected one of them."
-    if isinstance(entry, Bound) and (entry.above is None) == (entry.below is None):
+    if entry.kind == "bound" and (entry.above is None) == (entry.below is None):
         yield f"{where}: found {'neither' if entry.above is None else 'both'}; expected above or below."
 
 
@@ -416,7 +375,7 @@ def _answer_problems(where: str, entry: Entry) -> Iterator[str]:
     if entry.quantity not in QUANTITIES:
         yield str(unknown("quantity", entry.quantity, QUANTITIES, where=where))
         return
-    quantity, verdict = QUANTITIES[entry.quantity], isinstance(entry, Verdict)
+    quantity, verdict = QUANTITIES[entry.quantity], entry.kind == "verdict"
     for place, named in (("layer", "a layer"), ("epoch", "an epoch")):
         if (place in quantity.places) != (getattr(entry, place) is not None):
             yield f"{where}: {entry.quantity} {f'needs {named}' if place in quantity.places else f'has no {place}'}."

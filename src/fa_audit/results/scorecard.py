@@ -126,7 +126,7 @@ class Scorecard:
             "quantity": entry.quantity,
             "run": entry.whose,
             **{name: getattr(entry, name) for name in ("layer", "epoch", "samples", "kind", "published")},
-            "published_deviation": getattr(entry, "deviation", None),
+            "published_deviation": entry.deviation,
             "published_n": entry.n,
             "published_values": _by_seed(entry.values),
             "script": self.published.settings[entry.setting].script,
