@@ -342,7 +342,7 @@ def _kind_problems(where: str, entry: Entry) -> Iterator[str]:
     needed, more = KINDS[entry.kind]
     given = entry.model_fields_set & {name for names in KINDS.values() for name in chain(*names)}
     if missing := [name for name in needed if name not in given]:
-        yield f"{where}: missing {', '.join(missing)}; expected them in a {entry.kind}."
+        yield f"{where}: missing {', '.join(missing)}; expected in a {entry.kind}."
     for name in sorted(given - {*needed, *more}):
         yield f"{where}: a {entry.kind} has no {name}; remove it."
     magnitude = entry.kind == "magnitude"
