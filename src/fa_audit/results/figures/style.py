@@ -154,10 +154,10 @@ def _own_looks(methods: Iterable[str]) -> dict[str, tuple[str, str]]:
     return {method: OWN[place % len(OWN)] for place, method in taken.items()}
 
 
-def new_figure(title: str, *, height: float, width: float = WIDTH) -> Figure:
+def new_figure(title: str, *, height: float) -> Figure:
     """Return an empty figure, sizes in inches, whose layout keeps texts apart; higher where the title is long."""
-    lines = textwrap.wrap(title, int(15 * width))
-    figure = Figure(figsize=(width, height + TITLE_LINE * len(lines[1:])), layout="constrained")
+    lines = textwrap.wrap(title, int(15 * WIDTH))
+    figure = Figure(figsize=(WIDTH, height + TITLE_LINE * len(lines[1:])), layout="constrained")
     figure.suptitle("\n".join(lines))
     return figure
 

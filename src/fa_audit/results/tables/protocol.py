@@ -132,10 +132,6 @@ def _credits(tidy: Tidy, name: str) -> pd.Series:
     return _layers(tidy, f"{name}{side_of(tidy.layers, name)}")
 
 
-def _fresh_feedback(tidy: Tidy) -> pd.Series:
-    return tidy.runs[f"fresh_b_mean{side_of(tidy.runs, 'fresh_b_mean')}"].astype(float).abs()
-
-
 def _headline(tidy: Tidy) -> pd.Series:
     """Return the distance of every headline accuracy from its trajectory's last epoch."""
     history = tidy.trajectories.reindex(columns=[*KEY, "epoch", "test_accuracy"]).sort_values("epoch")
@@ -149,33 +145,10 @@ def _compared(runs: pd.DataFrame) -> pd.Series:
     return ~baseline & runs["stopped_after"].isna()
 
 
-def _baselines_known(tidy: Tidy) -> pd.Series:
-    return tidy.runs[["own_frozen_acc", "bp_frozen_acc"]].notna().all(axis=1)[_compared(tidy.runs)]
-
-
-def _frozen_blocks(tidy: Tidy) -> pd.Series:
-    runs = tidy.runs
-    return _layers(tidy, "feature_drift", (runs["frozen_blocks"] == runs["depth"]) & (runs["depth"] > 0))
-
-
-def _frozen_and_shallow(tidy: Tidy) -> pd.Series:
-    differences = tidy.runs[["bp_frozen_acc", "shallow_acc"]].astype(float).diff(axis=1)
-    return 100 * differences.abs().max(axis=1)[_compared(tidy.runs)]
-
-
 def _bp_does_not_fail(tidy: Tidy) -> pd.Series:
     runs = tidy.runs
     bp = (runs["method"] == "bp") & ~runs["random_targets"].astype(bool) & ~untrained(runs)
     return (~fails(runs).fillna(False))[bp & _compared(runs)]
-
-
-def _untrained_regime(tidy: Tidy) -> pd.Series:
-    return ~tidy.runs[["scale_fires", "reference_fires"]].eq(True).any(axis=1)[untrained(tidy.runs)]
-
-
-def _random_targets(tidy: Tidy) -> pd.Series:
-    fires = tidy.runs["depth_fires"]
-    return fires.eq(True)[tidy.runs["random_targets"].astype(bool) & fires.notna()]
 
 
 VALIDATIONS = (
@@ -193,21 +166,29 @@ VALIDATIONS = (
                lambda tidy: (_layers(tidy, f"clamped_cosine{AT_INPUT}") - _layers(tidy, f"cosine{AT_INPUT}")).abs(),
                most=0.01),
     Validation("fresh feedback", "mean deep cosine of fresh draws within ±0.05 (FA: its last block sees the gradient)",
-               "networks", _fresh_feedback, most=0.05),
+               "networks",
+               lambda tidy: tidy.runs[f"fresh_b_mean{side_of(tidy.runs, 'fresh_b_mean')}"].astype(float).abs(),
+               most=0.05),
     Validation("baselines are there", "own and bp+frozen accuracy known", "networks",
-               _baselines_known, least=1, shown=False),
-    Validation("frozen blocks", "no weight of them differs from its initialisation", "blocks", _frozen_blocks, most=0),
+               lambda tidy: tidy.runs[["own_frozen_acc", "bp_frozen_acc"]].notna().all(axis=1)[_compared(tidy.runs)],
+               least=1, shown=False),
+    Validation("frozen blocks", "no weight of them differs from its initialisation", "blocks",
+               lambda tidy: _layers(tidy, "feature_drift", tidy.runs["frozen_blocks"] == tidy.runs["depth"].where(
+                   tidy.runs["depth"] > 0)), most=0),
     Validation("frozen and shallow", "bp+frozen within 2 points of no blocks at all", "networks",
-               _frozen_and_shallow, most=2),
+               lambda tidy: 100 * (tidy.runs["bp_frozen_acc"].astype(float) - tidy.runs["shallow_acc"]).abs()[
+                   _compared(tidy.runs)], most=2),
     Validation("headline accuracy", "that of the trajectory's last epoch", "networks", _headline, most=0),
     Validation("finite", "no NaN or infinity in states, gradients and logits", "networks",
                lambda tidy: tidy.runs["finite"], least=1, shown=False),
     Validation("control: BP", "trained on true targets it does not FAIL", "networks",
                _bp_does_not_fail, least=1, shown=False),
     Validation("control: untrained", "before training D1 and D2 are silent", "networks",
-               _untrained_regime, least=1, shown=False),
+               lambda tidy: ~tidy.runs[["scale_fires", "reference_fires"]].eq(True).any(axis=1)[untrained(tidy.runs)],
+               least=1, shown=False),
     Validation("control: random targets", "no better than frozen blocks on true ones: D3 fires", "networks",
-               _random_targets, least=1, shown=False),
+               lambda tidy: tidy.runs["depth_fires"].astype("boolean")[tidy.runs["random_targets"].astype(bool)],
+               least=1, shown=False),
 )  # fmt: skip
 VALIDATIONS_NOTE = (
     "What must hold for the protocol's numbers to be believed, computed from the same audits. Holds: in how many of the"
