@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pandas as pd
 
+from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.experiments.config import OWN_OPTIONS, PAPER
 from fa_audit.results.statistics import penalty_text, rank_runs, with_margin, without_penalty
 from fa_audit.results.tables.formats import Table
-from fa_audit.results.tables.rows import Column, OverSeeds, Verdict, by_setting, run_table
+from fa_audit.results.tables.rows import FOUR_CHECK, THREE_CHECK, Column, by_setting, run_table
 from fa_audit.results.tidy import Tidy, side_of
 
 ACCURACY = Column("accuracy (%)", "accuracy", spread=("accuracy", "deviation"), scale=100, decimals=1)
@@ -21,7 +22,7 @@ GROWTH = Column("max growth", "max_growth", "max")
 GRADIENT = Column("median ||g_L||", "grad_norm_last", "median")
 FIRST_FLAGS = tuple(
     Column(f"{check} from epoch", quantity, spread=(quantity, "deviation"), decimals=1, absent="never")
-    for check, quantity in (("D1", "first_scale_flag"), ("D2", "first_reference_flag"))
+    for check, quantity in ((CHECKS[name].paper, f"first_{name}_flag") for name in ("scale", "reference"))
 )
 FIRST_FLAGS_NOTE = (
     "first epoch at which D1 and D2 fire: mean ± sample standard deviation over the seeds in which they do (how many, "
@@ -31,7 +32,6 @@ FOUR_CHECK_NOTE = (
     "Four-check: one verdict for all seeds, of the checks' mean distances from their limits, and how many seeds agree; "
     "borderline: the distances' t-interval contains 0 (growth and gradient in decades, others as differences)."
 )
-THREE_CHECK, FOUR_CHECK = Verdict("three-check", "three_check"), OverSeeds("four-check")
 
 
 # --- the main audit ------------------------------------------------------------------------------------------------
