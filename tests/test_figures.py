@@ -136,15 +136,6 @@ CONES = {  # what is seen without green or red cones: Machado, Oliveira and Fern
     "no red": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
                         [-0.003882, -0.048116, 1.051998]]),
 }  # fmt: skip
-ON_TICKS = {"credit_layers": (1, 2), "depth_ladder": (0, 1), "depth_sweep": (2, 3), "penalty_rescue": (-3, -2, -1)}
-
-
-@pytest.mark.parametrize("kind", ON_TICKS)
-def test_marks_stand_exactly_at_their_ticks(four, kind):
-    for panel in ON_TICKS[kind]:
-        ax = four[kind].axes[panel]
-        places = {x for line in ax.lines if line.get_label() in FOUR for x in line.get_xdata()}
-        assert places and places <= set(ax.get_xticks().tolist())
 
 
 @pytest.mark.parametrize("kind", FIGURES)

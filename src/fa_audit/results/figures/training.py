@@ -211,8 +211,9 @@ def _against_penalty(
         if column == "deep_cosine":
             _fresh_feedback(ax, group, looks[method].colour)
         elif column == "accuracy":  # the own frozen baseline has no penalty: one for all of them
-            known = group.drop_duplicates(["seed", "own_frozen_acc"])["own_frozen_acc"]
-            ax.axhline(lines.mean(known.to_numpy(float)), color=looks[method].colour, zorder=1, **FROZEN)
+            known = group.drop_duplicates(["seed", "own_frozen_acc"])["own_frozen_acc"].to_numpy(float)
+            if not np.isnan(frozen := lines.mean(known)):
+                ax.axhline(frozen, color=looks[method].colour, zorder=1, **FROZEN)
     if column == "accuracy":
         style.percent_scale(ax)
     else:
