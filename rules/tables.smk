@@ -6,7 +6,7 @@ TABLE_IN_REPORT = {
 
 
 rule build_table:
-    """One table from tidy tables, as csv, markdown and LaTeX."""
+    """One table from tidy tables, as csv, markdown, LaTeX and HTML."""
     input:
         tidy=lambda wildcards: tidy_of("tables", wildcards.table),
     output:

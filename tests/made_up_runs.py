@@ -15,8 +15,9 @@ WORK = ["seconds", "device", "commit"]
 LONG = "credit_bridge+penalty1e-2+random_targets"
 HEALTHY = {
     "dataset": "cifar10", "architecture": "resmlp", "width": 256, "depth": 4, "epochs": 100, "frozen_blocks": 0,
-    "shallow": False, "random_targets": False, "finite": True, "depth_strict_fires": None, "bp_frozen_acc": 0.39,
-    "shallow_acc": 0.38, "hidden_norm_last": 40.0, "grad_norm_last": 1e-3, "fresh_b_mean": 0.0, "fresh_b_std": 0.02,
+    "shallow": False, "random_targets": False, "finite": True, "bp_frozen_acc": 0.39,
+    "depth_strict_fires": None, "depth_strict_borderline": False, "shallow_acc": 0.38,
+    "hidden_norm_last": 40.0, "grad_norm_last": 1e-3, "fresh_b_mean": 0.0, "fresh_b_std": 0.02,
     "three_check": "PASS", "four_check": "trustworthy", "first_scale_flag": None, "first_reference_flag": None,
     "stopped_after": None, "seconds": 36.0, "device": "cpu (x86_64)", "commit": "4a1641f", "accuracy": 0.6,
     "own_frozen_acc": 0.4, "max_growth": 1.5, "stability": 0.05, "deep_cosine": 0.8, "deep_clamped_cosine": 0.1,

@@ -10,7 +10,7 @@ from made_up_runs import EXPLODED, network, several, tidy_of
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.results.figures.trajectories import FIRST
+from fa_audit.results.figures.training import FIRST
 
 NAN = np.nan
 RUNS = {"bp": {}, "fa": {"accuracy": 0.4, "max_growth": 700.0, "cosines": (0.5, 0.3)}, "dfa": EXPLODED}
@@ -34,10 +34,10 @@ def mean_lines(ax, runs=ORDER):
 
 
 def assert_seeds(ax, run, values):
-    """Check that every seed's value stands as a point near its place; `values` has those of place after place."""
+    """Check that every seed's value stands as a point at its place; `values` has those of place after place."""
     (points,) = lines(ax, run)
     np.testing.assert_allclose(points[:, 1], np.concatenate([*values.values()]), rtol=1e-12)
-    assert np.round(points[:, 0]).tolist() == [place for place, found in values.items() for _ in found]
+    assert points[:, 0].tolist() == [place for place, found in values.items() for _ in found]
 
 
 def assert_curves(ax, run, last, column):
@@ -82,7 +82,7 @@ def test_every_measured_block_and_state_has_its_seeds_and_the_line_of_their_mean
         table = tidy.layers[tidy.layers["run"] == run]
         found, measured = markers(ax, run), table.dropna(subset=[column])
         assert sorted(y for _, y, _ in found) == sorted(measured[column])
-        assert sorted(round(x) for x, _, _ in found) == sorted(measured["layer"])
+        assert sorted(x for x, _, _ in found) == sorted(measured["layer"])
         if found:
             np.testing.assert_allclose(mean_lines(ax)[run][:, 1], table.groupby("layer")[column].mean())
         aggregate = np.transpose([table.groupby("seed")["cosine"].mean(), of(tidy.runs, run, "accuracy")])

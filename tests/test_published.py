@@ -16,7 +16,7 @@ MAGNITUDE = COMMON | {"quantity": "grad_norm", "run": "dfa", "layer": 2, "kind":
 MAGNITUDE |= {"deviation": None, "seeds": [42], "claim": "tiny_gradients"}
 VERDICT = COMMON | {"quantity": "scale_flag", "run": "dfa", "kind": "verdict", "value": True}
 ORDER = COMMON | {"quantity": "accuracy", "run": ["bp", "dfa"], "kind": "order"}
-BOUND = COMMON | {"quantity": "epoch_cosine", "run": "dfa", "epoch": 2, "layer": 1, "kind": "bound", "above": 0.1}
+BOUND = COMMON | {"quantity": "epoch_growth", "run": "dfa", "epoch": 2, "layer": 1, "kind": "bound", "above": 0.1}
 FILE = {
     "claims": {"tiny_gradients": "Gradients are tiny"},
     "scripts": {"new": {}, "old": {"clip_groups": 1.0}},
@@ -71,15 +71,15 @@ def changed(position, **values):
         (changed(0, over="bp"), "entries.0: found minus and over; expected one of them"),
         (changed(0, layer=1), "entries.0: accuracy has no layer"),
         (changed(0, samples=1024), "entries.0.samples: accuracy of 1024 samples is not measured; remove it"),
-        (changed(1, samples=77), "entries.1.samples: grad_norm of 77 samples is not measured; remove it"),
         (changed(0, quantity="scale_flag"), "entries.0: scale_flag is a verdict; found kind value"),
         (changed(1, layer=None), "entries.1: grad_norm needs a layer"),
-        (changed(1, value=0), "entries.1.value: found 0; expected a number other than 0"),
+        (changed(1, value=0), "entries.1.value: found 0.0; expected a number other than 0"),
+        (changed(0, kind="magnitude"), "entries.0: a magnitude has no tolerance; remove it"),
+        (changed(1, kind="value"), "entries.1: missing tolerance; expected in a value"),
         (changed(1, claim=None), "claims.tiny_gradients: no entry belongs to it; name it in one"),
         (changed(2, value="yes"), "entries.2.value: found 'yes'; expected true or false"),
         (changed(3, run="bp"), "entries.3.run: found 'bp'; expected a list of two or more"),
         (changed(4, below=0.2), "entries.4: found both; expected above or below"),
-        (changed(4, epoch=None), "entries.4: epoch_cosine needs an epoch"),
         (FILE | {"entries": [*FILE["entries"], VALUE]}, "entries.5: the same as entries.0; keep one of them"),
         (FILE | {"settings": FILE["settings"] | {"more": FILE["settings"]["tiny"]}}, "settings.more: no entry belongs"),
         (FILE | {"settings": {"tiny": EXPERIMENT}}, "settings.tiny: missing script, reason; expected a published exp"),

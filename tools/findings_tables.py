@@ -10,7 +10,7 @@ import pandas as pd
 
 from fa_audit.core.thresholds import depth_margin
 from fa_audit.documents.formats import Table
-from fa_audit.results.tables.rows import Verdict, WithInterval, by_setting, run_table
+from fa_audit.results.tables.rows import THREE_CHECK, WithInterval, by_setting, run_table
 from fa_audit.results.tidy import KEY, Tidy
 
 FINDINGS = (
@@ -21,7 +21,7 @@ FINDINGS = (
     WithInterval("log10 ||h_L||", "log_state", decimals=2),
     WithInterval("deep rho", "deep_rho_at_input", decimals=3),
     WithInterval("deep rho, float32", "deep_rho_float32", decimals=3),
-    Verdict("three-check", "three_check"),
+    THREE_CHECK,
 )
 FINDINGS_NOTE = (
     "Means over seeds with 95 % t-intervals; a single seed has none. Margin: accuracy minus own frozen baseline, seed "

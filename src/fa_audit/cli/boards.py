@@ -5,22 +5,29 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fa_audit.core.thresholds import DiagnosticThresholds
 
+if TYPE_CHECKING:
+    from fa_audit.results.tidy import Tidy
+
 FROM = "folder of tidy tables SETTING/runs.csv; default the project's reference/measured"
+TITLE = "Leaderboard"
 FORMATS = ("csv", "md", "html", "pdf", "png")
 KEY = (
     "margin: accuracy minus that with frozen blocks, mean and 95 % interval over the seeds\n"
-    "checks: a growth, b gradient, c stability, d depth; ? is borderline, in parentheses one that does not fire\n"
-    "seconds: wall time of a training, in parentheses over that of bp; upper bounds where other work ran beside it"
+    "checks: {}; ? is borderline, in parentheses one that does not fire\n"
+    "seconds: wall time of a training, in parentheses over that of bp; upper bounds where other work ran beside it\n"
+    "{}"
 )
 
 
 def leaderboard_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit leaderboard`."""
-    parser.set_defaults(command=_leaderboard, log_level=logging.WARNING)  # fonts are no news
+    parser.set_defaults(command=_leaderboard, compared=False, log_level=logging.WARNING)  # fonts are no news
     parser.add_argument("audits", type=Path, nargs="*", metavar="AUDIT", help="JSON of audits of your own")
     _add_from(parser)
     help_text = f"write leaderboard.{{{','.join(FORMATS)}}} there; default the terminal"
@@ -29,7 +36,7 @@ def leaderboard_parser(parser: argparse.ArgumentParser) -> None:
 
 def compare_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit compare`."""
-    parser.set_defaults(command=_compare)
+    parser.set_defaults(command=_leaderboard, compared=True, output=None)
     parser.add_argument("audits", type=Path, nargs="+", metavar="AUDIT", help="JSON of an audit, one for each seed")
     _add_from(parser)
 
@@ -50,45 +57,44 @@ def _add_from(parser: argparse.ArgumentParser) -> None:
 
 
 def _leaderboard(options: argparse.Namespace) -> int:
-    from fa_audit.core.origin import origin_of
     from fa_audit.documents.formats import to_text
     from fa_audit.results.measured import measured_folder, read_measured
     from fa_audit.results.own_audits import beside, read_own
-    from fa_audit.results.standings import learning_rates
-    from fa_audit.results.tables.files import write_formats
+    from fa_audit.results.standings import CHECKS_TEXT, learning_rates
     from fa_audit.results.tables.leaderboard import IN_A_TERMINAL, leaderboard
 
     folder = measured_folder(options.folder)
-    tidy, _ = beside(read_measured(folder), read_own(options.audits))
-    words = {"title": "Leaderboard", "labels": {}}
-    if not options.output:
-        print(to_text(leaderboard(tidy, **words, columns=IN_A_TERMINAL)), KEY, learning_rates(tidy, {}), sep="\n")
+    measured = read_measured(folder)
+    tidy, own = beside(measured, read_own(options.audits))
+    if options.output:
+        _write_leaderboard(tidy, [*sorted(folder.glob("*/runs.csv")), *options.audits], options.output)
         return 0
+    if options.compared:
+        from fa_audit.results.compare import comparison_text
+        from fa_audit.results.standings import standing, with_margins
+
+        others = standing(with_margins(measured))
+        texts = [comparison_text(tidy, key, others) for key in own]
+    else:
+        texts = [to_text(leaderboard(tidy, title="", labels={}, columns=IN_A_TERMINAL))]
+    print(*texts, KEY.format(CHECKS_TEXT, learning_rates(tidy, {})), sep="\n")
+    return 0
+
+
+def _write_leaderboard(tidy: Tidy, inputs: Sequence[Path], folder: Path) -> None:
+    from fa_audit.core.origin import origin_of
     from fa_audit.results.figures import style
     from fa_audit.results.figures.leaderboard import draw
+    from fa_audit.results.tables.files import write_formats
+    from fa_audit.results.tables.leaderboard import leaderboard
 
-    inputs = [*sorted(folder.glob("*/runs.csv")), *options.audits]
     origin = str(origin_of({"kind": "leaderboard"}, tidy.runs["digest"].dropna(), inputs))
-    files = [options.output / f"leaderboard.{ending}" for ending in FORMATS]
-    write_formats(leaderboard(tidy, **words), files[:3], origin, words["title"])
-    figure = draw(tidy, **words, thresholds=DiagnosticThresholds())
+    files = [folder / f"leaderboard.{ending}" for ending in FORMATS]
+    write_formats(leaderboard(tidy, title=TITLE, labels={}), files[:3], origin, TITLE)
+    figure = draw(tidy, title=TITLE, labels={}, thresholds=DiagnosticThresholds())
     for path in files[3:]:
         style.save(figure, path, origin)
     print(*files, sep="\n")
-    return 0
-
-
-def _compare(options: argparse.Namespace) -> int:
-    from fa_audit.results.compare import comparison_text
-    from fa_audit.results.measured import measured_folder, read_measured
-    from fa_audit.results.own_audits import beside, read_own
-    from fa_audit.results.standings import learning_rates, standing, with_margins
-
-    measured = read_measured(measured_folder(options.folder))
-    tidy, own = beside(measured, read_own(options.audits))
-    others = standing(with_margins(measured))
-    print(*(comparison_text(tidy, key, others) for key in own), KEY, learning_rates(tidy, {}), sep="\n")
-    return 0
 
 
 def _draw(options: argparse.Namespace) -> int:

@@ -80,15 +80,13 @@ def to_html(*tables: Table) -> str:
 
 
 def _html_table(table: Table) -> str:
-    right = right_aligned(table)
-    head = "".join(f"<th>{html.escape(column)}</th>" for column in table.columns)
-    rows = "".join(f"<tr>{_html_cells(row, right)}</tr>\n" for row in table.rows)
-    return f"<table><caption>{html.escape(table.caption)}</caption>\n<tr>{head}</tr>\n{rows}</table>\n"
-
-
-def _html_cells(row: tuple[str | Number, ...], right: list[bool]) -> str:
-    sides = ("right" if number else "left" for number in right)
-    return "".join(f'<td style="text-align:{side}">{render(cell, HTML)}</td>' for cell, side in zip(row, sides))
+    sides = ["right" if number else "left" for number in right_aligned(table)]
+    rows = ["".join(f"<th>{html.escape(column)}</th>" for column in table.columns)]
+    for row in table.rows:
+        cells = (f'<td style="text-align:{side}">{render(cell, HTML)}</td>' for cell, side in zip(row, sides))
+        rows.append("".join(cells))
+    lines = "".join(f"<tr>{row}</tr>\n" for row in rows)
+    return f"<table><caption>{html.escape(table.caption)}</caption>\n{lines}</table>\n"
 
 
 def escape_markdown(text: str) -> str:
@@ -115,7 +113,7 @@ class Dialect:
 
 MARKDOWN = Dialect(escape_markdown, "{}", " ± ", "{}e{}", "inf", "–")  # noqa: RUF001 the en dash is meant
 PLAIN = replace(MARKDOWN, text=lambda text: " ".join(text.split()))
-HTML = Dialect(html.escape, "{}", " ± ", "{}e{}", "inf", "–")  # noqa: RUF001 the en dash is meant
+HTML = replace(MARKDOWN, text=html.escape)
 
 
 def render(cell: str | Number, dialect: Dialect) -> str:

@@ -11,6 +11,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html.entities import codepoint2name
 
 from fa_audit.documents.formats import PLAIN, Dialect, Number, Table, render, right_aligned
 
@@ -27,12 +28,8 @@ SPECIAL = str.maketrans(
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
     | {"[": "{[}", "*": "{*}"}  # which a line break before them would take for its own
 )
-LETTERS = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
-NAMES = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi"
-    " omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
-)
-SYMBOLS = {letter: rf"\{name}" for letter, name in zip(LETTERS, NAMES.split(), strict=True)} | {
+LETTERS = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"  # named alike in HTML and LaTeX
+SYMBOLS = {letter: rf"\{codepoint2name[ord(letter)]}" for letter in LETTERS} | {
     ">=": r"\ge", "<=": r"\le", "≥": r"\ge", "≤": r"\le", "±": r"\pm", "×": r"\times", "−": "-",  # noqa: RUF001
     "≈": r"\approx", "→": r"\to", "∞": r"\infty", "‖": r"\|", "·": r"\cdot", "log10": r"\log_{10}",
 }  # fmt: skip

@@ -13,10 +13,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag
-from pydantic_core import PydanticCustomError
+from pydantic import Field
 
-from fa_audit.core.errors import AuditError, unknown
+from fa_audit.core.checks import lettered
+from fa_audit.core.errors import AuditError, shortened, unknown
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, config_error, validated
 from fa_audit.experiments.config import RunName, Text
@@ -53,49 +53,32 @@ class Quantity:
 
 
 NEVER = "never"  # the verdict on an epoch at which nothing happened
-OF_A_RUN = {
-    **{name: name for name in ("accuracy", "own_margin", "bp_margin", "hidden_norm_last", "grad_norm_last")},
-    **{f"{kind}_accuracy": f"{kind}_acc" for kind in ("own_frozen", "bp_frozen", "shallow")},
-    **{name: name for name in ("max_growth", "stability", "identity_distance", "identity_cosine")},
-    **{name: name + AT_INPUT for name in ("mean_clamped_cosine", "deep_clamped_cosine", "deep_rho", "deep_rho_bp")},
-    **{name: name + AT_INPUT for name in ("deep_rho_random", "deep_nudging", "fresh_b_mean", "fresh_b_std")},
-}  # the paper's credit metrics are those at the blocks' inputs
 BATCH = 128  # the audits' samples
+FLAG: dict[str, Any] = {"answers": (True, False), "number": False}
+LAYER, EPOCH = ("layer",), ("epoch",)
+# The paper's credit metrics are those at the blocks' inputs.
+AT_INPUTS = ("mean_clamped_cosine", "deep_clamped_cosine", "deep_rho", "deep_rho_bp", "deep_rho_random", "deep_nudging",
+             "fresh_b_mean", "fresh_b_std")  # fmt: skip
+OF_A_RUN = ("accuracy", "own_margin", "bp_margin", "hidden_norm_last", "grad_norm_last", "max_growth", "stability",
+            "identity_distance", "identity_cosine")  # fmt: skip
 QUANTITIES: dict[str, Quantity] = {
-    **{name: Quantity("runs", column) for name, column in OF_A_RUN.items()},
-    **{
-        name: Quantity("runs", name, answers=(NEVER,))
-        for name in ("first_scale_flag", "first_reference_flag", "stopped_after")
-    },
-    **{
-        f"{check}_flag": Quantity("runs", f"{check}_fires", answers=(True, False), number=False)
-        for check in ("scale", "reference", "stability", "depth")
-    },
-    **{
-        f"walked_back_by_{strategy}": Quantity("runs", f"by_{strategy}", answers=(True, False), number=False)
-        for strategy in ("accuracy", "cosine")
-    },
-    "three_check_verdict": Quantity("runs", "three_check", answers=("PASS", "FAIL", "INCOMPLETE"), number=False),
+    **{name: Quantity("runs", name) for name in OF_A_RUN},
+    **{f"{kind}_accuracy": Quantity("runs", f"{kind}_acc") for kind in ("own_frozen", "bp_frozen")},
+    **{name: Quantity("runs", name + AT_INPUT) for name in AT_INPUTS},
+    **{name: Quantity("runs", name, answers=(NEVER,))
+       for name in ("first_scale_flag", "first_reference_flag", "stopped_after")},
+    **{f"{check}_flag": Quantity("runs", f"{check}_fires", **FLAG) for check in lettered().values()},
+    "walked_back_by_cosine": Quantity("runs", "by_cosine", **FLAG),
+    "three_check_verdict": Quantity("runs", "three_check", (), ("PASS", "FAIL", "INCOMPLETE"), number=False),
     "four_check_verdict": Quantity(
-        "runs", "four_check", answers=("trustworthy", "needs walk-back", "incomplete"), number=False
-    ),
-    **{
-        name: Quantity("layers", name, ("layer",))
-        for name in ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio")
-    },
-    **{name: Quantity("layers", name + AT_INPUT, ("layer",)) for name in ("clamped_cosine", "rho", "nudging")},
-    **{
-        f"epoch_{name}": Quantity("trajectories", column, ("epoch",))
-        for name, column in (("accuracy", "test_accuracy"), ("train_loss", "train_loss"))
-    },
-    **{
-        f"epoch_{name}": Quantity("trajectories", name, ("epoch", "layer"))
-        for name in ("hidden_norm", "grad_norm", "growth")
-    },
-    "epoch_cosine": Quantity("trajectories", f"cosine{AT_INPUT}", ("epoch", "layer")),
-}
-
-
+        "runs", "four_check", (), ("trustworthy", "needs walk-back", "incomplete"), number=False),
+    **{name: Quantity("layers", name, LAYER) for name in ("hidden_norm", "grad_norm", "credit_norm", "residual_ratio")},
+    "clamped_cosine": Quantity("layers", f"clamped_cosine{AT_INPUT}", LAYER),
+    "epoch_accuracy": Quantity("trajectories", "test_accuracy", EPOCH),
+    "epoch_train_loss": Quantity("trajectories", "train_loss", EPOCH),
+    **{f"epoch_{name}": Quantity("trajectories", name, (*EPOCH, *LAYER))
+       for name in ("hidden_norm", "grad_norm", "growth")},
+}  # fmt: skip
 # Where quantities are that are measured on other numbers of samples, too: the table and its column for 128 of them.
 OF_SAMPLES = {
     **{name: ("layers", name) for name in ("hidden_norm", "grad_norm", "residual_ratio")},
@@ -108,7 +91,6 @@ OF_SAMPLES = {
 # --- the entries, each with its rule ---------------------------------------------------------------------------------
 
 Seed = Annotated[int, Field(ge=0, description="an integer >= 0")]
-ENTRY = "a mapping with at least quantity, setting, run, kind, n and source"
 Samples = Annotated[int, Field(ge=1, description=f"an integer >= 1: test samples (default {BATCH}, as in audits)")]
 Answer = Annotated[bool | Text, Field(description="true, false or a text")]
 Deviation = Annotated[
@@ -117,21 +99,34 @@ Deviation = Annotated[
 ]
 
 
-def _nonzero(value: float) -> float:
-    if value == 0:
-        raise PydanticCustomError("zero", "a number other than 0")
-    return value
+KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {  # kind -> keys that it needs, and may have beside them
+    "value": (("value", "deviation", "tolerance"), ("minus", "over")),
+    "magnitude": (("value", "deviation"), ("minus", "over")),
+    "bound": ((), ("above", "below", "minus", "over")),
+    "verdict": (("value",), ()),
+    "order": ((), ()),
+}
 
 
 class Entry(Strict):
-    """One published number; its kind says by which rule it is compared, and has the keys that the rule needs."""
+    """a mapping with at least quantity, setting, run, kind, n and source"""
 
     quantity: str = Field(description="the name of a quantity")
     setting: str = Field(description="the name of one of the settings")
-    run: RunName | list[RunName]
+    run: RunName | Different[RunName] = Field(description="a run name; for an order a list of them, best first")
     layer: int | None = Field(None, ge=0, description="an integer >= 0: of a state or a block")
     epoch: int | None = Field(None, ge=0, description="an integer >= 0: of a quantity of the trajectory")
-    kind: str
+    kind: Literal["value", "magnitude", "bound", "verdict", "order"] = Field(
+        description="value (within a tolerance), magnitude (by its logarithm, within what seeds scatter), bound (that"
+        " every seed keeps), verdict (equal) or order (of means)"
+    )
+    value: float | Answer | None = Field(None, description="a number; of a verdict true, false or a text")
+    deviation: Deviation = None
+    tolerance: float | None = Field(None, gt=0, description="a number > 0")
+    above: float | None = Field(None, description="a number: every seed lies above it")
+    below: float | None = Field(None, description="a number: every seed lies below it")
+    minus: RunName | None = Field(None, description="a run name: its quantity is subtracted, seed by seed")
+    over: RunName | None = Field(None, description="a run name: its quantity divides, seed by seed")
     n: int = Field(ge=1, description="an integer >= 1: how many numbers stand behind the value")
     source: Text = Field(description="a text: where it was published")
     seeds: Different[Seed] = Field(
@@ -157,7 +152,12 @@ class Entry(Strict):
     @property
     def other(self) -> tuple[str, str] | None:
         """Return how it is set against another run, ``minus`` or ``over``, and that run."""
-        return next(((word, run) for word in ("minus", "over") if (run := getattr(self, word, None))), None)
+        return next(((word, run) for word in ("minus", "over") if (run := getattr(self, word))), None)
+
+    @property
+    def all_runs(self) -> list[str]:
+        """Return the runs, and that which is subtracted or divides, each once."""
+        return list(dict.fromkeys((*self.runs, *(self.other or ())[1:])))
 
     @property
     def whose(self) -> str:
@@ -172,13 +172,18 @@ class Entry(Strict):
 
     def run_keys(self) -> Iterator[RunKey]:
         """Yield the audits that it is compared with."""
-        runs = dict.fromkeys((*self.runs, *(self.other or ())[1:]))
-        return (RunKey(self.setting, run, seed) for run in runs for seed in self.seeds)
+        return (RunKey(self.setting, run, seed) for run in self.all_runs for seed in self.seeds)
 
     @property
     def published(self) -> float | str:
         """Return what was published: a number, an answer, a limit or an order."""
-        return plain(getattr(self, "value", None))
+        if self.kind == "bound":
+            return f"> {self.above:g}" if self.above is not None else f"< {self.below:g}"
+        return self.whose if self.kind == "order" else plain(self.value)
+
+    def allows(self, found: float) -> bool:
+        """Return whether a number keeps the limit of a bound."""
+        return found > self.above if self.above is not None else found < self.below
 
     @property
     def place(self) -> Quantity:
@@ -187,68 +192,8 @@ class Entry(Strict):
         if self.samples == BATCH:
             return known
         table, column = OF_SAMPLES[self.quantity]
-        places = known.places if table != "layers" else ("layer",)
+        places = LAYER if table == "layers" else known.places
         return replace(known, table=table, column=f"{column}_{self.samples}", places=places)
-
-
-class Compared(Entry):
-    """A number, which may be the difference or the ratio of two runs."""
-
-    run: RunName
-    minus: RunName | None = Field(None, description="a run name: its quantity is subtracted, seed by seed")
-    over: RunName | None = Field(None, description="a run name: its quantity divides, seed by seed")
-
-
-class Value(Compared, json_schema_extra={"description": f"{ENTRY}, and for a value with value, deviation, tolerance"}):
-    """A number, compared within a tolerance."""
-
-    kind: Literal["value"] = Field(description="value, magnitude, bound, verdict or order")
-    value: float = Field(description="a number")
-    deviation: Deviation
-    tolerance: float = Field(gt=0, description="a number > 0")
-
-
-class Magnitude(Compared, json_schema_extra={"description": f"{ENTRY}, and for a magnitude with value, deviation"}):
-    """A number, compared by its logarithm, within what seeds scatter."""
-
-    kind: Literal["magnitude"]
-    value: Annotated[float, AfterValidator(_nonzero)] = Field(description="a number other than 0")
-    deviation: Deviation
-
-
-class Bound(Compared, json_schema_extra={"description": f"{ENTRY}, and for a bound with above or below"}):
-    """A limit that every seed keeps."""
-
-    kind: Literal["bound"]
-    above: float | None = Field(None, description="a number: every seed lies above it")
-    below: float | None = Field(None, description="a number: every seed lies below it")
-
-    def allows(self, found: float) -> bool:
-        """Return whether a number keeps the limit."""
-        return found > self.above if self.above is not None else found < self.below
-
-    @property
-    def published(self) -> str:
-        return f"> {self.above:g}" if self.above is not None else f"< {self.below:g}"
-
-
-class Verdict(Entry, json_schema_extra={"description": f"{ENTRY}, and for a verdict with value"}):
-    """A verdict, compared for equality."""
-
-    run: RunName
-    kind: Literal["verdict"]
-    value: Answer
-
-
-class Order(Entry, json_schema_extra={"description": ENTRY}):
-    """An order of runs, compared by their means."""
-
-    kind: Literal["order"]
-    run: Different[RunName] = Field(min_length=2, description="a list of two or more different run names, best first")
-
-    @property
-    def published(self) -> str:
-        return self.whose
 
 
 def at_most(number: float, limit: float) -> bool:
@@ -259,22 +204,6 @@ def at_most(number: float, limit: float) -> bool:
 def plain(value: Any) -> Any:
     """Return a flag as text; a number or a text as it is."""
     return str(value).lower() if isinstance(value, bool) or value is None else value
-
-
-def _kind(body: Any) -> str:
-    """Return the tag of an entry's kind; that of a value, which names all kinds, where there is no such kind."""
-    kind = body.get("kind") if isinstance(body, Mapping) else getattr(body, "kind", None)
-    return f"kind {kind if kind in ('magnitude', 'bound', 'verdict', 'order') else 'value'}"
-
-
-AnyEntry = Annotated[
-    Annotated[Value, Tag("kind value")]
-    | Annotated[Magnitude, Tag("kind magnitude")]
-    | Annotated[Bound, Tag("kind bound")]
-    | Annotated[Verdict, Tag("kind verdict")]
-    | Annotated[Order, Tag("kind order")],
-    Discriminator(_kind),
-]
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -302,7 +231,7 @@ class PublishedFile(Strict):
         description="one or more named experiments, written like the settings of a configuration, with script and"
         " reason; their runs and seeds are those of the entries",
     )
-    entries: list[AnyEntry] = Field(min_length=1, description="a non-empty list of published numbers")
+    entries: list[Entry] = Field(min_length=1, description="a non-empty list of published numbers")
 
 
 @dataclass(frozen=True)
@@ -357,23 +286,26 @@ def read_published(raw: Any) -> Published:
     read = validated(PublishedFile, raw, FILE)
     if problems := list(_problems(read)):
         raise config_error(FILE, problems)
-    keys = [key for entry in read.entries for key in entry.run_keys()]
-    experiments = {}
     try:
-        for script, options in read.scripts.items():  # every experiment as each script trains it
-            settings = {
-                name: {
-                    **(experiment.model_extra or {}),
-                    **options,
-                    "runs": sorted({key.run for key in keys if key.setting == name}),
-                    "seeds": sorted({key.seed for key in keys if key.setting == name}),
-                }
-                for name, experiment in read.settings.items()
-            }
-            experiments[script] = read_grid({"settings": settings})
-        return Published(tuple(read.entries), read.claims, read.scripts, read.settings, experiments)
+        experiments = {script: _trained_by(script, read) for script in read.scripts}
     except AuditError as error:
         raise AuditError(f"{FILE}: {str(error).removeprefix('config: ')}") from error
+    return Published(tuple(read.entries), read.claims, read.scripts, read.settings, experiments)
+
+
+def _trained_by(script: str, read: PublishedFile) -> Grid:
+    """Return every experiment as a script trains it."""
+    keys = [key for entry in read.entries for key in entry.run_keys()]
+    settings = {}
+    for name, experiment in read.settings.items():
+        own = [key for key in keys if key.setting == name]
+        settings[name] = {
+            **(experiment.model_extra or {}),
+            **read.scripts[script],
+            "runs": sorted({key.run for key in own}),
+            "seeds": sorted({key.seed for key in own}),
+        }
+    return read_grid({"settings": settings})
 
 
 def read_published_file(path: str | Path) -> Published:
@@ -386,10 +318,11 @@ def _problems(read: PublishedFile) -> Iterator[str]:
     seen: dict[str, int] = {}
     for position, entry in enumerate(read.entries):
         where = f"entries.{position}"
-        yield from chain(_entry_problems(where, entry, read), _answer_problems(where, entry))
+        yield from chain(
+            _kind_problems(where, entry), _entry_problems(where, entry, read), _answer_problems(where, entry)
+        )
         # All but the numbers and where they come from.
-        side = isinstance(entry, Bound) and entry.above is None
-        own = json.dumps([entry.key, entry.kind, side, sorted(entry.seeds), entry.repeats])
+        own = json.dumps([entry.key, entry.kind, entry.above is None, sorted(entry.seeds), entry.repeats])
         if own in seen:
             yield f"{where}: the same as entries.{seen[own]}; keep one of them."
         seen.setdefault(own, position)
@@ -402,14 +335,31 @@ def _problems(read: PublishedFile) -> Iterator[str]:
         yield f"claims.{name}: no entry belongs to it; name it in one, or remove it."
 
 
+def _kind_problems(where: str, entry: Entry) -> Iterator[str]:
+    """Yield which keys an entry of its kind lacks or has too many, and values of another type."""
+    needed, more = KINDS[entry.kind]
+    given = entry.model_fields_set & {name for names in KINDS.values() for name in chain(*names)}
+    if missing := [name for name in needed if name not in given]:
+        yield f"{where}: missing {', '.join(missing)}; expected in a {entry.kind}."
+    for name in sorted(given - {*needed, *more}):
+        yield f"{where}: a {entry.kind} has no {name}; remove it."
+    magnitude = entry.kind == "magnitude"
+    if "deviation" in needed and (not isinstance(entry.value, float) or (magnitude and not entry.value)):
+        expected = "a number other than 0" if magnitude else "a number"
+        yield f"{where}.value: found {shortened(entry.value)}; expected {expected}."
+    if (entry.kind == "order") != (len(entry.runs) > 1):
+        expected = "a list of two or more different run names" if entry.kind == "order" else "a run name"
+        yield f"{where}.run: found {shortened(entry.run)}; expected {expected}."
+
+
 def _entry_problems(where: str, entry: Entry, read: PublishedFile) -> Iterator[str]:
     if entry.setting not in read.settings:
         yield str(unknown("setting", entry.setting, read.settings, where=where))
     if entry.claim is not None and entry.claim not in read.claims:
         yield str(unknown("claim", entry.claim, read.claims, where=where))
-    if isinstance(entry, Compared) and entry.minus and entry.over:
+    if entry.minus and entry.over:
         yield f"{where}: found minus and over; expected one of them."
-    if isinstance(entry, Bound) and (entry.above is None) == (entry.below is None):
+    if entry.kind == "bound" and (entry.above is None) == (entry.below is None):
         yield f"{where}: found {'neither' if entry.above is None else 'both'}; expected above or below."
 
 
@@ -418,7 +368,7 @@ def _answer_problems(where: str, entry: Entry) -> Iterator[str]:
     if entry.quantity not in QUANTITIES:
         yield str(unknown("quantity", entry.quantity, QUANTITIES, where=where))
         return
-    quantity, verdict = QUANTITIES[entry.quantity], isinstance(entry, Verdict)
+    quantity, verdict = QUANTITIES[entry.quantity], entry.kind == "verdict"
     for place, named in (("layer", "a layer"), ("epoch", "an epoch")):
         if (place in quantity.places) != (getattr(entry, place) is not None):
             yield f"{where}: {entry.quantity} {f'needs {named}' if place in quantity.places else f'has no {place}'}."

@@ -47,7 +47,7 @@ def artefacts_from(config: Mapping[str, Any], grid: Grid, folder: Path, output: 
     The files are those of the workflow, in ``OUTPUT/figures/`` and ``OUTPUT/tables/``, and so is what makes them.
 
     Args:
-        folder: where the tables are; what was altered in them is refused.
+        folder: where the tables are.
     """
     from fa_audit.results.figures.files import write_figure
     from fa_audit.results.measured import tables_of

@@ -1,10 +1,13 @@
-"""What a limit separates: the networks that a check must not find fault with from those that fail.
+"""Calibration of thresholds: how well each limit separates trusted runs from failing ones.
 
-    trusted   methods bp and ep, trained on true targets: what a check must not find fault with
+    trusted   methods bp and ep, trained on true targets: a check must not find fault with them
     failing   every other network that the three-check protocol fails (``FAIL``) for what the check is about: D3 for
               the depth margin, the regime (D1 and D2) for the others
 
-Imports nothing that draws.
+A check that fires above its threshold separates them if the highest trusted value lies below the lowest failing one; a
+check that fires below, if the lowest trusted value lies above the highest failing one. Any threshold in that gap fires
+on every failing network and on no trusted one. The failing group is chosen at the protocol's own thresholds, so that a
+gap is a finding. Imports nothing that draws.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ import numpy as np
 import pandas as pd
 
 from fa_audit.core.checks import CHECKS, of_limit
-from fa_audit.core.thresholds import depth_margin, fires
+from fa_audit.core.thresholds import fires
 from fa_audit.results.outcomes import fails, reasons
+from fa_audit.results.statistics import with_margin
 
 TRUSTED = ("bp", "ep")
 
@@ -41,9 +45,14 @@ def deciding_values(runs: pd.DataFrame) -> pd.DataFrame:
 
     Growth is a ratio, the reference a norm, stability a cosine, the depth margin a fraction.
     """
-    margin = depth_margin(runs["accuracy"].astype(float), runs["own_frozen_acc"].astype(float))
-    found = runs.assign(margin=margin).replace({"grad_norm_last": {np.inf: np.nan}})
+    gradient = runs["grad_norm_last"].astype(float)
+    found = with_margin(runs).assign(grad_norm_last=gradient.where(np.isfinite(gradient)))
     return pd.DataFrame({kind.limit: found[kind.column].astype(float) for kind in CHECKS.values() if kind.letter})
+
+
+def untrained(runs: pd.DataFrame) -> pd.Series:
+    """Return which networks were never trained."""
+    return (runs["epochs"] == 0) | runs["run"].str.endswith("+epoch0")
 
 
 def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
@@ -54,8 +63,7 @@ def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
         runs: the runs table.
         values: the number that the check decides on, row by row; NaN where it was not evaluated.
     """
-    untrained = (runs["epochs"] == 0) | runs["run"].str.endswith("+epoch0")
-    trusted = runs["method"].isin(TRUSTED) & ~runs["random_targets"].astype(bool) & ~untrained
+    trusted = runs["method"].isin(TRUSTED) & ~runs["random_targets"].astype(bool) & ~untrained(runs)
     kind = of_limit(check)
     blamed = reasons(runs).fillna(False)[[kind.letter] if kind.paper else ["a", "b"]].any(axis=1)
     failing = fails(runs).fillna(False) & blamed & ~trusted

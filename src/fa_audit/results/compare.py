@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
@@ -14,15 +14,15 @@ from fa_audit.results.tables.leaderboard import IN_A_TERMINAL, leaderboard
 from fa_audit.results.tidy import Tidy, side_of
 
 NEIGHBOURS = 2  # rows shown on either side
-# What runs are compared by -> the difference that counts as 1, how it is printed, and the scale of printed values.
-UNITS = {
-    "margin over frozen": (0.05, "5 points", 100),
-    "log10 max growth": (1.0, "1 decade", 1),
-    "log10 B ||g_L||": (1.0, "1 decade", 1),
-    "cross-batch stability": (0.1, "0.1", 1),
-    "deep cosine": (0.2, "0.2", 1),
-    "deep rho": (0.2, "0.2", 1),
+UNITS = {  # what runs are compared by -> the difference that counts as 1, and how it is printed
+    "margin over frozen": (5.0, "5 points"),
+    "log10 max growth": (1.0, "1 decade"),
+    "log10 B ||g_L||": (1.0, "1 decade"),
+    "cross-batch stability": (0.1, "0.1"),
+    "deep cosine": (0.2, "0.2"),
+    "deep rho": (0.2, "0.2"),
 }
+Key = tuple[str, str]  # setting and run
 
 
 def signatures(tidy: Tidy) -> pd.DataFrame:
@@ -35,18 +35,16 @@ def signatures(tidy: Tidy) -> pd.DataFrame:
     """
     runs = tidy.runs
     credit = [f"{name}{side_of(runs, name)}" for name in ("deep_cosine", "deep_rho")]
-    numbers = [runs[name].astype(float) for name in ("margin", "max_growth", "stability", *credit)]
-    margin, growth, stability, cosine, rho = numbers
+    growth, *others = (runs[name].astype(float) for name in ("max_growth", "stability", *credit))
     gradient = runs["scale_free_last"].astype(float) / runs["hidden_norm_last"].astype(float)
     with np.errstate(divide="ignore"):
-        values = margin, np.log10(growth), np.log10(gradient), stability, cosine, rho
+        values = 100 * runs["margin"], np.log10(growth), np.log10(gradient), *others
     return pd.DataFrame(dict(zip(UNITS, values))).groupby([runs["setting"], runs["run"]]).mean()
 
 
-def differences(tidy: Tidy, own: tuple[str, str]) -> pd.DataFrame:
+def differences(values: pd.DataFrame, own: Key) -> pd.DataFrame:
     """Return how many units every run differs from one's own in each quantity; NaN where one of them has none."""
-    found = signatures(tidy)
-    return (found - found.loc[own]).abs() / [unit for unit, _, _ in UNITS.values()]
+    return (values - values.loc[own]).abs() / [unit for unit, _ in UNITS.values()]
 
 
 def distances(units: pd.DataFrame) -> pd.Series:
@@ -57,7 +55,7 @@ def distances(units: pd.DataFrame) -> pd.Series:
 # --- as text ---------------------------------------------------------------------------------------------------------
 
 
-def comparison_text(tidy: Tidy, own: tuple[str, str], measured: list[tuple[str, str]]) -> str:
+def comparison_text(tidy: Tidy, own: Key, measured: Sequence[Key]) -> str:
     """Return where a run of one's own stands, if anything is comparable, and what is nearest to it, for a terminal.
 
     Args:
@@ -66,56 +64,57 @@ def comparison_text(tidy: Tidy, own: tuple[str, str], measured: list[tuple[str, 
         measured: settings and runs of the others.
     """
     ranked = with_margins(tidy)
-    return "\n".join([*_place(tidy, ranked, own, measured), "", *_nearest(ranked, own, measured)]) + "\n"
+    values = signatures(ranked)
+    same = [key for key in measured if key[0] == own[0]]
+    placed = _place(tidy, values, own, same) if same else _range(tidy, values, own, measured)
+    return "\n".join([*placed, "", *_nearest(ranked, values, own, measured)]) + "\n"
 
 
-def _place(tidy: Tidy, ranked: Tidy, own: tuple[str, str], measured: list[tuple[str, str]]) -> Iterator[str]:
-    """Yield the row between its neighbours in the same network and budget; without any, the range of all runs."""
+def _place(tidy: Tidy, values: pd.DataFrame, own: Key, same: Sequence[Key]) -> Iterator[str]:
+    """Yield the row between its neighbours in the same network and budget."""
     setting, run = own
-    same = [key for key in measured if key[0] == setting]
-    if not same:
-        yield f"{run}: no place: nothing is measured on this network and budget, and margins compare only within one."
-        if setting == OTHERS:
-            yield "Without a specification nothing is known of its network, data, budget or learning rate."
-        yield from _range(tidy, ranked, own, measured)
-        return
-    margins = ranked.runs.groupby(["setting", "run"])["margin"].mean()
-    margins = margins[[*same, own]].dropna().sort_values(ascending=False, kind="stable")
-    order = list(margins.index)
+    margins = values["margin over frozen"].loc[[*same, own]].dropna()
+    order = list(margins.sort_values(ascending=False, kind="stable").index)
     if own not in order:
         yield f"{run}: not placed: without the accuracy of its frozen baseline there is no margin to rank it by."
         return
     at = order.index(own)
     yield f"{run}: place {at + 1} of {len(order)} by margin over frozen blocks, among the measured runs of {setting}."
     first = max(0, at - NEIGHBOURS)
-    rows = order[first : at + NEIGHBOURS + 1]
-    heading, *lines = to_text(leaderboard(tidy, title="", labels={}, columns=IN_A_TERMINAL, rows=rows)).splitlines()
+    heading, *lines = _rows(tidy, order[first : at + NEIGHBOURS + 1])
     yield f"\n       {heading}"
     for rank, line in enumerate(lines, first + 1):
         yield f"{'>' if rank == at + 1 else ' '} {rank:>3}  {line}"
 
 
-def _range(tidy: Tidy, ranked: Tidy, own: tuple[str, str], measured: list[tuple[str, str]]) -> Iterator[str]:
+def _rows(tidy: Tidy, keys: Sequence[Key]) -> list[str]:
+    """Return lines of the leaderboard, its headings first."""
+    return to_text(leaderboard(tidy, title="", labels={}, columns=IN_A_TERMINAL, rows=keys)).splitlines()
+
+
+def _range(tidy: Tidy, values: pd.DataFrame, own: Key, measured: Sequence[Key]) -> Iterator[str]:
     """Yield the run's row, and its quantities beside the smallest and largest of all measured runs."""
-    row = leaderboard(tidy, title="", labels={}, columns=IN_A_TERMINAL, rows=[own])
-    yield "\n" + to_text(row).rstrip("\n")
-    values = signatures(ranked)
+    setting, run = own
+    yield f"{run}: no place: nothing is measured on this network and budget, and margins compare only within one."
+    if setting == OTHERS:
+        yield "Without a specification nothing is known of its network, data, budget or learning rate."
+    yield from ("", *_rows(tidy, [own]))
     yield f"\n  {'':<22}{'yours':>10}  measured, other networks or budgets"
-    for name, (_, _, scale) in UNITS.items():
-        here, others = scale * values.loc[own, name], scale * values.loc[measured, name]
-        others = others[np.isfinite(others)]
-        if np.isfinite(here) and len(others):
+    finite = values[np.isfinite(values)]
+    for name, here in finite.loc[own].dropna().items():
+        others = finite.loc[list(measured), name]
+        if others.notna().any():
             yield f"  {name:<22}{here:>+10.3g}  {others.min():+.3g} to {others.max():+.3g}"
 
 
-def _nearest(ranked: Tidy, own: tuple[str, str], measured: list[tuple[str, str]]) -> Iterator[str]:
-    units = differences(ranked, own).loc[measured]
+def _nearest(ranked: Tidy, values: pd.DataFrame, own: Key, measured: Sequence[Key]) -> Iterator[str]:
+    units = differences(values, own).loc[list(measured)]
     far = distances(units).dropna()
     if far.empty:
         yield f"{own[1]}: no measured run has a quantity in common with it: none is nearest."
         return
     setting, run = found = far.idxmin()
-    group, values, own_units = of_run(ranked, setting, run), signatures(ranked), units.loc[found].dropna()
+    group, own_units = of_run(ranked, setting, run), units.loc[found].dropna()
     seeds = ", ".join(map(str, group["seed"]))
     yield (
         f"Nearest measured run: {run} ({nature(group.iloc[0])}) in {setting}, seeds {seeds}: {far[found]:.2f} units"
@@ -123,9 +122,8 @@ def _nearest(ranked: Tidy, own: tuple[str, str], measured: list[tuple[str, str]]
     )
     yield f"  {'':<22}{'yours':>10}{'measured':>10}{'units':>8}  a unit is"
     for name, count in own_units.sort_values(ascending=False, kind="stable").items():
-        _, words, scale = UNITS[name]
-        here, there = (scale * values.loc[key, name] for key in (own, found))
-        yield f"  {name:<22}{here:>+10.3g}{there:>+10.3g}{count:>8.2f}  {words}"
+        here, there = values.loc[own, name], values.loc[found, name]
+        yield f"  {name:<22}{here:>+10.3g}{there:>+10.3g}{count:>8.2f}  {UNITS[name][1]}"
     yield f"They differ most in {own_units.idxmax()}." if far[found] else "They do not differ."
     if missing := [name for name in UNITS if name not in own_units]:
         yield f"Not compared, since one of them has none: {', '.join(missing)}."

@@ -14,7 +14,7 @@ from typing import Any
 
 from scipy import stats
 
-from fa_audit.experiments.published import Bound, Entry, Magnitude, Value, Verdict, at_most, plain
+from fa_audit.experiments.published import Entry, at_most, plain
 from fa_audit.results.our_runs import Measured
 from fa_audit.results.statistics import Summary, summarise
 
@@ -87,8 +87,8 @@ def judge(entry: Entry, measured: Measured, scatter: Scatter, seeds: int | None 
         return Judgement(NOT_REPRODUCED, "", "none" if nowhere else None, remark=remark)
     found = {run: list(values.values()) for run, values in numbers.items()}
     count = seeds or len(next(iter(found.values())))
-    published = getattr(entry, "deviation", None)
-    published = None if published is None or entry.kind != "magnitude" else abs(published / entry.value)
+    known = entry.kind == "magnitude" and entry.deviation is not None
+    published = abs(entry.deviation / entry.value) if known else None
     return RULES[entry.kind](entry, found, scatter.allowed(count, entry.n, published), scatter.of)
 
 
@@ -106,7 +106,7 @@ def combined(entry: Entry, measured: Measured) -> Measured:
     return {run: {seed: own / by if by else math.nan for seed, (own, by) in pairs.items()}}
 
 
-def _value_rule(entry: Value, numbers: Mapping[str, list[float]], *_: Any) -> Judgement:
+def _value_rule(entry: Entry, numbers: Mapping[str, list[float]], *_: Any) -> Judgement:
     (own,) = map(summarise, numbers.values())
     difference = own.mean - entry.value
     holds = at_most(abs(difference), entry.tolerance)
@@ -114,7 +114,7 @@ def _value_rule(entry: Value, numbers: Mapping[str, list[float]], *_: Any) -> Ju
     return Judgement(_outcome(holds), answer, own.mean, own, difference / entry.tolerance)
 
 
-def _magnitude_rule(entry: Magnitude, numbers: Mapping[str, list[float]], allowed: float, of: str) -> Judgement:
+def _magnitude_rule(entry: Entry, numbers: Mapping[str, list[float]], allowed: float, of: str) -> Judgement:
     """Compare the geometric mean with the published value, which must have its sign."""
     (values,) = numbers.values()
     ratios = [value / entry.value for value in values]
@@ -129,7 +129,7 @@ def _magnitude_rule(entry: Magnitude, numbers: Mapping[str, list[float]], allowe
     return Judgement(_outcome(at_most(abs(log.mean), allowed)), answer, mean, summary, log.mean / allowed)
 
 
-def _bound_rule(entry: Bound, numbers: Mapping[str, list[float]], *_: Any) -> Judgement:
+def _bound_rule(entry: Entry, numbers: Mapping[str, list[float]], *_: Any) -> Judgement:
     (values,) = numbers.values()
     own, kept = summarise(values), sum(map(entry.allows, values))
     rule = f"every seed {entry.published}: {kept}/{len(values)}"
@@ -146,7 +146,7 @@ def _order_rule(entry: Entry, numbers: Mapping[str, list[float]], *_: Any) -> Ju
     return Judgement(_outcome(holds), f"means fall in this order: {told}", ours)
 
 
-def _verdict_rule(entry: Verdict, numbers: Mapping[str, list[Any]], *_: Any) -> Judgement:
+def _verdict_rule(entry: Entry, numbers: Mapping[str, list[Any]], *_: Any) -> Judgement:
     (found,) = numbers.values()
     counts = Counter(found)
     shares = ", ".join(f"{value} {count}/{len(found)}" for value, count in counts.most_common())

@@ -12,7 +12,6 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import depth_margin
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.published import BATCH, NEVER, PAPER_LIMITS, QUANTITIES, Entry, Quantity, identity, plain
@@ -31,19 +30,20 @@ def _first_below(tidy: Tidy) -> list[Any]:
     None where it never is, and `ABSENT` where the training was not followed.
     """
     rows = tidy.trajectories.reindex(columns=[*KEY, "epoch", "layer", "grad_norm", "grad_norm_1024"])
-    rows = rows.sort_values(["epoch", "layer"]).groupby([*KEY, "epoch"]).tail(1)  # the last state's
+    rows = (
+        rows.sort_values(["epoch", "layer"]).groupby([*KEY, "epoch"]).tail(1).set_index(list(KEY))
+    )  # the last state's
     norms = rows["grad_norm_1024"].astype(float).fillna(rows["grad_norm"].astype(float) * BATCH / 1024)
-    below = rows[norms < PAPER_LIMITS["reference"]].groupby(list(KEY))["epoch"].min().to_dict()
-    followed = set(rows[norms.notna()][list(KEY)].itertuples(index=False, name=None))
+    first = rows["epoch"][norms < PAPER_LIMITS["reference"]].groupby(list(KEY)).min().to_dict()
+    followed = set(norms.dropna().index)
     keys = tidy.runs[list(KEY)].itertuples(index=False, name=None)
-    return [below.get(key) if key in followed else ABSENT for key in keys]
+    return [first.get(key) if key in followed else ABSENT for key in keys]
 
 
 # What is made of several columns of the runs table, or of another table.
 DERIVED: dict[str, Callable[[Tidy], Any]] = {
     "own_margin": lambda tidy: depth_margin(tidy.runs["accuracy"], tidy.runs["own_frozen_acc"]),
     "bp_margin": lambda tidy: depth_margin(tidy.runs["accuracy"], tidy.runs["bp_frozen_acc"]),
-    "by_accuracy": lambda tidy: withdrawals(tidy)["accuracy"],
     "by_cosine": lambda tidy: withdrawals(tidy)["cosine"],
     "first_reference_flag_1024": _first_below,
 }
@@ -54,23 +54,18 @@ class OurRuns:
     """The runs of tidy tables, by specification."""
 
     tidy: Tidy
-    _columns: dict[str, dict[RunKey, Any]] = field(default_factory=dict)  # those of `DERIVED` that were asked for
+    # Those of `DERIVED` that were asked for.
+    _columns: dict[str, dict[RunKey, Any]] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def specs(self) -> dict[RunKey, Spec]:
         """Return the specification of every run that was audited by the paper's limits."""
-        found: dict[RunKey, Spec] = {}
-        for (key, _), row in self._tables["runs", ()].items():
-            try:
-                spec, limits = json.loads(row["spec"]), json.loads(row["thresholds"])
-                same = all(limits[name] == limit for name, limit in PAPER_LIMITS.items()) and "stopped_after" in row
-            except (ValueError, TypeError, KeyError, AttributeError) as error:
-                raise AuditError(
-                    f"runs.csv: {key}: its spec, thresholds or stopped_after is not as an audit has it ({error}); make"
-                    " the table again."
-                ) from error
-            found |= {key: spec} if same else {}
-        return found
+        rows = {key: row for (key, _), row in self._tables["runs", ()].items()}
+        return {
+            key: json.loads(row["spec"])
+            for key, row in rows.items()
+            if json.loads(row["thresholds"]).items() >= PAPER_LIMITS.items()
+        }
 
     @cached_property
     def _same(self) -> dict[str, list[RunKey]]:
@@ -88,11 +83,7 @@ class OurRuns:
         return {key.seed: key for key in keys}
 
     def values(self, entry: Entry, specs: Mapping[str, Spec]) -> Measured:
-        """Return what the tables say of an entry's quantity for runs of these specifications, by run and seed.
-
-        Raises:
-            AuditError: a number is a text.
-        """
+        """Return what the tables have of an entry's quantity for runs of these specifications, by run and seed."""
         found = {run: self.seeds(spec, entry.setting) for run, spec in specs.items()}
         return {run: {seed: self._value(entry, key) for seed, key in keys.items()} for run, keys in found.items()}
 
@@ -112,19 +103,14 @@ class OurRuns:
             cell = self._cell(entry, key, usual)
             if usual.column.startswith("grad_norm") and not pd.isna(cell):
                 cell *= BATCH / entry.samples
-        if entry.kind == "verdict" and pd.isna(cell):
+        if entry.kind != "verdict":
+            return math.nan if cell is None or cell == ABSENT else float(cell)
+        if pd.isna(cell):
             finite = plain(self._tables["runs", ()][key, ()].get("finite")) != "false"
             return NEVER if NEVER in usual.answers and finite else ABSENT
-        if entry.kind == "verdict" and isinstance(cell, str):
+        if isinstance(cell, str):
             return cell.partition("(")[0].strip()  # without the reasons of a verdict
-        if entry.kind == "verdict":
-            return f"{cell:g}" if usual.number else plain(bool(cell))
-        try:
-            return math.nan if cell is None or cell == ABSENT else float(cell)
-        except ValueError as error:
-            raise AuditError(
-                f"{place.table}.csv: {key}: found '{cell}' as {place.column}; expected a number; make the table again."
-            ) from error
+        return f"{cell:g}" if usual.number else plain(bool(cell))
 
     def _cell(self, entry: Entry, key: RunKey, place: Quantity) -> Any:
         if place.column in DERIVED:
@@ -139,25 +125,13 @@ class OurRuns:
         return {(name, places): _rows_of(getattr(self.tidy, name), places) for name, places in PLACES}
 
     def _derived(self, name: str) -> dict[RunKey, Any]:
-        if name in self._columns:
-            return self._columns[name]
-        try:
-            keys = (RunKey(*key) for key in self.tidy.runs[list(KEY)].itertuples(index=False))
-            return self._columns.setdefault(name, dict(zip(keys, DERIVED[name](self.tidy), strict=True)))
-        except (TypeError, ValueError) as error:
-            raise AuditError(
-                f"runs.csv: no {name}: an accuracy is no number, or a flag neither true nor false ({error}); make the"
-                " table again."
-            ) from error
+        if name not in self._columns:
+            keys = map(RunKey._make, self.tidy.runs[list(KEY)].itertuples(index=False))
+            self._columns[name] = dict(zip(keys, DERIVED[name](self.tidy), strict=True))
+        return self._columns[name]
 
 
 def _rows_of(table: pd.DataFrame, places: tuple[str, ...]) -> dict[Any, dict[str, Any]]:
     """Return the rows of a table by run and place; of the states of an epoch any one where only epochs are told."""
-    rows: dict[Any, dict[str, Any]] = {}
-    whole = set(places) == {"epoch", "layer"} & set(table.columns)
-    for row in table.to_dict("records"):
-        key = RunKey(*(row[name] for name in KEY))
-        if whole and (key, tuple(row[name] for name in places)) in rows:
-            raise AuditError(f"{key}: found it twice in a table; expected one row; make the table again.")
-        rows[key, tuple(row[name] for name in places)] = row
-    return rows
+    rows = table.to_dict("records")
+    return {(RunKey(*(row[name] for name in KEY)), tuple(row[name] for name in places)): row for row in rows}

@@ -49,7 +49,7 @@ def _judged(runs: pd.DataFrame, rule: Rule) -> pd.Series:
 def withdrawals(tidy: Tidy) -> pd.DataFrame:
     """Return what every strategy decides about every row of the runs table: 1 withdrawn, 0 kept, NaN without a number.
 
-    Columns are the strategies that `fa_audit.results.figures.decision_utility` defines at its top.
+    Columns are the `STRATEGIES` of `fa_audit.results.figures.squares`.
     """
     runs, cosine = tidy.runs, tidy.mean_of_blocks(f"cosine{AT_INPUT}")
     accuracy, shallow = runs["accuracy"].astype(float), runs["shallow_acc"].astype(float)

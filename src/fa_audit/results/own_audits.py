@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from fa_audit.results.seed_group import SeedGroup, read_seed_group
 from fa_audit.results.tidy import Tidy, layers_table, runs_table, trajectories_table, work_table
 
 OTHERS = "other models"  # the setting of audits without a specification
-YOURS = "{} (yours)"
 NETWORK = ("dataset", "architecture", "width", "depth", "epochs")
 ABSENT = ("stopped_after", "digest", "seconds", "device", "commit")
 
@@ -44,19 +43,8 @@ def beside(measured: Tidy, groups: Iterable[SeedGroup]) -> tuple[Tidy, list[tupl
     A run of the same network, data and budget as a measured setting belongs there; of several, to the one with most
     runs. Others get a setting of their own, named by their network, and audits without a specification `OTHERS`.
     """
-    keys, tables, work = [], [measured.runs], [measured.work]
-    for group in groups:
-        setting, name = _setting(group.audits[0], measured), _run(group.audits[0])
-        taken = sum(found[0] == setting and found[1].startswith(YOURS.format(name)[:-1]) for found in keys)
-        key = setting, YOURS.format(name) if not taken else f"{YOURS.format(name)[:-1]}, {taken + 1})"
-        keys.append(key)
-        rows = [_complete(audit, *key, label) for label, audit in zip(group.labels, group.audits)]
-        tables.append(_as_read(runs_table(rows)))
-        work.append(_as_read(work_table(rows)))
-    settings = dict.fromkeys([*measured.settings, *(setting for setting, _ in keys)])
-    parts = {name: getattr(measured, name) for name in TIDY}
-    both = {"runs": _joined(tables), "work": _joined(work)}
-    return Tidy(tuple(settings), **parts | both), keys
+    named = _named(groups, lambda audit: _setting(audit, measured), " (yours)", " (yours, {})")
+    return together(measured, _tables(named)[0]) if named else measured, list(named)
 
 
 def alone(groups: Iterable[SeedGroup]) -> tuple[Tidy, dict[RunKey, Mapping[str, Any]]]:
@@ -68,30 +56,41 @@ def alone(groups: Iterable[SeedGroup]) -> tuple[Tidy, dict[RunKey, Mapping[str, 
     Raises:
         AuditError: a trajectory is none, or of another run.
     """
-    by_key: dict[RunKey, Mapping[str, Any]] = {}
-    keys: set[tuple[str, str]] = set()
-    histories = []
+    return _tables(_named(groups, lambda audit: audit.get("setting") or _network_name(audit), "", ", {}"))
+
+
+def _named(
+    groups: Iterable[SeedGroup], setting_of: Callable[[Mapping[str, Any]], str], first: str, later: str
+) -> dict[tuple[str, str], SeedGroup]:
+    """Return the groups by setting and run; `first` ends the run's name, and `later` those of others of that name."""
+    named: dict[tuple[str, str], SeedGroup] = {}
     for group in groups:
-        first = group.audits[0]
-        setting, run = first.get("setting") or _network_name(first), _run(first)
-        names = chain([run], (f"{run}, {number}" for number in count(2)))
-        name = next(name for name in names if (setting, name) not in keys)
-        keys.add((setting, name))
+        setting, run = setting_of(group.audits[0]), _run(group.audits[0])
+        ends = chain([first], map(later.format, count(2)))
+        named[next((setting, run + end) for end in ends if (setting, run + end) not in named)] = group
+    return named
+
+
+def _tables(named: Mapping[tuple[str, str], SeedGroup]) -> tuple[Tidy, dict[RunKey, Mapping[str, Any]]]:
+    by_key: dict[RunKey, dict[str, Any]] = {}
+    histories = []
+    for (setting, run), group in named.items():
         for label, path, audit in zip(group.labels, group.paths, group.audits):
-            row = _complete(audit, setting, name, label)
-            key = RunKey(setting, name, row["seed"])
-            by_key[key] = audit | row
+            row = _complete(audit, setting, run, label)
+            key = RunKey(setting, run, row["seed"])
+            by_key[key] = row
             histories += _trajectory(path, key)
-    audits = [dict(audit) for audit in by_key.values()]
-    tables = (_as_read(table(audits)) for table in (runs_table, layers_table))
-    tidy = Tidy(tuple(dict.fromkeys(key.setting for key in by_key)), *tables)
-    return replace(tidy, trajectories=trajectories_table(histories, audits), work=_as_read(work_table(audits))), by_key
+    audits = list(by_key.values())
+    runs, layers, work = (_as_read(table(audits)) for table in (runs_table, layers_table, work_table))
+    settings = tuple(dict.fromkeys(key.setting for key in by_key))
+    return Tidy(settings, runs, layers, trajectories_table(histories, audits), work), dict(by_key)
 
 
 def together(one: Tidy, other: Tidy) -> Tidy:
     """Return the tables of both, the settings of the first before those of the second."""
-    tables = {name: _joined([getattr(one, name), getattr(other, name)]) for name in TIDY}
-    return Tidy(tuple(dict.fromkeys([*one.settings, *other.settings])), **tables)
+    tables = ([getattr(tidy, name).astype(object) for tidy in (one, other)] for name in TIDY)
+    joined = (pd.concat(pair, ignore_index=True).infer_objects() for pair in tables)
+    return Tidy(tuple(dict.fromkeys([*one.settings, *other.settings])), *joined)
 
 
 def _trajectory(path: str | Path, key: RunKey) -> list[Path]:
@@ -100,10 +99,6 @@ def _trajectory(path: str | Path, key: RunKey) -> list[Path]:
     found = path.parents[min(3, len(path.parents) - 1)] / "trajectories" / f"{key}.csv"
     of_this_run = path.as_posix().endswith(f"audits/{key}.json")
     return [found] if of_this_run and found.is_file() else []
-
-
-def _joined(tables: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    return pd.concat([table.astype(object) for table in tables], ignore_index=True).infer_objects()
 
 
 def _as_read(table: pd.DataFrame) -> pd.DataFrame:

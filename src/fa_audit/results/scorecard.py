@@ -32,6 +32,7 @@ from fa_audit.results.judging import (
 )
 from fa_audit.results.measured import measured_folder, settings_in, tables_of
 from fa_audit.results.our_runs import ABSENT, Measured, OurRuns, Spec
+from fa_audit.results.statistics import extent
 from fa_audit.results.tidy import Tidy, read_audits, read_tidy, tidy_of
 
 EXPLANATIONS = "explanations.yaml"
@@ -58,10 +59,10 @@ def read_results(folder: Path) -> Tidy:
     """Read all runs of a folder.
 
     Args:
-        folder: of results, whose audits are made tables, or of tidy tables, which are verified.
+        folder: of results, whose audits are made tables, or of tidy tables.
 
     Raises:
-        AuditError: there are neither; a file is none, or of another run, or altered, or lacks a column.
+        AuditError: there are neither; a file is none, or of another run, or lacks a column.
     """
     if audits := sorted(folder.glob("audits/*/*/seed*.json")):
         histories = [folder / "trajectories" / f"{RunKey.of(path)}.csv" for path in audits]
@@ -125,7 +126,7 @@ class Scorecard:
             "quantity": entry.quantity,
             "run": entry.whose,
             **{name: getattr(entry, name) for name in ("layer", "epoch", "samples", "kind", "published")},
-            "published_deviation": getattr(entry, "deviation", None),
+            "published_deviation": entry.deviation,
             "published_n": entry.n,
             "published_values": _by_seed(entry.values),
             "script": self.published.settings[entry.setting].script,
@@ -151,8 +152,8 @@ class Scorecard:
 
     def specs(self, entry: Entry, script: str = "") -> dict[str, Spec]:
         """Return the specifications of an entry's runs, as its own script trains them or as another one does."""
-        runs = dict.fromkeys((*entry.runs, *(entry.other or ())[1:]))
-        return {run: self.published.spec(RunKey(entry.setting, run, entry.seeds[0]), script) for run in runs}
+        keys = (RunKey(entry.setting, run, entry.seeds[0]) for run in entry.all_runs)
+        return {key.run: self.published.spec(key, script) for key in keys}
 
     def measured(self, entry: Entry, specs: Mapping[str, Spec]) -> Measured:
         """Return what we have of an entry's seeds."""
@@ -180,7 +181,7 @@ class Scorecard:
     def usual(self) -> Scatter:
         """Return the pooled scatter of the magnitudes, each counted once, whose right run has three seeds."""
         single = (entry for entry in self.published.entries if not entry.repeats)
-        found = [own for own in map(self._own_scatter, single) if own]
+        found = list(filter(None, map(self._own_scatter, single)))
         freedom = sum(own.n - 1 for own in found)
         pooled = math.sqrt(sum((own.n - 1) * own.deviation**2 for own in found) / freedom) if found else 0.0
         return Scatter(pooled, freedom + 1, f"{len(found)} other numbers") if found else USUAL
@@ -230,7 +231,7 @@ class Scorecard:
 def _difference(right: Spec, spec: Spec) -> Spec:
     """Return the fields in which a run differs from the right one; none where it is no wrong run of its kind."""
     one, other = flat(right), flat(spec)
-    change = {name: other.get(name) for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+    change = {name: other.get(name) for name in one | other if one.get(name) != other.get(name)}
     of_run = change.keys() & OF_A_RUN
     alone = len(of_run) < 2 and change.keys() <= of_run | {"clip_groups"}
     return change if change.keys() <= ASPECTS.keys() and (alone or not of_run) else {}
@@ -293,15 +294,15 @@ def counted(rows: pd.DataFrame, *, numbers: bool | None = None) -> pd.DataFrame:
 
 
 def claims(published: Published, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per claim: name, sentence, verdict, how many numbers decide it, were run, reproduced, and n."""
+    """Return one row per claim: name, sentence, verdict, how many numbers decide it (also in words), and their n."""
     found = []
     for name, sentence in published.claims.items():
         own = deciding(rows[rows["claim"] == name])
-        total, n = sum_of(own), own.loc[own["verdict"] != NOT_RUN, "n"]
-        seeds = " to ".join(dict.fromkeys(str(end) for end in (n.min(), n.max()))) if len(n) else ""
-        numbers = {"numbers": total.total, "run": total.run, "reproduced": total.reproduced, "n": seeds}
-        found.append({"claim": name, "sentence": sentence, "verdict": claim_verdict(own)} | numbers)
-    return pd.DataFrame(found, columns=["claim", "sentence", "verdict", "numbers", "run", "reproduced", "n"])
+        total = sum_of(own)
+        told = f"{total.reproduced} of {total.run} kept, {total.total} in all"
+        seeds = extent(own.loc[own["verdict"] != NOT_RUN, "n"])
+        found.append((name, sentence, claim_verdict(own), total.total, total.run, told, seeds))
+    return pd.DataFrame(found, columns=["claim", "sentence", "verdict", "numbers", "run", "told", "n"])
 
 
 def deciding(rows: pd.DataFrame) -> pd.DataFrame:

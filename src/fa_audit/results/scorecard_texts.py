@@ -87,7 +87,8 @@ def _first_tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
     """Yield what is worth reading first: claims, every miss, which script made what, the numbers under every claim."""
     found = claims(published, rows)
     if len(found):
-        yield _claims_table(found)
+        cells = found[["sentence", "verdict", "told", "n"]].itertuples(index=False, name=None)
+        yield Table("The paper's claims", CLAIMS, tuple(cells), found)
     misses = rows[rows["verdict"] == NOT_REPRODUCED]
     if len(misses):
         yield numbers_table(f"Missed, and why ({len(misses)}, of which {len(counted(misses))} count)", misses, MISSED)
@@ -98,27 +99,20 @@ def _first_tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
 
 def numbers_table(title: str, rows: pd.DataFrame, columns: Sequence[str] = BRIEF) -> Table:
     """Return a table of numbers, by default without their rules."""
-    told = [row | dict(zip(HEADINGS, _cells(row))) for row in rows.to_dict("records")]
-    return Table(title, tuple(columns), tuple(tuple(row[name] for name in columns) for row in told), rows)
+    told = pd.DataFrame([row | dict(zip(HEADINGS, _cells(row))) for row in rows.to_dict("records")])
+    cells = told.reindex(columns=columns).itertuples(index=False, name=None)
+    return Table(title, tuple(columns), tuple(cells), rows)
 
 
 def _scripts_table(published: Published, rows: pd.DataFrame) -> Table:
     """Return which script every setting is of, why, and what each script's runs have of the number that tells them."""
-    deciding = {row["setting"]: row for row in rows[rows["status"] == DECIDES].to_dict("records")}
-    cells = []
-    for name, experiment in published.settings.items():
-        row = deciding.get(name)
-        told = dict(zip(HEADINGS, _cells(row))) if row else dict.fromkeys(HEADINGS, "")
-        number = f"{told['quantity']} of {told['run']}" if row else ""
-        shown = (told[column] for column in ("published", "ours", "other scripts"))
-        cells.append((name, experiment.script, experiment.reason, number, *shown))
+    numbers = {}
+    for row in rows[rows["status"] == DECIDES].to_dict("records"):
+        told = dict(zip(HEADINGS, _cells(row)))
+        number = f"{told['quantity']} of {told['run']}"
+        numbers[row["setting"]] = (number, *(told[column] for column in ("published", "ours", "other scripts")))
+    cells = ((x, own.script, own.reason, *numbers.get(x, [""] * 4)) for x, own in published.settings.items())
     return Table("Which script made which numbers", SCRIPTS, tuple(cells), rows)
-
-
-def _claims_table(found: pd.DataFrame) -> Table:
-    rows = found.to_dict("records")
-    told = [f"{row['reproduced']} of {row['run']} kept, {row['numbers']} in all" for row in rows]
-    return Table("The paper's claims", CLAIMS, tuple(zip(found["sentence"], found["verdict"], told, found["n"])), found)
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

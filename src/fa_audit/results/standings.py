@@ -1,4 +1,4 @@
-"""What the leaderboard's table, figure and texts share: margins, costs, the order of runs, what each of them is."""
+"""Standings that the leaderboard's table, figure and texts share: margins, costs, the order of runs, their natures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ import pandas as pd
 from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.core.errors import listed
 from fa_audit.core.intervals import Interval
-from fa_audit.core.thresholds import depth_margin, distance
+from fa_audit.core.thresholds import distance
 from fa_audit.experiments.spec import short_number
 from fa_audit.results.over_seeds import CheckOverSeeds, verdict_over_seeds
-from fa_audit.results.statistics import penalty_text
+from fa_audit.results.statistics import penalty_text, with_margin
 from fa_audit.results.tidy import KEY, Tidy
 
 BUSY = "beside_other_work"  # an optional column of the table of work: True where other work lengthened the seconds
 SNAPSHOT = re.compile(r"\+epoch(\d+)")
+NAMES = {"reference": "gradient", "depth": "depth"}  # of checks that are called otherwise than in `CHECKS`
+CHECKS_TEXT = ", ".join(f"{x} {NAMES.get(name, CHECKS[name].short.lower())}" for x, name in lettered().items())
 
 
 def with_margins(tidy: Tidy) -> Tidy:
@@ -30,15 +32,13 @@ def with_margins(tidy: Tidy) -> Tidy:
     ``margin``: accuracy minus own frozen baseline, a fraction; ``seconds``, ``device`` and `BUSY` of the training;
     ``cost``: its seconds over the mean of bp's in the same setting on the same device, NaN without such a run.
     """
-    runs = tidy.runs.astype({"accuracy": float, "own_frozen_acc": float})
-    runs = runs.assign(margin=depth_margin(runs["accuracy"], runs["own_frozen_acc"]))
+    runs = with_margin(tidy.runs)
     work = tidy.work.reindex(columns=[*KEY, "seconds", "device", BUSY]).astype({"seconds": float, "device": object})
     work = work.astype(runs.dtypes[list(KEY)].to_dict())  # of an empty table they are others
     runs = runs.merge(work, "left", on=list(KEY))
-    known = runs[(runs["run"] == "bp") & runs["device"].notna()]
-    bp = known.groupby(["setting", "device"], as_index=False)["seconds"].mean().rename(columns={"seconds": "of_bp"})
-    costs = runs[["setting", "device", "seconds"]].merge(bp, "left", on=["setting", "device"])
-    return replace(tidy, runs=runs.assign(cost=(costs["seconds"] / costs["of_bp"].astype(float)).to_numpy()))
+    of_bp = runs[runs["run"] == "bp"].groupby(["setting", "device"])["seconds"].mean().rename("of_bp")
+    costs = runs["seconds"] / runs.join(of_bp, on=["setting", "device"])["of_bp"].astype(float)
+    return replace(tidy, runs=runs.assign(cost=costs))
 
 
 def standing(tidy: Tidy) -> list[tuple[str, str]]:
@@ -85,14 +85,14 @@ def checks_of(group: pd.DataFrame) -> dict[str, CheckOverSeeds]:
     checks = dict(verdict_over_seeds(group.to_dict("records")).checks)
     if len(group) == 1:
         row = group.iloc[0]
-        checks = {letter: replace(found, interval=_own(row, lettered()[letter])) for letter, found in checks.items()}
+        checks = {x: replace(found, interval=_distances(row, lettered()[x])) for x, found in checks.items()}
     return checks
 
 
-def _own(row: Mapping[str, Any], check: str) -> Interval | None:
+def _distances(row: pd.Series, check: str) -> Interval | None:
     """Return the interval of one seed as distances from the limit; the limit itself cancels out."""
-    columns = (f"{check}_interval_low", f"{check}_interval_high", CHECKS[check].column, f"{check}_distance")
-    *ends, value, far = (math.nan if row[name] is None else float(row[name]) for name in columns)
+    columns = [f"{check}_interval_low", f"{check}_interval_high", CHECKS[check].column, f"{check}_distance"]
+    *ends, value, far = row[columns].astype(float)
     if not np.isfinite([*ends, value, far]).all():
         return None
     low, high = sorted(far + distance(CHECKS[check].limit, end, value) for end in ends)
@@ -101,19 +101,17 @@ def _own(row: Mapping[str, Any], check: str) -> Interval | None:
 
 def learning_rates(tidy: Tidy, labels: Mapping[str, str]) -> str:
     """Say in one sentence what learning rates the runs had, as far as that is recorded."""
-    rates = tidy.runs.reindex(columns=["setting", "run", "lr"]).drop_duplicates().sort_values(["setting", "run"])
-    known = rates.dropna()
+    runs = tidy.runs.reindex(columns=["setting", "run", "lr"]).drop_duplicates().sort_values(["setting", "run"])
+    known = runs.dropna()
     several = known[known.groupby("setting")["lr"].transform("nunique") > 1]
     if len(several):
-        each = (f"{labels.get(name, name)} ({_listed(group, labels)})" for name, group in several.groupby("setting"))
+        named = several["run"].map(lambda run: labels.get(run, run)) + " " + several["lr"].map(short_number)
+        rates = named.groupby(several["setting"]).agg(", ".join)
+        each = (f"{labels.get(name, name)} ({text})" for name, text in rates.items())
         return f"Learning rates differ in {'; '.join(each)}."
     found = sorted(set(known["lr"]))
     rate = f" ({', '.join(map(short_number, found))})" if found else ""
     tuned = ", which differs between settings" if len(found) > 1 else ": none was tuned"
-    unsaid = [labels.get(run, run) for run in dict.fromkeys(rates["run"][rates["lr"].isna()])]
+    unsaid = [labels.get(run, run) for run in dict.fromkeys(runs["run"][runs["lr"].isna()])]
     unknown = f" (unknown of {listed(unsaid, 3)})" if unsaid else ""
     return f"All methods of a setting share one learning rate{rate}{tuned}{unknown}."
-
-
-def _listed(rates: pd.DataFrame, labels: Mapping[str, str]) -> str:
-    return ", ".join(f"{labels.get(run, run)} {short_number(rate)}" for run, rate in zip(rates["run"], rates["lr"]))

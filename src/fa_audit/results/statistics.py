@@ -11,6 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from fa_audit.core.errors import AuditError
+from fa_audit.core.thresholds import depth_margin
 from fa_audit.experiments.spec import parse_run, short_number
 
 
@@ -47,10 +48,26 @@ def summarise(values: Iterable[float]) -> Summary:
     return Summary(n, mean, deviation, (mean - half, mean + half))
 
 
+def extent(numbers: Iterable[float]) -> str:
+    """Return the smallest and the largest number, once where they are the same; empty without any.
+
+    >>> extent([2, 3, 3]), extent([3, 3])
+    ('2 to 3', '3')
+    """
+    found = list(numbers)
+    return " to ".join(dict.fromkeys(str(end) for end in (min(found), max(found)))) if found else ""
+
+
 def rank_runs(runs: pd.DataFrame) -> list[str]:
     """Return the run names by mean accuracy, best first; equal ones by name, runs without any accuracy last."""
     means = runs.groupby("run")["accuracy"].mean()  # groupby sorts by name, and the stable sort keeps that order
     return means.sort_values(ascending=False, kind="stable", na_position="last").index.tolist()
+
+
+def with_margin(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs with ``margin``: accuracy minus own frozen baseline, a fraction."""
+    runs = runs.astype({"accuracy": float, "own_frozen_acc": float})
+    return runs.assign(margin=depth_margin(runs["accuracy"], runs["own_frozen_acc"]))
 
 
 def by_run(table: pd.DataFrame, order: Sequence[str], *keys: str) -> dict[str, pd.DataFrame]:

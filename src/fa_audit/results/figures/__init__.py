@@ -11,18 +11,18 @@ This file holds names only and imports nothing.
 
 FIGURES: dict[str, str] = {
     "audit_overview": "fa_audit.results.figures.audit_overview:draw",
-    "credit_layers": "fa_audit.results.figures.credit_layers:draw",
-    "decision_utility": "fa_audit.results.figures.decision_utility:draw",
-    "depth_ladder": "fa_audit.results.figures.depth_ladder:draw",
-    "depth_sweep": "fa_audit.results.figures.depth_sweep:draw",
-    "epsilon": "fa_audit.results.figures.epsilon:draw",
-    "layer0_dominance": "fa_audit.results.figures.layer0_dominance:draw",
+    "credit_layers": "fa_audit.results.figures.cosines:credit_layers",
+    "decision_utility": "fa_audit.results.figures.squares:decision_utility",
+    "depth_ladder": "fa_audit.results.figures.depth:depth_ladder",
+    "depth_sweep": "fa_audit.results.figures.depth:depth_sweep",
+    "epsilon": "fa_audit.results.figures.cosines:epsilon",
+    "layer0_dominance": "fa_audit.results.figures.cosines:layer0_dominance",
     "leaderboard": "fa_audit.results.figures.leaderboard:draw",
-    "penalty_rescue": "fa_audit.results.figures.penalty_rescue:draw",
+    "penalty_rescue": "fa_audit.results.figures.training:penalty_rescue",
     "threshold_sensitivity": "fa_audit.results.figures.threshold_sensitivity:draw",
-    "trajectories": "fa_audit.results.figures.trajectories:draw",
+    "trajectories": "fa_audit.results.figures.training:trajectories",
     "triangulation": "fa_audit.results.figures.triangulation:draw",
-    "verdict_matrix": "fa_audit.results.figures.verdict_matrix:draw",
+    "verdict_matrix": "fa_audit.results.figures.squares:verdict_matrix",
 }
 # Kinds that show one setting.
 FIGURES_OF_ONE = frozenset(

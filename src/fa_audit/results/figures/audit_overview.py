@@ -29,6 +29,7 @@ BP = {"color": style.GREY, "linestyle": (0, (1, 1)), "linewidth": 1, "label": "b
 ASKED = MARK | {"marker": "|", "markersize": 5, "markeredgewidth": 1}
 
 
+@style.styled
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw growth, reference gradient, stability and accuracy of every run of a setting, best mean accuracy first.
 
@@ -36,24 +37,31 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     """
     groups = by_run(tidy.runs, rank_runs(tidy.runs), "seed")
     names = [_name(labels.get(run, run), group) for run, group in groups.items()]
-    with style.context():
-        figure = style.new_figure(title, height=max(LEAST, text_grid.heights(names, lines=2)) + SURROUNDINGS)
-        axes = figure.subplots(1, len(lettered()), sharey=True)
-        for ax, check in zip(axes, lettered().values()):
-            kind = CHECKS[check]
-            if kind.unit == "factor":
-                style.log_scale(ax, "x")
-            _panel(ax, groups, check)
-            if kind.unit == "points":  # the accuracy, beside the baseline that its margin is over
-                _baselines(ax, groups, thresholds.limits[kind.limit])
-                style.percent_scale(ax, "x")
-            else:
-                style.limit_line(ax, thresholds.limits[kind.limit], kind.limit, axis="x")
-        axes[0].set(ylim=(len(groups) - 0.5, -0.5))
-        axes[0].set_yticks(range(len(groups)), names, va="center")
-        handles = [*_legend(thresholds.limits["depth_margin"]), *style.off_scale_handles(figure)]
-        figure.legend(handles=handles, loc="outside lower center", ncols=3, columnspacing=1.2, handletextpad=0.4)
-        return style.freeze_layout(figure)
+    figure = style.new_figure(title, height=max(LEAST, text_grid.heights(names, lines=2)) + SURROUNDINGS)
+    axes = figure.subplots(1, len(lettered()), sharey=True)
+    for ax, check in zip(axes, lettered().values()):
+        kind = CHECKS[check]
+        if kind.unit == "factor":
+            style.log_scale(ax, "x")
+        _panel(ax, groups, check)
+        if kind.unit == "points":  # the accuracy, beside the baseline that its margin is over
+            _baselines(ax, groups, thresholds.limits[kind.limit])
+            style.percent_scale(ax, "x")
+        else:
+            style.limit_line(ax, thresholds.limits[kind.limit], kind.limit, axis="x")
+    text_grid.name_rows(axes[0], names)
+    handles = [
+        Line2D([], [], **MARK, marker="o", markersize=3.5, label="one seed, 95 % interval"),
+        Line2D([], [], **MARK, marker="|", markersize=8, label="mean over seeds"),
+        Line2D([], [], **style.BORDERLINE, label="borderline: limit in its interval, (?)"),
+        Line2D([], [], **OWN),
+        Line2D([], [], **BP),
+        Line2D([], [], **ASKED, label=f"asked: own frozen + {100 * thresholds.limits['depth_margin']:g} points"),
+        Patch(color=style.SHADE, linewidth=0, label="check fires"),
+        *style.off_scale_handles(figure),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, columnspacing=1.2, handletextpad=0.4)
+    return figure
 
 
 def _name(label: str, group: pd.DataFrame) -> str:
@@ -75,14 +83,19 @@ def _panel(ax: Axes, groups: Mapping[str, pd.DataFrame], check: str) -> None:
     """
     kind, styles = CHECKS[check], style.run_styles(groups)
     margin = kind.unit == "points"
-    column = "accuracy" if margin else kind.column
     for row, (run, group) in enumerate(groups.items()):
-        look, values = styles[run], group[column].to_numpy(float)
+        look, values = styles[run], group["accuracy" if margin else kind.column].to_numpy(float)
         y = _places(row, len(values))
         shown = style.on_scale(ax, values, "x")
         ax.plot(shown, y, **lines.SEED | look.mark, label=run)
         style.mark_off_scale(ax, y, values, colour=look.colour, axis="x")
-        _uncertainty(ax, y, shown, group, check, look.colour)
+        around = group["own_frozen_acc"].to_numpy(float) if margin else 0.0
+        ends = (around + group[f"{check}_interval_{end}"].to_numpy(float) for end in ("low", "high"))
+        low, high = (style.on_scale(ax, end, "x") for end in ends)
+        if (known := np.isfinite(low) & np.isfinite(high)).any():
+            ax.hlines(y[known], low[known], high[known], color=look.colour, linewidth=0.6, alpha=0.7, label="interval")
+        inside = near_limit(group, check)
+        ax.plot(shown[inside], y[inside], label="borderline", **style.BORDERLINE)
         mean = lines.mean(values)
         if not np.isnan(mean) and len(values) > 1:
             ax.vlines(mean, row - BAR, row + BAR, color=look.colour, linewidth=1, label="mean")
@@ -91,16 +104,6 @@ def _panel(ax: Axes, groups: Mapping[str, pd.DataFrame], check: str) -> None:
     ax.tick_params(axis="y", length=0)
     for row in range(0, len(groups), 2):
         ax.axhspan(row - 0.5, row + 0.5, color="0.97", linewidth=0, zorder=-1)
-
-
-def _uncertainty(ax: Axes, y: np.ndarray, shown: np.ndarray, group: pd.DataFrame, check: str, colour: str) -> None:
-    above = group["own_frozen_acc"].to_numpy(float) if CHECKS[check].unit == "points" else 0.0
-    ends = (above + group[f"{check}_interval_{end}"].to_numpy(float) for end in ("low", "high"))
-    low, high = (style.on_scale(ax, end, "x") for end in ends)
-    if (known := np.isfinite(low) & np.isfinite(high)).any():
-        ax.hlines(y[known], low[known], high[known], color=colour, linewidth=0.6, alpha=0.7, label="interval")
-    if (inside := near_limit(group, check)).any():
-        ax.plot(shown[inside], y[inside], label="borderline", **style.BORDERLINE)
 
 
 def _places(row: int, seeds: int) -> np.ndarray:
@@ -120,16 +123,3 @@ def _baselines(ax: Axes, groups: Mapping[str, pd.DataFrame], margin: float) -> N
     shared = pd.concat(list(groups.values())).drop_duplicates(["seed", "bp_frozen_acc"])["bp_frozen_acc"]
     if not np.isnan(bp := lines.mean(shared.to_numpy(float))):
         ax.axvline(bp, zorder=0, **BP)
-
-
-def _legend(margin: float) -> list[Line2D | Patch]:
-    """Return what the marks mean; a run's colour and marker are explained by its row."""
-    return [
-        Line2D([], [], **MARK, marker="o", markersize=3.5, label="one seed, 95 % interval"),
-        Line2D([], [], **MARK, marker="|", markersize=8, label="mean over seeds"),
-        Line2D([], [], **style.BORDERLINE, label="borderline: limit in its interval, (?)"),
-        Line2D([], [], **OWN),
-        Line2D([], [], **BP),
-        Line2D([], [], **ASKED, label=f"asked: own frozen + {100 * margin:g} points"),
-        Patch(color=style.SHADE, linewidth=0, label="check fires"),
-    ]

@@ -15,22 +15,33 @@ from fa_audit.core.checks import lettered
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.documents.formats import PLAIN, Number, render
 from fa_audit.results.figures import lines, style, text_grid
-from fa_audit.results.over_seeds import CheckOverSeeds
-from fa_audit.results.standings import BUSY, checks_of, learning_rates, nature, of_run, standing, with_margins
+from fa_audit.results.standings import (
+    BUSY,
+    CHECKS_TEXT,
+    checks_of,
+    learning_rates,
+    nature,
+    of_run,
+    standing,
+    with_margins,
+)
 from fa_audit.results.statistics import summarise
 from fa_audit.results.tidy import Tidy
 
 ROW, PANEL, SURROUNDINGS = 0.05, 0.62, 1.15  # inches: around a row's lines; of a panel's title and axis; of the legend
 HEADING_WIDTH = 60  # characters of a panel's title in one line
 FIRST, NEXT = 26, 15  # points right of the panel: a row's checks
-FIRES, FINE, UNKNOWN, DOUBT = "\N{BLACK CIRCLE}", "\N{WHITE CIRCLE}", "\N{EN DASH}", "?"
+OUTCOMES = {True: "\N{BLACK CIRCLE}", False: "\N{WHITE CIRCLE}", None: "\N{EN DASH}"}
+DOUBT = "?"
 MARK = {"color": style.GREY, "linestyle": "none"}
-FROZEN = MARK | {"marker": "o", "markerfacecolor": "white", "markeredgewidth": 0.8, "label": "own frozen baseline"}
+FROZEN = MARK | {"marker": "o", "markersize": 3.5, "markerfacecolor": "white", "markeredgewidth": 0.8,
+                 "label": "own frozen baseline"}  # fmt: skip
 ASKED = MARK | {"marker": "|", "markersize": 7, "markeredgewidth": 1}
 SEED = MARK | {"marker": ".", "markersize": 3, "markeredgewidth": 0, "label": "one seed"}
 INTERVAL = {"color": style.GREY, "linewidth": 0.7, "label": "95 % interval of the margin"}
 
 
+@style.styled
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw a panel per network and a row per run: accuracy, joined to that of the same network with frozen blocks.
 
@@ -41,23 +52,29 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     groups: dict[str, dict[str, pd.DataFrame]] = {setting: {} for setting in tidy.settings}
     for setting, run in standing(ranked):
         groups[setting][run] = of_run(ranked, setting, run)
-    names = {setting: [_name(run, group, labels) for run, group in runs.items()] for setting, runs in groups.items()}
-    heights = [text_grid.heights(texts, lines=1) + ROW * len(texts) for texts in names.values()]
-    headings = [text_grid.wrap(labels.get(setting, setting), HEADING_WIDTH) for setting in groups]
-    with style.context():
-        figure = style.new_figure(title, height=sum(heights) + PANEL * len(heights) + SURROUNDINGS)
-        axes = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights).ravel()
-        looks = style.run_styles(ranked.runs["run"])
-        for ax, setting, heading in zip(axes, groups, headings):
-            _frame(ax, names[setting], heading)
-            for row, (run, group) in enumerate(groups[setting].items()):
-                _run(ax, row, group, looks[run], thresholds.limits["depth_margin"], label=run)
-            _limits(ax, groups[setting].values(), thresholds.limits["depth_margin"])
-        key = _key(learning_rates(tidy, labels), busy=ranked.runs[BUSY].eq(True).any())
-        legend = {"loc": "outside lower center", "ncols": 2, "title": key, "title_fontsize": style.SMALL}
-        handles = _legend(thresholds.limits["depth_margin"])
-        figure.legend(handles=handles, **legend)
-        return style.freeze_layout(figure)
+    names = [[_name(run, group, labels) for run, group in runs.items()] for runs in groups.values()]
+    heights = [text_grid.heights(texts, lines=1) + ROW * len(texts) for texts in names]
+    figure = style.new_figure(title, height=sum(heights) + PANEL * len(heights) + SURROUNDINGS)
+    axes = figure.subplots(len(groups), 1, squeeze=False, height_ratios=heights).ravel()
+    looks, margin = style.run_styles(ranked.runs["run"]), thresholds.limits["depth_margin"]
+    for ax, (setting, runs), texts in zip(axes, groups.items(), names):
+        ax.set_title(text_grid.wrap(labels.get(setting, setting), HEADING_WIDTH))
+        _frame(ax, texts)
+        for row, (run, group) in enumerate(runs.items()):
+            _run(ax, row, group, looks[run], margin, label=run)
+        _limits(ax, pd.concat(list(runs.values())), margin)
+    handles = [
+        Line2D([], [], color=style.GREY, marker="s", linewidth=1.6, label="accuracy, joined to its frozen baseline"),
+        Line2D([], [], **FROZEN),
+        Line2D([], [], **ASKED, label=f"frozen + {100 * margin:g} points: (d) fires below"),
+        Line2D([], [], **INTERVAL),
+        Line2D([], [], **SEED),
+        Line2D([], [], **style.BORDERLINE, label="(d) borderline over the seeds"),
+    ]
+    key = _key(learning_rates(tidy, labels), busy=ranked.runs[BUSY].eq(True).any())
+    place = {"loc": "outside lower center", "ncols": 2}
+    figure.legend(handles=handles, title=key, title_fontsize=style.SMALL, **place)
+    return figure
 
 
 def _name(run: str, group: pd.DataFrame, labels: Mapping[str, str]) -> str:
@@ -68,10 +85,8 @@ def _name(run: str, group: pd.DataFrame, labels: Mapping[str, str]) -> str:
     return label if said else f"{label} ({what})"
 
 
-def _frame(ax: Axes, names: Sequence[str], heading: str) -> None:
-    ax.set(title=heading, ylim=(len(names) - 0.5, -0.5))
-    ax.set_yticks(range(len(names)), [text_grid.wrap(name, text_grid.LABEL_WIDTH) for name in names], va="center")
-    ax.tick_params(axis="y", length=0)
+def _frame(ax: Axes, names: Sequence[str]) -> None:
+    text_grid.name_rows(ax, [text_grid.wrap(name, text_grid.LABEL_WIDTH) for name in names])
     ax.spines["left"].set_visible(False)
     ax.grid(axis="y", color="0.9", linewidth=0.5)
     style.percent_scale(ax, "x")
@@ -87,13 +102,13 @@ def _run(ax: Axes, row: int, group: pd.DataFrame, look: style.RunStyle, margin: 
     if ends := _interval(group):
         ax.plot([frozen + end for end in ends], [row + 0.28] * 2, **INTERVAL)
     ax.plot(group["accuracy"].to_numpy(float), np.full(len(group), row - 0.28), **SEED)
-    ax.plot([frozen], [row], **FROZEN | {"markersize": 3.5})
-    ax.plot([frozen + margin], [row], **ASKED | {"label": "asked"})
+    ax.plot([frozen], [row], **FROZEN)
+    ax.plot([frozen + margin], [row], **ASKED, label="asked")
     ax.plot([accuracy], [row], **look.mark, linestyle="none", label=label)
     if checks["d"].borderline:
-        ax.plot([accuracy], [row], **style.BORDERLINE | {"label": "borderline"})
-    cost = render(Number(group["cost"].mean(), decimals=1), PLAIN)
-    texts = (str(len(group)), *(_mark(checks[letter]) for letter in lettered()), cost)
+        ax.plot([accuracy], [row], **style.BORDERLINE, label="borderline")
+    marks = [OUTCOMES[check.fires] + DOUBT * check.borderline for check in checks.values()]
+    texts = [str(len(group)), *marks, render(Number(group["cost"].mean(), decimals=1), PLAIN)]
     for text, place in zip(texts, _columns().values()):
         style.margin_note(ax, text, (1, row), gap=place, ha="center", fontsize=style.SMALL)
 
@@ -113,13 +128,8 @@ def _interval(group: pd.DataFrame) -> tuple[float, ...] | None:
     return summarise(known).interval if len(known) else None
 
 
-def _mark(check: CheckOverSeeds) -> str:
-    return {True: FIRES, False: FINE, None: UNKNOWN}[check.fires] + DOUBT * check.borderline
-
-
-def _limits(ax: Axes, groups: Sequence[pd.DataFrame], margin: float) -> None:
+def _limits(ax: Axes, rows: pd.DataFrame, margin: float) -> None:
     """Show every accuracy with room around it, whatever the intervals; where there is none, 0 to 100 %."""
-    rows = pd.concat(list(groups))
     shown = np.concatenate([rows["accuracy"], rows["own_frozen_acc"], rows["own_frozen_acc"] + margin]).astype(float)
     shown = shown[np.isfinite(shown)]
     low, high = (shown.min(), shown.max()) if shown.size else (0.0, 1.0)
@@ -131,19 +141,8 @@ def _key(rates: str, *, busy: bool) -> str:
     rates = re.sub(r"\d(?:\.\d+)?e-?\d+", lambda found: style.power(float(found[0])), rates)
     rough = " (rough: measured beside other work)" if busy else ""
     return (
-        f"right of a panel: seeds n; checks a growth, b gradient, c stability, d depth: {FIRES} fires, {FINE} fine, "
-        f"{UNKNOWN} not evaluated,\n"
+        f"right of a panel: seeds n; checks {CHECKS_TEXT}: {OUTCOMES[True]} fires, {OUTCOMES[False]} fine, "
+        f"{OUTCOMES[None]} not evaluated,\n"
         f"{DOUBT} borderline over the seeds; time: training over that of bp, same device{rough}\n"
         f"{text_grid.wrap(rates, 110)}"
     )
-
-
-def _legend(margin: float) -> list[Line2D]:
-    return [
-        Line2D([], [], color=style.GREY, marker="s", linewidth=1.6, label="accuracy, joined to its frozen baseline"),
-        Line2D([], [], **FROZEN, markersize=3.5),
-        Line2D([], [], **ASKED, label=f"frozen + {100 * margin:g} points: (d) fires below"),
-        Line2D([], [], **INTERVAL),
-        Line2D([], [], **SEED),
-        Line2D([], [], **style.BORDERLINE, label="(d) borderline over the seeds"),
-    ]

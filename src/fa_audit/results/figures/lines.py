@@ -1,8 +1,8 @@
-"""What figures of many runs share: curves over epochs, seeds around the line of their mean, the legend below."""
+"""Parts of figures of many runs: seeds around the line of their mean, names, the legend below."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,9 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fa_audit.results.figures import style
-from fa_audit.results.statistics import summarise
+from fa_audit.results.statistics import extent
 
-MARKERS_PER_CURVE = 5
 LEGEND_ROW, LEGEND_WIDTH, HANDLE = 0.16, 96, 8  # inches; characters of a row and of a handle
 SEED = {"color": style.GREY, "linestyle": "none", "marker": "o", "markersize": 3.5, "markeredgewidth": 0.5}
 NOUGHT = {"color": "0.7", "linewidth": 0.6, "zorder": 0}  # the line at 0
@@ -23,38 +22,9 @@ MEAN = {"marker": "_", "markersize": 7, "linewidth": 0.9, "fillstyle": "full"}  
 LABEL = 0.125  # inches from one direct label to the next
 
 
-# --- over training -------------------------------------------------------------------------------------------------
-
-
-def last_states(trajectories: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of every run's last state ``h_L``; networks may differ in depth."""
-    return trajectories[trajectories["layer"] == trajectories.groupby("run")["layer"].transform("max")]
-
-
-def histories(table: pd.DataFrame, order: Sequence[str]) -> Iterator[tuple[str, int, float, pd.DataFrame]]:
-    """Yield run, seed, phase and epochs of every network in a table of last states, the best run last, so on top.
-
-    The phase, 0..1, is the run's own: it shifts the markers of `curve`, so that those of equal runs do not cover each
-    other.
-    """
-    for rank, run in reversed(list(enumerate(order))):
-        for seed, epochs in table[table["run"] == run].sort_values("epoch").groupby("seed"):
-            yield run, seed, rank / len(order), epochs
-
-
-def curve(ax: Axes, epochs: np.ndarray, values: np.ndarray, look: style.RunStyle, *, label: str, phase: float) -> None:
-    """Draw one seed over training, with an arrow where a stretch begins that the axis cannot show."""
-    step = max(1, len(epochs) // MARKERS_PER_CURVE)
-    marks = {"markersize": 2.5, "markevery": (int(phase * step), step)}
-    ax.plot(epochs, style.on_scale(ax, values), **look.options, **marks, linewidth=0.7, label=label)
-    hidden = off_scale(ax, values)
-    leaves = hidden & ~np.concatenate([[False], hidden[:-1]])
-    style.mark_off_scale(ax, epochs[leaves], values[leaves], colour=look.colour)
-
-
-def off_scale(ax: Axes, values: np.ndarray) -> np.ndarray:
-    """Return which values the axis cannot show; missing ones are not among them."""
-    return np.isnan(style.on_scale(ax, values)) & ~np.isnan(values)
+def xy(table: pd.DataFrame, x: str, y: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return two columns as arrays of numbers."""
+    return table[x].to_numpy(float), table[y].to_numpy(float)
 
 
 def whole_numbers(ax: Axes, most: int) -> None:
@@ -92,7 +62,7 @@ def seeds_and_means(ax: Axes, groups: Mapping[str, pd.DataFrame], x: str, y: str
     looks = style.run_styles(groups)
     for run in reversed(groups):
         group, look = groups[run], looks[run]
-        at, values = group[x].to_numpy(float), group[y].to_numpy(float)
+        at, values = xy(group, x, y)
         places = np.unique(at)
         means = style.on_scale(ax, np.array([mean(values[at == place]) for place in places]))
         ax.plot(places, means, **look.options | MEAN, label="mean over seeds")
@@ -102,8 +72,8 @@ def seeds_and_means(ax: Axes, groups: Mapping[str, pd.DataFrame], x: str, y: str
 
 def mean(values: np.ndarray) -> float:
     """Return the mean of the measured values; NaN where there is none or one is infinite."""
-    measured = values[~np.isnan(values)]
-    return summarise(measured).mean if measured.size and np.isfinite(measured).all() else np.nan
+    found = float(pd.Series(values).mean())
+    return found if np.isfinite(found) else np.nan
 
 
 # --- names ---------------------------------------------------------------------------------------------------------
@@ -125,42 +95,25 @@ def direct_labels(
     rank = step * np.arange(len(ordered))
     free = np.maximum.accumulate(wanted - rank)  # pushed up where they are too close
     for run, y in zip(ordered, np.minimum(free + rank, 1 - step * len(ordered) + rank + step)):
-        options = {"color": looks[run].colour, "fontsize": style.SMALL, "va": "center"}
-        place = {"xytext": (5, 0), "textcoords": "offset points", "xycoords": "axes fraction"}
-        ax.annotate(names[run], xy=(1, y), **place, **options)
+        look = {"color": looks[run].colour, "fontsize": style.SMALL, "xycoords": "axes fraction"}
+        style.margin_note(ax, names[run], (1, y), gap=5, **look)
 
 
 # --- the legend ----------------------------------------------------------------------------------------------------
 
 
-def run_handles(runs: Sequence[str], labels: Mapping[str, str]) -> list[Line2D]:
+def run_handles(runs: Collection[str], labels: Mapping[str, str]) -> list[Line2D]:
     """Return a legend entry for every run, in their order."""
-    looks = style.run_styles(runs)
-    return [
-        Line2D([], [], **looks[run].options, linewidth=0.9, markersize=4.5, label=labels.get(run, run)) for run in runs
-    ]
+    looks, look = style.run_styles(runs), {"linewidth": 0.9, "markersize": 4.5}
+    return [Line2D([], [], **looks[run].options | look, label=labels.get(run, run)) for run in runs]
 
 
 def counted(
     groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], *, columns: Sequence[str], at: str | list[str]
 ) -> dict[str, str]:
     """Return names of runs with the number of seeds behind each mean of `columns` at each value of `at`."""
-    counts = {run: _counts(group.groupby(at)[list(columns)].count().to_numpy()) for run, group in groups.items()}
-    return {run: f"{labels.get(run, run)} (n = {count})" for run, count in counts.items()}
-
-
-def counted_handles(
-    groups: Mapping[str, pd.DataFrame], labels: Mapping[str, str], *, columns: Sequence[str], at: str | list[str]
-) -> list[Line2D]:
-    """Return a legend entry for every run, called as `counted` does."""
-    return run_handles(list(groups), counted(groups, labels, columns=columns, at=at))
-
-
-def _counts(counts: np.ndarray) -> str:
-    """Return the smallest and the largest number of seeds that a mean has, once where they are the same."""
-    found = counts[counts > 0]
-    ends = (found.min(), found.max()) if found.size else (0,)
-    return " to ".join(dict.fromkeys(map(str, ends)))
+    counts = {run: group.groupby(at)[list(columns)].count().to_numpy() for run, group in groups.items()}
+    return {run: f"{labels.get(run, run)} (n = {extent(found[found > 0]) or 0})" for run, found in counts.items()}
 
 
 def mark_handles() -> list[Line2D]:

@@ -18,6 +18,7 @@ from fa_audit.results.figures import style, text_grid
 from fa_audit.results.judging import NOT_REPRODUCED, NOT_RUN, REPRODUCED
 from fa_audit.results.scorecard import counted
 from fa_audit.results.scorecard_texts import short_sum
+from fa_audit.results.statistics import extent
 
 DISTANCE = "distance; 1: all\nthat its rule allows"
 TINY = 6  # points
@@ -28,10 +29,11 @@ LEAST = 4  # lines of an empty figure
 BESIDE = 1.05  # where marks without a distance stand, as a fraction of the axis
 MARKS = {REPRODUCED: ("o", style.FINE), NOT_REPRODUCED: ("X", style.ERROR)}
 BEYOND = {True: ">", False: "<"}
-LINE = ["setting", "quantity"]  # what the numbers of a line share
 PER_LINE = 4  # numbers below each other before a line becomes higher
+Group = tuple[str, list[pd.DataFrame]]  # a setting, and its numbers by quantity
 
 
+@style.styled
 def draw(rows: pd.DataFrame, *, title: str) -> Figure:
     """Draw a line per setting and quantity, a mark per published number, those of several runs below each other.
 
@@ -40,57 +42,57 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
         title: stands before the summary.
     """
     count = counted(rows)
-    shown = count[count["verdict"] != NOT_RUN]
-    groups = [
-        [line for _, line in group.groupby(LINE, sort=False)] for _, group in shown.groupby("setting", sort=False)
-    ]
-    columns = _columns(groups) if groups else [[]]
+    run = count["verdict"] != NOT_RUN
+    groups = {name: [line for _, line in group.groupby("quantity", sort=False)]
+              for name, group in count[run].groupby("setting", sort=False)}  # fmt: skip
+    columns = _columns(list(groups.items())) or [[]]
     height = max(LEAST, *map(_height, columns))
-    absent = count[count["verdict"] == NOT_RUN]["setting"].value_counts().to_dict()
-    with style.context():
-        figure = style.new_figure(f"{title}: {short_sum(rows)}", height=SURROUNDINGS + LINE_HEIGHT * height)
-        axes = figure.subplots(1, len(columns), squeeze=False)[0]
-        for ax, column in zip(axes, columns):
-            _panel(ax, column, height, absent)
-        figure.legend(handles=_legend(), loc="outside lower center", ncols=3, columnspacing=1.2, handletextpad=0.4)
-        return style.freeze_layout(figure)
+    figure = style.new_figure(f"{title}: {short_sum(rows)}", height=SURROUNDINGS + LINE_HEIGHT * height)
+    axes = figure.subplots(1, len(columns), squeeze=False)[0]
+    for ax, column in zip(axes, columns):
+        _panel(ax, column, height, count[~run]["setting"].value_counts().to_dict())
+    marks = {verdict: {"color": colour, "marker": marker} for verdict, (marker, colour) in MARKS.items()}
+    marks["off the axis"] = {"color": MARKS[NOT_REPRODUCED][1], "marker": BEYOND[True]}
+    handles = [Line2D([], [], linestyle="none", label=label, **look) for label, look in marks.items()]
+    within = Patch(color=style.SHADE, label="within the rule")
+    legend = {"loc": "outside lower center", "ncols": 3, "columnspacing": 1.2, "handletextpad": 0.4}
+    figure.legend(handles=[*handles, within], **legend)
+    return figure
 
 
-def _columns(groups: list[list[pd.DataFrame]]) -> list[list[list[pd.DataFrame]]]:
+def _columns(groups: list[Group]) -> list[list[Group]]:
     """Return the settings in one column or two, as even as they can be without changing their order."""
     cuts = range(1, len(groups))
     best = min(cuts, key=lambda cut: max(_height(groups[:cut]), _height(groups[cut:])), default=len(groups))
     return [column for column in (groups[:best], groups[best:]) if column]
 
 
-def _height(column: list[list[pd.DataFrame]]) -> float:
+def _height(column: list[Group]) -> float:
     """Return the height of settings below each other, a heading before each, in lines."""
-    return sum(_heading(group) + sum(_line_height(line) for line in group) for group in column)
+    return sum(_heading(setting) + sum(map(_line_height, lines)) for setting, lines in column)
 
 
-def _heading(group: list[pd.DataFrame]) -> float:
+def _heading(setting: str) -> float:
     """Return the height of a setting's name, in lines."""
-    return 1 + text_grid.wrap(group[0]["setting"].iloc[0], HEADING).count("\n")
+    return 1 + text_grid.wrap(setting, HEADING).count("\n")
 
 
 def _line_height(line: pd.DataFrame) -> float:
     return max(1, len(line) / PER_LINE)
 
 
-def _panel(ax: Axes, column: list[list[pd.DataFrame]], height: float, absent: Mapping[str, int]) -> None:
-    """Draw the settings of one column from top to bottom; `absent` counts what was not run of each."""
+def _panel(ax: Axes, column: list[Group], height: float, absent: Mapping[str, int]) -> None:
+    """Draw the settings of one column from top to bottom; `absent` counts the numbers of each that were not run."""
     places: dict[float, str] = {}
     headings, top = [], 0.0
-    for group in column:
+    for setting, lines in column:
         headings.append(len(places))
-        setting = group[0]["setting"].iloc[0]
-        places[top + _heading(group) / 2] = text_grid.wrap(setting, HEADING)
+        middle = top + _heading(setting) / 2
+        places[middle] = text_grid.wrap(setting, HEADING)
         if absent.get(setting):
-            style.margin_note(
-                ax, f"{absent[setting]} not run", (BESIDE, top + _heading(group) / 2), gap=5, fontsize=TINY
-            )
-        top += _heading(group)
-        for line in group:
+            style.margin_note(ax, f"{absent[setting]} not run", (BESIDE, middle), gap=5, fontsize=TINY)
+        top += _heading(setting)
+        for line in lines:
             places[top + _line_height(line) / 2] = line["quantity"].iloc[0].replace("_", " ")
             _line(ax, top, line)
             top += _line_height(line)
@@ -106,13 +108,14 @@ def _panel(ax: Axes, column: list[list[pd.DataFrame]], height: float, absent: Ma
 
 
 def _line(ax: Axes, top: float, line: pd.DataFrame) -> None:
-    """Draw the marks of one line below each other, and its outcome in words."""
+    """Draw the marks of one line below each other, how many numbers were reproduced, and with how many seeds."""
     ys = top + _line_height(line) * (np.arange(len(line)) + 1) / (len(line) + 1)
     for y, verdict, distance in zip(ys, line["verdict"], line["distance"].astype(float)):
         _mark(ax, y, verdict, distance)
-    weight = "normal" if (line["verdict"] == REPRODUCED).all() else "bold"
-    place = (BESIDE, top + _line_height(line) / 2)
-    style.margin_note(ax, _outcome(line), place, gap=5, fontsize=TINY, fontweight=weight)
+    hits = line["verdict"] == REPRODUCED
+    outcome = f"{hits.sum()}/{len(line)} (n = {extent(line['n'])})"
+    place, weight = (BESIDE, top + _line_height(line) / 2), "normal" if hits.all() else "bold"
+    style.margin_note(ax, outcome, place, gap=5, fontsize=TINY, fontweight=weight)
 
 
 def _mark(ax: Axes, y: float, verdict: str, distance: float) -> None:
@@ -126,18 +129,3 @@ def _mark(ax: Axes, y: float, verdict: str, distance: float) -> None:
         ax.plot(np.copysign(0.96 * REACH, distance), y, BEYOND[distance > 0], **look)
     else:
         ax.plot(distance, y, marker, **look)
-
-
-def _outcome(line: pd.DataFrame) -> str:
-    """Return how many numbers of a line were reproduced, and with how many seeds."""
-    hits = int((line["verdict"] == REPRODUCED).sum())
-    return f"{hits}/{len(line)} (n = {' to '.join(dict.fromkeys(str(n) for n in (line['n'].min(), line['n'].max())))})"
-
-
-def _legend() -> list[Line2D | Patch]:
-    marks = [
-        Line2D([], [], color=colour, linestyle="none", marker=marker, label=verdict)
-        for verdict, (marker, colour) in MARKS.items()
-    ]
-    beyond = Line2D([], [], color=MARKS[NOT_REPRODUCED][1], linestyle="none", marker=BEYOND[True], label="off the axis")
-    return [*marks, beyond, Patch(color=style.SHADE, label="within the rule")]

@@ -6,9 +6,10 @@ import math
 import re
 import textwrap
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import wraps
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.textpath import TextPath
-from matplotlib.ticker import NullFormatter, NullLocator
 
 from fa_audit.core.checks import of_limit
 from fa_audit.core.errors import AuditError
@@ -44,9 +44,8 @@ LOOKS = {
     "drtp": ("#6B4C1E", ">"),
     "kolen_pollack": ("#332288", "d"),
 }
-OWN = tuple(
-    product(("#661100", "#44AA99", "#AA4499", "#DDAA33"), ("8", "H", r"$\clubsuit$", r"$\spadesuit$"))
-)  # methods
+# Looks of user-defined methods.
+OWN = (*product(("#661100", "#44AA99", "#AA4499", "#DDAA33"), ("8", "H", r"$\clubsuit$", r"$\spadesuit$")),)
 FILLS = ("left", "bottom", "right", "top")  # halves of the marker that variants of a method have
 LINES = ((0, (4, 1.5)), (0, (1, 1)), (0, (4, 1.5, 1, 1.5)))  # and their lines
 ERROR, FINE, DOUBT = LOOKS["credit_bridge"][0], LOOKS["ep"][0], LOOKS["fa"][0]  # outcomes
@@ -93,6 +92,17 @@ ORIGIN = {".pdf": "Keywords", ".png": "Comment"}  # the fields that say where a 
 def context() -> AbstractContextManager[None]:
     """Return a context with matplotlib's defaults and `RC` on top, whatever the user's own settings are."""
     return matplotlib.style.context(["default", RC])
+
+
+def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+    """Draw in `context`, with a layout that is computed once, so that every rendering has the same places."""
+
+    @wraps(draw)
+    def drawn(*arguments: Any, **options: Any) -> Figure:
+        with context():
+            return freeze_layout(draw(*arguments, **options))
+
+    return drawn
 
 
 @dataclass(frozen=True)
@@ -144,10 +154,10 @@ def _own_looks(methods: Iterable[str]) -> dict[str, tuple[str, str]]:
     return {method: OWN[place % len(OWN)] for place, method in taken.items()}
 
 
-def new_figure(title: str, *, height: float, width: float = WIDTH) -> Figure:
+def new_figure(title: str, *, height: float) -> Figure:
     """Return an empty figure, sizes in inches, whose layout keeps texts apart; higher where the title is long."""
-    lines = textwrap.wrap(title, int(15 * width))
-    figure = Figure(figsize=(width, height + TITLE_LINE * len(lines[1:])), layout="constrained")
+    lines = textwrap.wrap(title, int(15 * WIDTH))
+    figure = Figure(figsize=(WIDTH, height + TITLE_LINE * len(lines[1:])), layout="constrained")
     figure.suptitle("\n".join(lines))
     return figure
 
@@ -172,9 +182,7 @@ def check_texts(texts: Iterable[str]) -> None:
 def log_scale(ax: Axes, axis: str = "y") -> None:
     """Set a logarithmic axis, ``"x"`` or ``"y"``, with labels at powers of ten only."""
     ax.set(**{f"{axis}scale": "log"})
-    chosen = {"x": ax.xaxis, "y": ax.yaxis}[axis]
-    chosen.set_minor_locator(NullLocator())
-    chosen.set_minor_formatter(NullFormatter())
+    ax.minorticks_off()
 
 
 def percent_scale(ax: Axes, axis: str = "y") -> None:
@@ -209,28 +217,26 @@ def limit_line(ax: Axes, limit: float, check: str, *, axis: str = "y", named: bo
 def margin_note(ax: Axes, text: str, place: tuple[float, float], *, gap: float, **options: Any) -> None:
     """Write beside a panel: `gap` points to the right of a place, whose x is a fraction of the axis."""
     beside = {"xytext": (gap, 0), "textcoords": "offset points", "va": "center", "color": GREY}
-    ax.annotate(text, xy=place, xycoords=("axes fraction", "data"), **beside, **options)
+    ax.annotate(text, xy=place, **{"xycoords": ("axes fraction", "data"), **beside, **options})
 
 
 def number(value: float, *, digits: int = 3) -> str:
     """Format a few significant digits, with a power of ten below 0.001 and from 1000; infinite and NaN by name."""
-    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
+    exponent = f"{value:.{digits - 1}e}".partition("e")[2]
     if not math.isfinite(value) or value == 0 or -3 <= int(exponent) < 3:
         return f"{value:.{digits}g}".replace("-", "\N{MINUS SIGN}")
-    shown = f"{float(mantissa):g}"
-    power = rf"10^{{{int(exponent)}}}"
-    return rf"${power}$" if shown == "1" else rf"${shown}{{\times}}{power}$"
+    return power(value, digits=digits)
 
 
-def power(value: float) -> str:
+def power(value: float, *, digits: int = 7) -> str:
     """Format a value of a logarithmic sweep, 0 among them: as a power of ten.
 
     >>> power(0.01), power(0)
     ('$10^{-2}$', '0')
     """
-    if value <= 0:
+    if value == 0:
         return "0"
-    mantissa, _, exponent = f"{value:e}".partition("e")
+    mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
     factor = "" if float(mantissa) == 1 else rf"{float(mantissa):g}{{\times}}"
     return f"${factor}10^{{{int(exponent)}}}$"
 
@@ -272,15 +278,15 @@ def mark_off_scale(ax: Axes, along: np.ndarray, values: np.ndarray, *, colour: s
     """
     zero = (values <= 0) & (getattr(ax, f"get_{axis}scale")() == "log")
     for label, where in ((INFINITE, values == np.inf), (ZERO, zero)):
-        if where.any():
-            marker, edge = OFF_SCALE[label]
-            places = along[where], np.full(where.sum(), edge)
-            ax.margins(**{axis: 0.2})  # keeps the other points clear of the edge
-            upright = axis == "y"
-            transform = ax.get_xaxis_transform() if upright else ax.get_yaxis_transform()
-            x, y = places if upright else reversed(places)
-            look = {"linestyle": "none", "marker": marker if upright else SIDEWAYS[marker], "color": colour}
-            ax.plot(x, y, transform=transform, label=label, **look)
+        if not where.any():
+            continue
+        (marker, edge), places = OFF_SCALE[label], along[where]
+        ax.margins(**{axis: 0.2})  # keeps the other points clear of the edge
+        look = {"linestyle": "none", "color": colour, "label": label}
+        if axis == "y":
+            ax.plot(places, [edge] * len(places), marker=marker, transform=ax.get_xaxis_transform(), **look)
+        else:
+            ax.plot([edge] * len(places), places, marker=SIDEWAYS[marker], transform=ax.get_yaxis_transform(), **look)
 
 
 def off_scale_handles(figure: Figure) -> list[Line2D]:

@@ -1,33 +1,27 @@
-"""A grid of squares with a text in each, for figures that read like a table."""
+"""Texts of figures that read like a table: labels in lines, names of rows and columns."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.patches import Patch, Rectangle
-
-from fa_audit.results.figures import style
 
 LABEL_WIDTH, LINE = 24, 0.125  # characters of a row's label in one line; inches from line to line
 FORMULA = r"\$[^$]*\$"  # stays in one piece
-WHITE, HATCH = "#FFFFFF", "0.62"
 
 
 def wrap(label: str, width: int) -> str:
     """Break a label into lines of at most `width` characters where that is possible: at spaces, before +, after _."""
+    parts: list[str] = []
+    for word in re.findall(rf"\s*\+*\s*(?:{FORMULA}|[^\s+])+", label) or [label]:
+        parts += [word] if _length(word) <= width else re.findall(rf"(?:{FORMULA}|[^_])*_+|(?:{FORMULA}|[^_])+", word)
     lines = [""]
-    for part in _parts(label, width):
+    for part in parts:
         if lines[-1] and _length(lines[-1] + part.rstrip()) > width:
             lines.append("")
         lines[-1] += part if lines[-1] else part.lstrip()
     return "\n".join(line.rstrip() for line in lines)
-
-
-def _parts(label: str, width: int) -> Iterator[str]:
-    for word in re.findall(rf"\s*\+*\s*(?:{FORMULA}|[^\s+])+", label) or [label]:
-        yield from [word] if _length(word) <= width else re.findall(rf"(?:{FORMULA}|[^_])*_+|(?:{FORMULA}|[^_])+", word)
 
 
 def _length(text: str) -> int:
@@ -41,25 +35,15 @@ def heights(labels: Sequence[str], *, lines: int) -> float:
     return len(labels) * (tallest * LINE + 0.1)
 
 
-def frame(ax: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
-    """Prepare an empty grid: row labels on the left, column labels above, row 0 on top."""
-    ax.set(xlim=(-0.5, len(columns) - 0.5), ylim=(len(rows) - 0.5, -0.5))
-    ax.set_xticks(range(len(columns)), columns)
-    ax.set_yticks(range(len(rows)), [wrap(row, LABEL_WIDTH) for row in rows], va="center")
-    ax.tick_params(length=0, top=False, bottom=False, labeltop=True, labelbottom=False)
+def name_rows(ax: Axes, names: Sequence[str]) -> None:
+    """Name the rows of a panel on the left, row 0 on top."""
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    ax.set_yticks(range(len(names)), names, va="center")
+    ax.tick_params(axis="y", length=0)
+
+
+def name_columns(ax: Axes, names: Sequence[str]) -> None:
+    """Name the columns of a panel without spines above it."""
+    ax.set_xticks(range(len(names)), names)
+    ax.tick_params(axis="x", length=0, top=False, bottom=False, labeltop=True, labelbottom=False)
     ax.spines[:].set_visible(False)
-
-
-def square(ax: Axes, row: int, column: int, text: str, *, colour: str, hatch: str = "", ink: str = "black") -> None:
-    """Draw a filled, possibly hatched square with its text in the middle, the hatch kept off the text."""
-    ax.add_patch(
-        Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, edgecolor=HATCH, hatch=hatch, linewidth=0)
-    )
-    ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=WHITE, linewidth=1.5))
-    around = {"facecolor": colour, "edgecolor": "none", "boxstyle": "square,pad=0.15"}
-    ax.text(column, row, text, ha="center", va="center", fontsize=style.SMALL, color=ink, bbox=around)
-
-
-def patch(label: str, *, colour: str, hatch: str = "") -> Patch:
-    """Return the legend entry of squares that look like this."""
-    return Patch(facecolor=colour, hatch=hatch, edgecolor=HATCH, linewidth=0.5, label=label)

@@ -1,17 +1,7 @@
 """How much each verdict depends on a threshold: the fractions of runs that a check would fault, and would alone.
 
-Alone: no other check, with its threshold at its limit, walks the run back anyway.
-
-The calibration of a check compares two groups of networks, over all settings and seeds that are shown:
-
-    trusted   methods bp and ep, trained on true targets: what a check must not find fault with
-    failing   every other network that the three-check protocol fails (``FAIL``) for what the panel is about: D3 in
-              (d), the regime (D1 and D2) in the others
-
-A check that fires above its threshold separates them if the highest trusted value lies below the lowest failing one; a
-check that fires below, if the lowest trusted value lies above the highest failing one. Any threshold in that gap fires
-on every failing network and on no trusted one. Whether there is a gap is a finding: nothing here makes one; but the
-failing group is chosen at the protocol's own thresholds.
+Alone: no other check, with its threshold at its limit, walks the run back anyway. `fa_audit.results.calibration`
+defines the trusted and the failing networks, and the gap between them.
 """
 
 from __future__ import annotations
@@ -38,9 +28,11 @@ ROW, PANEL, SURROUNDINGS = 0.22, 0.85, 0.75  # inches: one run; what a panel nee
 FULL = 0.8  # height of a row's curve where all of its runs fire, in rows
 BEYOND = 0.08  # of the axis: how far the sweep goes on behind the last value
 ANYWAY, ALONE = "0.82", "0.4"  # greys: colours are those of methods
-GAP = {"color": style.FINE, "linewidth": 3, "solid_capstyle": "butt", "label": "gap"}
+LIMIT = {"color": style.GREY, "linestyle": (0, (5, 2)), "linewidth": 0.9}
+GAP = {"color": style.FINE, "linewidth": 3, "solid_capstyle": "butt"}
 
 
+@style.styled
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw for each check and run the fractions of its seeds in all settings that fire, and alone."""
     runs = tidy.runs
@@ -48,35 +40,40 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     counts = runs["run"].value_counts()
     rows = [text_grid.wrap(f"{labels.get(run, run)} ({counts[run]})", text_grid.LABEL_WIDTH) for run in order]
     row_height = max(ROW, text_grid.LINE * (1 + max(label.count("\n") for label in rows)))
-    with style.context():
-        half = math.ceil(len(lettered()) / 2)
-        figure = style.new_figure(title, height=half * (row_height * len(rows) + PANEL) + SURROUNDINGS)
-        axes = figure.subplots(half, 2, sharey=True).flat
-        for ax, name in zip(axes, lettered().values()):
-            kind = CHECKS[name]
-            check = kind.limit
-            limit = thresholds.limits[check]
-            at = sweep(check, values[check], limit)
-            elsewhere = why.drop(columns=kind.letter).any(axis=1)
-            for row, run in enumerate(order):
-                part = runs["run"] == run
-                _curves(ax, row, run, swept(check, values.loc[part, check], elsewhere[part], at), check=check, at=at)
-                if near_limit(runs[part], name).any():
-                    ax.plot(limit, row, label=f"{run}: borderline", **style.BORDERLINE)
-            _frame(ax, kind, limit, calibrate(check, runs, values[check]))
-        axes[0].set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.4, -0.6))
-        figure.legend(handles=_legend(), loc="outside lower center", ncols=2)
-        return style.freeze_layout(figure)
+    half = math.ceil(len(lettered()) / 2)
+    figure = style.new_figure(title, height=half * (row_height * len(rows) + PANEL) + SURROUNDINGS)
+    axes = figure.subplots(half, 2, sharey=True).flat
+    for ax, name in zip(axes, lettered().values()):
+        kind = CHECKS[name]
+        check = kind.limit
+        limit = thresholds.limits[check]
+        at = sweep(check, values[check], limit)
+        elsewhere = why.drop(columns=kind.letter).any(axis=1)
+        for row, run in enumerate(order):
+            part = runs["run"] == run
+            _curves(ax, row, run, swept(check, values.loc[part, check], elsewhere[part], at), check=check, at=at)
+            if near_limit(runs[part], name).any():
+                ax.plot(limit, row, label=f"{run}: borderline", **style.BORDERLINE)
+        _frame(ax, kind, limit, calibrate(check, runs, values[check]))
+    axes[0].set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.4, -0.6))
+    handles = [
+        Patch(color=ALONE, linewidth=0, label="fires alone (full height: all)"),
+        Patch(color=ANYWAY, linewidth=0, label="fires beside another check"),
+        Line2D([], [], **LIMIT, label="the protocol's threshold"),
+        Line2D([], [], **GAP, label="separate failing from trusted (BP, EP)"),
+        Line2D([], [], **style.BORDERLINE, label="borderline network there"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2)
+    return figure
 
 
 def sweep(check: str, values: pd.Series, limit: float) -> np.ndarray:
     """Return rising thresholds: all at which the check changes its outcome for a value, the limit, both ends."""
-    shown = np.array([*values[np.isfinite(values)], limit], dtype=float)
+    inner = np.unique([*values[np.isfinite(values)], limit])
     if of_limit(check).unit == "factor":
-        inner = np.unique(shown[shown > 0])
+        inner = inner[inner > 0]
         factor = (inner[-1] / inner[0]) ** BEYOND if len(inner) > 1 else 10.0
         return np.array([inner[0] / factor, *inner, inner[-1] * factor])
-    inner = np.unique(shown)
     beyond = BEYOND * (inner[-1] - inner[0]) or 0.1
     return np.array([inner[0] - beyond, *inner, inner[-1] + beyond])
 
@@ -120,10 +117,10 @@ def _frame(ax: Axes, kind: Check, limit: float, calibration: Calibration) -> Non
     unit = " points" if kind.unit == "points" else ""
     ax.set_title(f"({kind.letter}) {kind.short}: {kind.side} {style.number(kind.scale * limit)}{unit}", pad=8)
     ax.set_xlabel(f"threshold on {kind.axis}\n{_finding(kind, calibration)}", fontsize=style.SMALL)
-    ax.axvline(limit, color=style.GREY, linestyle=(0, (5, 2)), linewidth=0.9, label="limit")
+    ax.axvline(limit, **LIMIT, label="limit")
     low, high = ax.get_xlim()
     if gap := calibration.gap(kind.limit):
-        ax.plot(np.clip(gap, low, high), [1, 1], transform=ax.get_xaxis_transform(), clip_on=False, **GAP)
+        ax.plot(np.clip(gap, low, high), [1, 1], transform=ax.get_xaxis_transform(), clip_on=False, label="gap", **GAP)
     ax.set_xlim(low, high)
     ax.tick_params(axis="y", length=0)
 
@@ -135,13 +132,3 @@ def _finding(kind: Check, calibration: Calibration) -> str:
         return f"no {', no '.join(absent)} networks"
     gap = calibration.gap(kind.limit)
     return "separate: {} to {}".format(*(style.number(kind.scale * edge) for edge in gap)) if gap else "none separates"
-
-
-def _legend() -> list[Line2D | Patch]:
-    return [
-        Patch(color=ALONE, linewidth=0, label="fires alone (full height: all)"),
-        Patch(color=ANYWAY, linewidth=0, label="fires beside another check"),
-        Line2D([], [], color=style.GREY, linestyle=(0, (5, 2)), linewidth=0.9, label="the protocol's threshold"),
-        Line2D([], [], **GAP | {"label": "separate failing from trusted (BP, EP)"}),
-        Line2D([], [], **style.BORDERLINE, label="borderline network there"),
-    ]

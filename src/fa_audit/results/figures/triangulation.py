@@ -29,6 +29,7 @@ CREDITS = ("deep_cosine", "deep_rho", "deep_nudging")
 LOW_IS_BETTER = ("deep_nudging",)
 
 
+@style.styled
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
     """Draw the rank of every run under each measure, with the mean over seeds that it follows from.
 
@@ -40,18 +41,15 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     printed = [*names.values(), *map(_text, ranking.itertuples())]
     row = ROW + text_grid.LINE * max(text.count("\n") + 1 for text in printed)
     styles = style.run_styles(names)
-    with style.context():
-        figure = style.new_figure(title, height=row * len(names) + SURROUNDINGS)
-        ax = figure.subplots()
-        _frame(ax, ranking, names)
-        where = f"credits at the blocks' {'inputs' if side else 'outputs'}"
-        figure.supxlabel(
-            f"rank (mean over seeds); 1 is best, = shared; {where}", fontsize=style.SMALL, color=style.GREY
-        )
-        for run in names:
-            ranked = ranking[ranking["run"] == run].set_index("measure").loc[list(MEASURES)]
-            _line(ax, ranked, styles[run], label=run)
-        return style.freeze_layout(figure)
+    figure = style.new_figure(title, height=row * len(names) + SURROUNDINGS)
+    ax = figure.subplots()
+    _frame(ax, ranking, names)
+    where = f"credits at the blocks' {'inputs' if side else 'outputs'}"
+    figure.supxlabel(f"rank (mean over seeds); 1 is best, = shared; {where}", fontsize=style.SMALL, color=style.GREY)
+    for run in names:
+        ranked = ranking[ranking["run"] == run].set_index("measure").loc[list(MEASURES)]
+        _line(ax, ranked, styles[run], label=run)
+    return figure
 
 
 def seed_values(tidy: Tidy, side: str = "") -> pd.DataFrame:
@@ -64,13 +62,10 @@ def seed_values(tidy: Tidy, side: str = "") -> pd.DataFrame:
         side: of the blocks at which credits are compared, as `side_of` names it.
     """
     epochs = tidy.trajectories.drop_duplicates(["run", "seed", "epoch"]).sort_values("epoch")
-    decrease = epochs.groupby(["run", "seed"])["train_loss"].agg(_decrease).rename("loss_decrease")
+    losses = epochs.groupby(["run", "seed"])["train_loss"].agg(["first", "last", "size"])
+    decrease = (losses["first"] - losses["last"]).where(losses["size"] > 1).rename("loss_decrease")
     runs = tidy.runs.assign(**{name: tidy.runs[f"{name}{side}"] for name in CREDITS})
     return runs.merge(decrease, "left", on=["run", "seed"])[["run", "seed", *MEASURES]]
-
-
-def _decrease(losses: pd.Series) -> float:
-    return losses.iloc[0] - losses.iloc[-1] if len(losses) > 1 else math.nan
 
 
 def rank(values: pd.DataFrame) -> pd.DataFrame:
@@ -80,28 +75,22 @@ def rank(values: pd.DataFrame) -> pd.DataFrame:
     share the better rank, NaN without a value) and whether it is ``tied``; ``place``, the row in which the run is
     drawn, from 0: those without a rank last, equal ones as under the measure before, or by name.
     """
-    columns, places = [], {run: place for place, run in enumerate(sorted(set(values["run"])))}
+    columns, order = [], sorted(set(values["run"]))
     for measure in MEASURES:
-        columns.append(_ranked(values, measure, places))
-        places = dict(columns[-1][["run", "place"]].itertuples(index=False))
+        found = values.groupby("run")[measure].agg(mean="mean", measured="count", of="size").loc[order].reset_index()
+        ranks = found["mean"].rank(method="min", ascending=measure in LOW_IS_BETTER)
+        found = found.assign(measure=measure, rank=ranks, tied=ranks.duplicated(keep=False) & ranks.notna())
+        found = found.sort_values("rank", kind="stable").assign(place=range(len(found)))
+        columns.append(found)
+        order = found["run"].tolist()
     return pd.concat(columns, ignore_index=True)
-
-
-def _ranked(values: pd.DataFrame, measure: str, before: Mapping[str, int]) -> pd.DataFrame:
-    """Return the runs under one measure; ties are broken by their places `before`."""
-    found = values.groupby("run")[measure].agg(mean="mean", measured="count", of="size").reset_index()
-    ranks = found["mean"].rank(method="min", ascending=measure in LOW_IS_BETTER)
-    found = found.assign(measure=measure, rank=ranks, tied=ranks.duplicated(keep=False) & ranks.notna())
-    found = found.assign(before=found["run"].map(before)).sort_values(["rank", "before"])
-    return found.drop(columns="before").assign(place=range(len(found)))
 
 
 def _frame(ax: Axes, ranking: pd.DataFrame, names: Mapping[str, str]) -> None:
     """Name measures above, runs on both sides in the order of the first and of the last measure."""
+    text_grid.name_columns(ax, list(MEASURES.values()))
     ax.set(xlim=(-MARGIN, len(MEASURES) - 1 + MARGIN), ylim=(len(names) - 0.5, -0.5))
-    ax.set_xticks(range(len(MEASURES)), list(MEASURES.values()))
-    ax.tick_params(length=0, top=False, bottom=False, labeltop=True, labelbottom=False)
-    ax.spines[:].set_visible(False)
+    ax.tick_params(axis="y", length=0)
     right = ax.secondary_yaxis("right")
     right.tick_params(length=0)
     right.spines[:].set_visible(False)

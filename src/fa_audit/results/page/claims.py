@@ -20,8 +20,7 @@ def claims_of(published: Published, rows: pd.DataFrame) -> tuple[list[Claim], st
     found = []
     for claim in claims(published, rows).to_dict("records"):
         table = numbers_table(claim["sentence"], rows[rows["claim"] == claim["claim"]])
-        numbers = f"{claim['reproduced']} of {claim['run']} kept, {claim['numbers']} in all"
-        numbers += f"; n = {claim['n']}" if claim["n"] else ""
+        numbers = claim["told"] + (f"; n = {claim['n']}" if claim["n"] else "")
         about = claim["sentence"], claim["verdict"], STATES.get(claim["verdict"], "good"), numbers
         found.append(Claim(*about, table.columns, table.rows))  # type: ignore[arg-type]
     return found, summary_line(rows)

@@ -34,7 +34,7 @@ def page_of_tables(folder: Path, configfile: Path | None) -> str:
             ``config.yaml``, where that exists.
 
     Raises:
-        AuditError: a table is missing, damaged or of something else, or was altered.
+        AuditError: a table is missing, or no table.
     """
     from fa_audit.experiments.config_file import load_config
 

@@ -14,7 +14,7 @@ TABLES: dict[str, str] = {
     "main_audit": "fa_audit.results.tables.audits:main_audit",
     "comparison": "fa_audit.results.tables.audits:comparison",
     "variation": "fa_audit.results.tables.audits:variation",
-    "tuned": "fa_audit.results.tables.tuned:tuned",
+    "tuned": "fa_audit.results.tables.audits:tuned",
     "penalty": "fa_audit.results.tables.audits:penalty",
     "null_calibration": "fa_audit.results.tables.audits:null_calibration",
     "thresholds": "fa_audit.results.tables.protocol:thresholds",

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
 
+from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.documents.formats import PLAIN, Number, Table, render
-from fa_audit.results.over_seeds import CheckOverSeeds
 from fa_audit.results.standings import BUSY, checks_of, learning_rates, nature, standing, with_margins
-from fa_audit.results.tables.audits import ACCURACY, FOUR_CHECK, FOUR_CHECK_NOTE, OWN_FROZEN, THREE_CHECK
-from fa_audit.results.tables.rows import AnyColumn, Column, WithInterval, run_table
+from fa_audit.results.tables.audits import ACCURACY, FOUR_CHECK_NOTE, OWN_FROZEN
+from fa_audit.results.tables.rows import AnyColumn, Column, Made, WithInterval, four_check, run_table, three_check
 from fa_audit.results.tidy import Tidy
 
-POINTS = 100
 NOTE = (
     "Runs of a network by their margin: accuracy minus that of the same network with frozen blocks, seed by seed; "
     "those without a frozen baseline last. Accuracy: mean ± sample standard deviation over n seeds; margin: mean, and "
@@ -28,18 +27,6 @@ UPPER_BOUNDS = " Seconds with ≤ were measured beside other work: upper bounds,
 
 
 @dataclass(frozen=True)
-class Made:
-    """A column that a function of a row's seeds makes."""
-
-    heading: str
-    make: Callable[[pd.DataFrame], str | Number]
-
-    def cell(self, group: pd.DataFrame, seeds: int) -> str | Number:
-        """Return what is printed of one row."""
-        return self.make(group)
-
-
-@dataclass(frozen=True)
 class Pooled(Column):
     """A column whose missing values are counted among the row's own seeds; how many these are has a column."""
 
@@ -48,12 +35,24 @@ class Pooled(Column):
         return super().cell(group, len(group))
 
 
-def outcomes(group: pd.DataFrame) -> str:
-    """Return every check over the seeds, as `outcome_text` words it."""
-    return ";\n".join(outcome_text(letter, check, len(group)) for letter, check in checks_of(group).items())
+def outcomes(group: pd.DataFrame, _: int) -> str:
+    """Return every check's outcome, mean distance and interval, in decades, as a cosine or in points."""
+    texts = []
+    for letter, check in checks_of(group).items():
+        if check.mean is None:
+            texts.append(f"{letter} not evaluated")
+            continue
+        points = CHECKS[lettered()[letter]].unit == "points"
+        unit, digits = (100, ".1f") if points else (1, ".2f")
+        outcome = {True: "FIRES", False: "ok", None: "not evaluated in all"}[check.fires]
+        ends = " ({} to {})".format(*(f"{unit * end:+{digits}}" for end in check.interval)) if check.interval else ""
+        fewer = f" ({check.n}/{len(group)})" if check.n < len(group) else ""
+        doubt = ", borderline" * check.borderline
+        texts.append(f"{letter} {outcome}{doubt} {unit * check.mean:+{digits}}{ends}{fewer}")
+    return ";\n".join(texts)
 
 
-def fired(group: pd.DataFrame) -> str:
+def fired(group: pd.DataFrame, _: int) -> str:
     """Return the letters of the checks that fire over the seeds, and in parentheses of others that are borderline."""
     checks = checks_of(group)
     fires = [letter + "?" * check.borderline for letter, check in checks.items() if check.fires]
@@ -63,9 +62,9 @@ def fired(group: pd.DataFrame) -> str:
     return " ".join([*parts, *([f"({' '.join(unknown)} not evaluated)"] if unknown else [])])
 
 
-def verdicts(group: pd.DataFrame) -> str:
-    """Return the three-check verdict and the four-check verdict over the seeds."""
-    return ";\n".join(verdict.cell(group, len(group)) for verdict in (THREE_CHECK, FOUR_CHECK))
+def both_verdicts(group: pd.DataFrame, _: int) -> str:
+    """Return the three-check verdict and the four-check verdict over the row's own seeds."""
+    return f"{three_check(group, len(group))};\n{four_check(group, len(group))}"
 
 
 @dataclass(frozen=True)
@@ -81,14 +80,14 @@ class Cost(Pooled):
 
 
 WORTH = (
-    Made("what it is", lambda group: nature(group.iloc[0])),
-    Made("n", lambda group: Number(len(group), decimals=0)),
+    Made("what it is", lambda group, _: nature(group.iloc[0])),
+    Made("n", lambda group, _: Number(len(group), decimals=0)),
     Pooled(**vars(ACCURACY)),
     Pooled(**vars(OWN_FROZEN)),
-    WithInterval("margin, points [95 %]", "margin", scale=POINTS, decimals=1, signed=True),
+    WithInterval("margin, points [95 %]", "margin", scale=100, decimals=1, signed=True),
 )
 COST = Cost("seconds (x bp)", "seconds", spread=("cost", "mean"), decimals=0)
-SHOWN = (*WORTH, Made("checks", outcomes), Made("verdicts", verdicts), COST)
+SHOWN = (*WORTH, Made("checks", outcomes), Made("verdicts", both_verdicts), COST)
 IN_A_TERMINAL = (*WORTH, Made("checks that fire", fired), COST)
 
 
@@ -109,14 +108,3 @@ def leaderboard(
     bounds = UPPER_BOUNDS if ranked.runs[BUSY].eq(True).any() else ""
     caption = f"{title}. {NOTE}{bounds} {learning_rates(tidy, labels)}"
     return run_table(ranked, columns, rows=rows or standing(ranked), caption=caption, labels=labels)
-
-
-def outcome_text(letter: str, check: CheckOverSeeds, seeds: int) -> str:
-    """Return a check's outcome, mean distance from its limit and interval, in decades, as a cosine or in points."""
-    if check.mean is None:
-        return f"{letter} not evaluated"
-    unit, digits = (POINTS, ".1f") if letter == "d" else (1, ".2f")
-    outcome = {True: "FIRES", False: "ok", None: "not evaluated in all"}[check.fires]
-    ends = " ({} to {})".format(*(f"{unit * end:+{digits}}" for end in check.interval)) if check.interval else ""
-    fewer = f" ({check.n}/{seeds})" if check.n < seeds else ""
-    return f"{letter} {outcome}{', borderline' * check.borderline} {unit * check.mean:+{digits}}{ends}{fewer}"

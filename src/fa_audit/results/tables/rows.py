@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -67,39 +67,34 @@ class WithInterval(Column):
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """A column of verdicts: that of all seeds, or how many seeds got which, the most frequent first."""
+class Made:
+    """A column whose cells a function makes of a row's seeds, of so many in its setting."""
 
     heading: str
-    quantity: str
+    make: Callable[[pd.DataFrame, int], str | Number]
 
-    def cell(self, group: pd.DataFrame, seeds: int) -> str:
-        """Return the printed text of one row; arguments as for `Column.cell`."""
-        found = group[self.quantity].astype(object).fillna("no verdict")
-        marks = group[f"{self.quantity}_borderline"].map({True: " (borderline)"}).fillna("")
-        counts = Counter(found + marks)
-        if list(counts.values()) == [seeds]:
-            return next(iter(counts))
-        return ",\n".join(f"{verdict} {count}/{seeds}" for verdict, count in counts.most_common())
+    def cell(self, group: pd.DataFrame, seeds: int) -> str | Number:
+        """Return the printed cell of one row; arguments as for `Column.cell`."""
+        return self.make(group, seeds)
 
 
-@dataclass(frozen=True)
-class OverSeeds:
-    """A column of four-check verdicts: one for all seeds, with its count, and what would settle a borderline one."""
+def three_check(group: pd.DataFrame, seeds: int) -> str:
+    """Return the three-check verdict of all seeds, or how many seeds got which, the most frequent first."""
+    found = group["three_check"].astype(object).fillna("no verdict")
+    marks = group["three_check_borderline"].map({True: " (borderline)"}).fillna("")
+    counts = Counter(found + marks)
+    if list(counts.values()) == [seeds]:
+        return next(iter(counts))
+    return ",\n".join(f"{verdict} {count}/{seeds}" for verdict, count in counts.most_common())
 
-    heading: str
 
-    def cell(self, group: pd.DataFrame, seeds: int) -> str:
-        """Return the printed text of one row; arguments as for `Column.cell`."""
-        return verdict_over_seeds(group.to_dict("records")).text(seeds).replace("; ", ";\n")
+def four_check(group: pd.DataFrame, seeds: int) -> str:
+    """Return one four-check verdict for all seeds, with its count, and what would settle a borderline one."""
+    return verdict_over_seeds(group.to_dict("records")).text(seeds).replace("; ", ";\n")
 
 
-class AnyColumn(Protocol):
-    """A column: its heading, and the cell of a row, made of the row's seeds in a setting of so many."""
-
-    @property
-    def heading(self) -> str: ...
-    def cell(self, group: pd.DataFrame, seeds: int) -> str | Number: ...
+THREE_CHECK, FOUR_CHECK = Made("three-check", three_check), Made("four-check", four_check)
+AnyColumn = Column | Made
 
 
 def by_setting(tidy: Tidy) -> list[tuple[str, str]]:
