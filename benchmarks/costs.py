@@ -42,7 +42,7 @@ from fa_audit.data import DATASETS
 from fa_audit.data.dataset import Dataset, evaluation_batches, pad, training_batches
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import DECIDING, cost_key
-from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.networks.trace import accuracy_of, untouched
 from fa_audit.training.learner import Learner, build, learn

@@ -44,7 +44,8 @@ from fa_audit.data.data_file import checksum
 from fa_audit.data.dataset import Dataset, evaluation_batches
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import CONTEXT_MB, DECIDING, Costs, cost_key, read_costs
-from fa_audit.experiments.grid import Grid, read_grid
+from fa_audit.experiments.grid import Grid
+from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES

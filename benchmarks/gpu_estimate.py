@@ -20,9 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.grid import Grid, read_grid
+from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.plan import epochs_before
+from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import RunSpec
 
 LAUNCH, RATE = 5e-6, 30e12  # seconds an operation; floating-point operations a second, in IEEE float32

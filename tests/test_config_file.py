@@ -11,7 +11,8 @@ from projects import ROOT
 
 from fa_audit.core.errors import AuditError
 from fa_audit.experiments.config_file import LineOf, load_config
-from fa_audit.experiments.grid import Grid, read_grid
+from fa_audit.experiments.grid import Grid
+from fa_audit.experiments.read_grid import read_grid
 from fa_audit.results.kinds import KINDS
 
 REFUSED = {  # content -> what the message says behind the name of the file

@@ -14,8 +14,8 @@ from projects import ROOT, TINY, copy_sources, write_config
 
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import DECIDING, own_benchmarks, read_costs
-from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.paths import RunKey
+from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods.info import INFO
 

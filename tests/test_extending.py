@@ -16,7 +16,7 @@ from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
 from fa_audit.data.dataset import prepare_data_file
 from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.results.kinds import KINDS
 from fa_audit.training.learner import build

@@ -11,8 +11,8 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.registry import load
 from fa_audit.experiments.config import Configuration, ModelEntry, SettingEntry
 from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.paths import RunKey
+from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.networks import ARCHITECTURES, architecture_options
 from fa_audit.networks.description import READS

@@ -6,7 +6,7 @@ import pytest
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.registry import find_module
-from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.read_grid import read_grid
 from fa_audit.results.kinds import KINDS
 
 SETTING = {

@@ -10,7 +10,7 @@ import yaml
 from projects import ROOT
 
 from fa_audit.data.cifar import cifar10
-from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.read_grid import read_grid
 from fa_audit.results.tidy import read_table
 from fa_audit.training.loop import train
 from fa_audit.training.trajectory import TRAJECTORY_COLUMNS

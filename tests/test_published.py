@@ -5,8 +5,8 @@ import yaml
 from projects import EXPERIMENT, ROOT
 
 from fa_audit.core.errors import AuditError
-from fa_audit.experiments.grid import read_grid
 from fa_audit.experiments.published import identity, read_published
+from fa_audit.experiments.read_grid import read_grid
 
 SHIPPED = yaml.safe_load((ROOT / "reference/published.yaml").read_text())
 COMMON = {"setting": "tiny", "n": 3, "source": "a paper"}

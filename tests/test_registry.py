@@ -9,7 +9,7 @@ import pytest
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.registry import check_function, load
-from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.read_grid import read_grid
 from fa_audit.methods import METHODS
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.info import INFO, of_class, stated

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pandas as pd
 
+from fa_audit.audit.record import write_audit
 from fa_audit.audit.run_audit import audit_files
-from fa_audit.core.files import signed, write_json
 from fa_audit.core.numerics import set_numerics
 from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.grid import Setting, read_grid
+from fa_audit.experiments.grid import Setting
 from fa_audit.experiments.paths import TIDY, RunKey
+from fa_audit.experiments.read_grid import read_grid
 from fa_audit.results.tidy import KEY, read_audits, read_table, tidy_of, write_tables
 
 MEASURED = Path("reference/measured")
@@ -48,7 +49,7 @@ def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
         spec=spec,
         name=key.run,
     )
-    write_json(path, signed(key._asdict() | report.to_dict() | about))
+    write_audit(path, report, key._asdict(), about)
     return path
 
 

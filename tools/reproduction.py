@@ -19,7 +19,7 @@ from methods_table import ROOT, filled, markdown
 
 from fa_audit.cli import main as fa_audit
 from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.read_grid import read_grid
 from fa_audit.results.artefacts import artefacts_from
 from fa_audit.results.figures.scorecard_figure import draw
 from fa_audit.results.figures.style import save

@@ -12,7 +12,7 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.files import digest_of
 from fa_audit.core.origin import code_digest
 from fa_audit.experiments.config_file import LineOf, load_config
-from fa_audit.experiments.grid import read_grid
+from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.origins import Origins, data_stage, previous_run, run_code, stage
 from fa_audit.experiments.paths import TIDY, RunKey, data_file, run_files, tidy_file
 from fa_audit.results.kinds import KINDS

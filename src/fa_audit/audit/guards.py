@@ -170,20 +170,23 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
 
 
 def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction) -> None:
-    """Check that a loss is not a sum over its batch: its gradients would grow with the batch, and D2's floor would not.
+    """Check that a loss is finite and not a sum over its batch: D2's floor does not grow with the batch.
 
     Raises:
-        AuditError: the loss of a batch is the sum of those of its halves.
+        AuditError: the loss of finite logits is not finite, or that of a batch is the sum of those of its halves.
     """
     half = len(x) // 2
-    if not half:
-        return
     with untouched(network), torch.no_grad():
         logits, _ = outputs_of(network, x, keep=0)
-        parts = (slice(None), slice(half), slice(half, None))
+        parts = (slice(None), slice(half or None), slice(half, None))
         whole, one, other = (float(scalar_loss(loss_fn, logits[part], targets[part])) for part in parts)
+    if not math.isfinite(whole) and bool(logits.isfinite().all()):
+        raise AuditError(
+            f"loss_fn: found a loss of {whole} for {len(x)} samples with finite logits; expected a finite number. Does"
+            " it ignore the labels of all samples?"
+        )
     mean = (half * one + (len(x) - half) * other) / len(x)
-    if abs(whole - one - other) <= SUMMED * abs(whole) < abs(whole - mean):
+    if half and abs(whole - one - other) <= SUMMED * abs(whole) < abs(whole - mean):
         raise AuditError(
             f"loss_fn: found a sum over the batch ({whole:.4g} for {len(x)} samples, {one:.4g} for {half}); expected"
             " the mean, as of reduction='mean': D2 compares its gradients with a floor for mean losses."
@@ -265,7 +268,8 @@ def alike(batches: list[Batch]) -> list[str]:
     """Warn of samples that are in several batches, and of batches of one class: (c) is then large by itself."""
     rows = [hash(row.numpy().tobytes()) for x, _ in batches for row in bytes_of(x)]
     repeated = len(rows) - len(set(rows)) if len(batches) > 1 else 0
-    single = sum(are_classes(y) and len(y.unique()) == 1 < len(y) for _, y in batches)
+    kept = [y[y >= 0] for _, y in batches if are_classes(y)]  # a loss may ignore labels below 0
+    single = sum(len(y.unique()) == 1 < len(y) for y in kept)
     found = []
     if repeated > OVERLAP * len(rows):
         found.append(

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 
 from fa_audit.audit.diagnose import diagnose, joined
 from fa_audit.audit.diagnostics import Batch, mean_gradient
-from fa_audit.audit.guards import is_count
+from fa_audit.audit.guards import are_classes, is_count
 from fa_audit.audit.inputs import BATCH_SIZE, as_rows, check_layer, prepared
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, first_line, shortened
 from fa_audit.core.metrics import mean_pairwise_cosine, median_norm
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.networks.trace import Description, LossFunction, accuracy_of, outputs_of, reference, untouched
+from fa_audit.networks.trace import Description, LossFunction, forward, outputs_of, reference, untouched
 
 # The checks by the keys of `FAProtocol.run`: in a summary, where value and limit are, and in `CHECKS`.
 KEYS = {
@@ -230,30 +230,39 @@ class FAProtocol:
             test_samples: as in `diagnose`; default the evaluation samples where the accuracy is computed on them.
         """
         notes = self.notes
-        if test_acc is None and (test_acc := self._accuracy()) is not None:
-            test_samples = test_samples or len(self.samples[0])
-            notes = joined(notes, f"test accuracy of the {len(self.samples[0])} evaluation samples only")
+        if test_acc is None and (hits := self._hits()):
+            test_acc, test_samples = sum(hits) / len(hits), test_samples or len(hits)
+            notes = joined(notes, f"test accuracy of the {len(hits)} evaluation samples only")
         options = self.options | {"notes": notes, "test_samples": test_samples}
         with _named_as_here():
             return ThreeCheckReport(diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **options))
 
-    def _accuracy(self) -> float | None:
-        """Return the accuracy on the evaluation samples; None if their labels are not class indices."""
-        if self.samples[1].dim() != 1 or self.samples[1].is_floating_point():
-            return None
+    def _hits(self) -> list[bool]:
+        """Return which evaluation samples are classified correctly; none if their labels are not class indices.
+
+        Samples with labels below 0, which a loss may ignore, are left out.
+        """
+        if not are_classes(self.samples[1]):
+            return []
         given, options = {"x_eval and y_eval": self.batches}, (self.options["description"], self.options["loss_fn"])
         with prepared(self.model, given, *options, limit=None) as (network, [batches], _):
-            return accuracy_of(network, batches)
+            passes = forward(network, batches)
+        logits, labels = (torch.cat([getattr(each, name) for each in passes]) for name in ("logits", "labels"))
+        if labels.max() >= logits.shape[-1]:
+            return []
+        hits: list[bool] = (logits.argmax(dim=-1) == labels)[labels >= 0].tolist()
+        return hits
 
-    def summary(self, report: Mapping[str, Any]) -> str:
+    def summary(self, report: Mapping[str, Any] | DiagnosticReport) -> str:
         """Return a readable text: verdict, accuracy, a line for each check with value, limit and outcome, warnings.
 
         Args:
-            report: what `run` returned, or its items read back from a file.
+            report: what `run` or `diagnose` returned, or the items of the former read back from a file.
 
         Raises:
             AuditError: it is something else.
         """
+        report = ThreeCheckReport(report) if isinstance(report, DiagnosticReport) else report
         audit = getattr(report, "report", None)
         notes = [*audit.warnings, audit.notes] if audit else []
         try:

@@ -21,9 +21,8 @@ from fa_audit.core.errors import AuditError, first_line, printable
 from fa_audit.core.files import FOREIGN, as_json, check_signature, read_json, signed, write_json
 from fa_audit.core.thresholds import FIELDS, DiagnosticThresholds, distance
 from fa_audit.core.validation import Tolerant, problems_of
-from fa_audit.experiments.config import OWN_OPTIONS
 from fa_audit.experiments.paths import AT_INPUT, IDENTITY, RunKey, at_both_sides
-from fa_audit.experiments.spec import DEPARTURES, SpecFile
+from fa_audit.experiments.spec import DEPARTURES, OWN_OPTIONS, SpecFile
 from fa_audit.training.sidecar import Provenance
 
 if TYPE_CHECKING:
@@ -260,9 +259,14 @@ def _entries(measured: Mapping[str, Value]) -> dict[str, Any]:
     return {name: entry.to_dict() for name, entry in measured.items()}
 
 
+def full_record(report: AuditResult, key: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record with the run or model that it is of, and what else is known of it."""
+    return signed(dict(key) | record_of(report) | dict(about))
+
+
 def write_audit(path: str | Path, report: AuditResult, key: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-    """Write a report with the run or model that it is of, and what else is known of it."""
-    write_json(path, signed(dict(key) | record_of(report) | dict(about)))
+    """Write the `full_record`."""
+    write_json(path, full_record(report, key, about))
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -38,7 +38,8 @@ def audit(
 
     Args:
         learner: network and method, as loaded from a checkpoint.
-        dataset: on the learner's device.
+        dataset: on the learner's device; the caller, as `fa_audit.audit.run_inputs.read_run` does, checks that it and
+            the trajectory are those of the training.
         accuracy: on the whole test set after the last epoch.
         own_frozen: name and accuracy of the method's own frozen baseline.
         bp_frozen_acc: accuracy of backpropagation's frozen baseline.

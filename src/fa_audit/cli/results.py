@@ -94,7 +94,8 @@ def _report(options: argparse.Namespace) -> int:
         raise AuditError("report: --from: found no --html; tables of many runs are shown as a page only.")
     from fa_audit.core.files import write_text
     from fa_audit.core.registry import load
-    from fa_audit.documents.document import to_latex, to_markdown
+    from fa_audit.documents.document import to_markdown
+    from fa_audit.documents.latex import document_to_latex
     from fa_audit.methods import METHODS
     from fa_audit.results.reporting import report
     from fa_audit.results.seed_group import read_seed_group
@@ -107,7 +108,7 @@ def _report(options: argparse.Namespace) -> int:
 
         answers = load_config(options.answers)[0]
     found = report(read_seed_group(options.audits), answers)
-    text = {"markdown": to_markdown, "latex": to_latex}[options.format](found)
+    text = {"markdown": to_markdown, "latex": document_to_latex}[options.format](found)
     if options.output:
         write_text(options.output, text)
     else:
@@ -118,9 +119,9 @@ def _report(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     from fa_audit.experiments.config_file import load_config
     from fa_audit.experiments.costs import own_benchmarks, read_costs
-    from fa_audit.experiments.grid import read_grid
     from fa_audit.experiments.origins import Origins
     from fa_audit.experiments.plan import plan_table
+    from fa_audit.experiments.read_grid import read_grid
     from fa_audit.results.kinds import KINDS
 
     config, line_of = load_config(options.configfile)

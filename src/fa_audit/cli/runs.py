@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from fa_audit.cli.completion import completed
 from fa_audit.core.errors import AuditError, first_line
-from fa_audit.core.files import signed
 from fa_audit.core.registry import entry_of
 from fa_audit.data import DATASETS
 from fa_audit.experiments.config import BUDGET, PAPER, SettingEntry
@@ -173,12 +172,14 @@ def _spec(options: argparse.Namespace, dataset: str) -> RunSpec:
 
 
 def _audit(options: argparse.Namespace) -> int:
+    from fa_audit.audit.record import full_record
+
     own = ":" in options.checkpoint and not Path(options.checkpoint).exists()
     report, known = (_audit_model if own else _audit_run)(options)
     forms = {
         "text": str,
         "markdown": type(report).to_markdown,
-        "json": lambda report: json.dumps(signed(report.to_dict() | known), indent=2),
+        "json": lambda report: json.dumps(full_record(report, {}, known), indent=2),
     }
     print(forms[options.format](report))
     return 0

@@ -1,14 +1,13 @@
-"""A report as a value, and its text: plain, markdown, HTML, LaTeX. Pure functions."""
+"""A report as a value, and its text: plain, markdown, HTML; LaTeX has its own module. Pure functions."""
 
 from __future__ import annotations
 
 import html
-import re
 import textwrap
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fa_audit.documents import formats, latex
+from fa_audit.documents import formats
 from fa_audit.documents.formats import PLAIN, Table, escape_markdown, render
 
 WIDTH = 80  # columns of plain text
@@ -28,6 +27,12 @@ class Entry(NamedTuple):
     def lead(self) -> str:
         """Return the term as printed before its text."""
         return self.term if self.term.endswith("?") else f"{self.term}:"
+
+    @property
+    def plain(self) -> str:
+        """Return box, formula and text."""
+        box = "" if self.ticked is None else f"[{'x' if self.ticked else ' '}]"
+        return " ".join(filter(None, (box, self.formula, self.text)))
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class Document:
 
 
 def to_text(document: Document) -> str:
-    """Format as plain text of at most 80 columns."""
+    """Format as plain text, its sentences wrapped at 80 columns."""
     first = f"{document.title}: {document.lead}" if document.lead else document.title
     return "\n\n".join([_wrapped(first), *map(_section_text, document.sections)])
 
@@ -60,9 +65,10 @@ def to_text(document: Document) -> str:
 def _section_text(section: Section) -> str:
     lines = [section.heading] if section.heading else []
     width = max((len(entry.term) for entry in section.entries), default=0)
-    lines += [_wrapped(entry.text, f"  {entry.term:<{width}}  ") for entry in section.entries]
+    lines += [_wrapped(entry.plain, f"  {entry.term:<{width}}  ") for entry in section.entries]
     lines += [_wrapped(item, "  - ") for item in section.items]
     for table in section.tables.values():
+        lines += [_wrapped(table.caption, "  ")] if table.caption else []
         rows = [table.columns, *([render(cell, PLAIN) for cell in row] for row in table.rows)]
         widths = [max(map(len, column)) for column in zip(*rows)]
         lines += [("  " + "  ".join(map(str.rjust, row, widths))).rstrip() for row in rows]
@@ -77,7 +83,7 @@ def _wrapped(text: str, start: str = "") -> str:
 
 def to_markdown(document: Document) -> str:
     """Format as a section in markdown."""
-    blocks = [f"## {escape_markdown(document.title)}", escape_markdown(_capital(document.lead))]
+    blocks = [f"## {escape_markdown(document.title)}", escape_markdown(capital(document.lead))]
     for section in document.sections:
         entries = [*map(_markdown_entry, section.entries), *(f"- {escape_markdown(item)}" for item in section.items)]
         tables = (formats.to_markdown(table).strip() for table in section.tables.values())
@@ -94,14 +100,14 @@ def _markdown_entry(entry: Entry) -> str:
 
 def to_html(document: Document) -> str:
     """Format as HTML for notebooks, without colours of its own, so that it is readable on any background."""
-    first = f"<p><b>{_escaped(_capital(document.lead))}</b></p>" if document.lead else ""
+    first = f"<p><b>{_escaped(capital(document.lead))}</b></p>" if document.lead else ""
     body = "".join(map(_section_html, document.sections))
     return f'<div style="max-width: 50em"><h3>{_escaped(document.title)}</h3>{first}{body}</div>'
 
 
 def _section_html(section: Section) -> str:
     heading = f"<h4>{_escaped(section.heading)}</h4>" if section.heading else ""
-    entries = "".join(_html_row((e.term, f"{e.formula} {e.text}".strip()), "th", "td") for e in section.entries)
+    entries = "".join(_html_row((entry.term, entry.plain), "th", "td") for entry in section.entries)
     entries = f"<table>{entries}</table>" if entries else ""
     items = "".join(f"<li>{_escaped(item)}</li>" for item in section.items)
     tables = "".join(map(_html_table, section.tables.values()))
@@ -111,7 +117,8 @@ def _section_html(section: Section) -> str:
 
 def _html_table(table: Table) -> str:
     rows = "".join(_html_row(tuple(render(cell, PLAIN) for cell in row), "td", "td") for row in table.rows)
-    return f"<table>{_html_row(table.columns, 'th', 'th')}{rows}</table>"
+    caption = f"<caption>{_escaped(table.caption)}</caption>" if table.caption else ""
+    return f"<table>{caption}{_html_row(table.columns, 'th', 'th')}{rows}</table>"
 
 
 def _html_row(cells: tuple[str, ...], first: str, other: str) -> str:
@@ -125,30 +132,6 @@ def _escaped(text: str) -> str:
     return html.escape(text).replace(NBSP, " ")
 
 
-def _capital(text: str) -> str:
+def capital(text: str) -> str:
+    """Return a sentence with a capital."""
     return text[:1].upper() + text[1:]
-
-
-def to_latex(document: Document) -> str:
-    r"""Format as a ``\subsection*`` to ``\input``, its tables with labels ``tab:LABEL-...``."""
-    lines = [rf"% needs \usepackage{{amssymb,{latex.PACKAGES}}}", rf"\subsection*{{{_breakable(document.title)}}}"]
-    lines += [_breakable(_capital(document.lead))] if document.lead else []
-    for section in document.sections:
-        lines += [rf"\subsubsection*{{{section.heading}}}"] if section.heading else []
-        entries = [*map(_latex_entry, section.entries), *(rf"\item {_breakable(item)}" for item in section.items)]
-        lines += [r"\begin{itemize}\raggedright", *entries, r"\end{itemize}"] if entries else []
-        for name, table in section.tables.items():
-            lines.append(latex.to_latex(table, name=latex.slug(document.label, name), floating=False))
-        lines += [_breakable(section.text)] if section.text else []
-    return "\n".join(lines).rstrip("\n") + "\n"
-
-
-def _latex_entry(entry: Entry) -> str:
-    box = "" if entry.ticked is None else r"[$\boxtimes$]" if entry.ticked else r"[$\square$]"
-    formula = f"${entry.latex}$ " if entry.latex else f"{_breakable(entry.formula)} " if entry.formula else ""
-    return rf"\item{box} \textbf{{{latex.escape_latex(entry.lead)}}} {formula}{_breakable(entry.text)}"
-
-
-def _breakable(text: str) -> str:
-    """Escape a text whose paths, digests and names of options may be broken into lines."""
-    return re.sub(r"(/|\\_|=|\+)(?=[\w\\])", r"\1\\allowbreak{}", latex.escape_latex(text))

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html.entities import codepoint2name
 
+from fa_audit.documents.document import Document, Entry, capital
 from fa_audit.documents.formats import PLAIN, Dialect, Number, Table, render, right_aligned
 
 PACKAGES = "booktabs,graphicx"
@@ -72,7 +73,7 @@ def slug(*parts: str) -> str:
     >>> slug("audit", "dfa+penalty1e-2 in main", "seeds")
     'audit-dfa-penalty1e-2-in-main-seeds'
     """
-    return "-".join(re.sub(r"[^A-Za-z0-9]+", "-", part).strip("-") for part in parts)
+    return "-".join(re.sub(r"[^A-Za-z0-9]+", "-", part).strip("-") for part in parts if part)
 
 
 def _broken(text: str, longest: int, side: str = "l", base: str = "t") -> str:
@@ -179,7 +180,7 @@ def to_latex(table: Table, origin: str = "", *, name: str = "", title: str = "",
     frame = FLOAT if floating else HERE
     caption, notes = _caption(table.caption, title)
     for number, rows in enumerate(pages):
-        above = rf"\caption{{{caption}}}" + rf"\label{{tab:{name}}}" * bool(name)
+        above = rf"\caption{{{caption}}}" * bool(caption) + rf"\label{{tab:{name}}}" * bool(name and caption)
         above = rf"\addtocounter{{table}}{{-1}}\caption{{{caption} (continued)}}" if number else above
         tabulars = rf"{chr(10)}\par\medskip{chr(10)}".join(_tabular(panel, groups, rows) for panel in panels)
         below = [NOTES.format(notes)] if notes and rows == pages[-1] else []
@@ -229,3 +230,31 @@ def _tabular(panel: Sequence[Column], groups: Sequence[str], rows: Sequence[int]
         lines.append(" & ".join(column.cell(row) for column in panel) + r" \\")
     begin = rf"\resizebox{{{AT_MOST}}}{{!}}{{\begin{{tabular}}{{@{{}}{kinds}@{{}}}}"
     return "\n".join([begin, *lines, r"\bottomrule", r"\end{tabular}}"])
+
+
+# --- the report ------------------------------------------------------------------------------------------------------
+
+
+def document_to_latex(document: Document) -> str:
+    r"""Format as a ``\subsection*`` to ``\input``, its tables with labels ``tab:LABEL-...``."""
+    lines = [rf"% needs \usepackage{{amssymb,{PACKAGES}}}", rf"\subsection*{{{_breakable(document.title)}}}"]
+    lines += [_breakable(capital(document.lead))] if document.lead else []
+    for section in document.sections:
+        lines += [rf"\subsubsection*{{{section.heading}}}"] if section.heading else []
+        entries = [*map(_latex_entry, section.entries), *(rf"\item {_breakable(item)}" for item in section.items)]
+        lines += [r"\begin{itemize}\raggedright", *entries, r"\end{itemize}"] if entries else []
+        for name, table in section.tables.items():
+            lines.append(to_latex(table, name=slug(document.label, name), floating=False))
+        lines += [_breakable(section.text)] if section.text else []
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _latex_entry(entry: Entry) -> str:
+    box = "" if entry.ticked is None else r"[$\boxtimes$]" if entry.ticked else r"[$\square$]"
+    formula = f"${entry.latex}$ " if entry.latex else f"{_breakable(entry.formula)} " if entry.formula else ""
+    return rf"\item{box} \textbf{{{escape_latex(entry.lead)}}} {formula}{_breakable(entry.text)}"
+
+
+def _breakable(text: str) -> str:
+    """Escape a text whose paths, digests and names of options may be broken into lines."""
+    return re.sub(r"(/|\\_|=|\+)(?=[\w\\])", r"\1\\allowbreak{}", escape_latex(text))

@@ -21,12 +21,10 @@ from fa_audit.core.registry import ELSEWHERE, check_function, find_module
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, validated
 from fa_audit.data import DATASETS
-from fa_audit.experiments.spec import LARGEST, LARGEST_OPTION, RunSpec, parse_run, short_number
+from fa_audit.experiments.spec import LARGEST, LARGEST_OPTION, OWN_OPTIONS, RunSpec, parse_run, short_number
 from fa_audit.methods.info import check_method
 from fa_audit.networks import architecture_options
 
-# Departures from the paper's training.
-OWN_OPTIONS = ("optimiser", "clip", "clip_groups", "normalise", "rms_floor", "frozen_embedding", "validation")
 BUDGET = ("epochs", "batch_size", "lr", "weight_decay", *OWN_OPTIONS)
 PAPER = {field.name: field.default for field in fields(RunSpec)}
 VALUE = "a number, true, false or the name of an optimiser"

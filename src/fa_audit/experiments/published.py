@@ -21,8 +21,9 @@ from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, config_error, validated
 from fa_audit.experiments.config import RunName, Text
 from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.grid import Grid, read_grid
+from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import AT_INPUT, IDENTITY, RunKey
+from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import SAMPLES
 
 FILE = "reference/published.yaml"

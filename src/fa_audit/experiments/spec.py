@@ -185,6 +185,8 @@ class SpecFile(Strict):
 
 
 NAMES = tuple(SpecFile.model_fields)
+# Options that depart from the paper's training.
+OWN_OPTIONS = ("optimiser", "clip", "clip_groups", "normalise", "rms_floor", "frozen_embedding", "validation")
 DEPARTURES = {name: field.default for name, field in SpecFile.model_fields.items() if not field.is_required()}
 
 

@@ -217,7 +217,10 @@ def _underflow(audit: Audit) -> Finding:
     if not audit["finite"]:
         return Finding(False, "a state, gradient or logit is NaN or infinite")
     if None in errors:
-        return Finding(False, "gradients were not compared with float64 at every state")
+        worst = max((error for error in errors if error is not None), default=None)
+        return Finding(
+            False, "gradients were not compared with float64 at every state; the worst other error is {}", (worst,)
+        )
     angles = [number(state["float32_cosine"]["value"]) for state in audit["layers"]]
     text = (
         "at the worst state gradients are {} of their length away from those in float64 (median), and their cosines"
