@@ -167,7 +167,7 @@ def test_a_file_imports_nothing_that_its_reader_did_not_name(learner, tmp_path, 
 
 def test_a_registered_name_does_not_stand_for_another_class(make_spec, tmp_path):
     save_checkpoint(build(make_spec("dfa"), SHAPE, CLASSES, Scaled()), tmp_path / "c")
-    with pytest.raises(AuditError, match=r"method 'dfa' .class 'test_checkpoint:Scaled'., which is none"):
+    with pytest.raises(AuditError, match=r"method 'dfa' .class 'test_checkpoint:Scaled'., which is not one"):
         load_checkpoint(tmp_path / "c")
 
 

@@ -45,7 +45,7 @@ def test_without_extras_models_and_runs_are_audited_and_the_rest_names_the_extra
 
 def test_too_little_memory_for_torch_is_one_line(tmp_path):
     limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (10**9, 10**9)); "
-    limited += "from fa_audit.cli import main; sys.exit(main(['methods']))"
+    limited += "from fa_audit.cli import main; sys.exit(main(['architectures']))"
     done = python(tmp_path, "-c", limited)
     assert done.returncode == 1 and "too little memory; raise the limit" in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) == 1

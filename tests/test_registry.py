@@ -108,7 +108,10 @@ SETTING = {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1]
             "settings.a.runs.0: 'plug_in:Relaxin': unknown method of plug_in .*'Relaxing'?",
         ),
         ({"runs": ["plug_in:Net"]}, "method 'plug_in:Net': found <class .*; expected a subclass of .*Method"),
-        ({"runs": ["broken:Mine"]}, "settings.a.runs.0: method 'broken:Mine': KeyError 'lost' in .*broken.py, line 2"),
+        (
+            {"runs": ["unlucky:Mine"]},
+            "settings.a.runs.0: method 'unlucky:Mine': KeyError 'lost' in .*unlucky.py, line 2",
+        ),
         ({"runs": ["exits:Mine"]}, "method 'exits:Mine': SystemExit 3 in .*exits.py, line 1"),
         ({"runs": ["typo:Mine"]}, "method 'typo:Mine': SyntaxError .*typo.py, line 1.*PYTHONPATH"),
         (
@@ -129,7 +132,7 @@ SETTING = {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1]
     ],
 )
 def test_a_plug_in_that_is_wrong_ends_the_plan_in_one_line_with_its_place(plug_in, change, words):
-    (plug_in / "broken.py").write_text("found = {}\nfound['lost']\n")
+    (plug_in / "unlucky.py").write_text("found = {}\nfound['lost']\n")
     (plug_in / "exits.py").write_text("raise SystemExit(3)\n")
     (plug_in / "typo.py").write_text("class Mine(:\n")
     (plug_in / "needs.py").write_text("import x\n")

@@ -90,6 +90,7 @@ def diagnose(
             exist, a network that does not follow the contract or that computes something else each time, a description
             that does not fit the model, a non-scalar loss, or invalid credits.
 
+    >>> import torch
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.Tanh(), nn.Linear(8, 3))
     >>> x, labels = torch.eye(16).view(16, 1, 4, 4), torch.arange(16) % 3
     >>> report = diagnose(model, [(x, labels)], 0.41, 0.40, description=Description(("1", "2"), "all features"))

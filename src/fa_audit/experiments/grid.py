@@ -79,6 +79,7 @@ class Setting:
 class Grid:
     """Every setting of a configuration, by name.
 
+    >>> from fa_audit.experiments.read_grid import read_grid
     >>> entry = {"dataset": "digits", "architecture": {"name": "resmlp"}, "seeds": [1, 2], "runs": ["bp", "dfa"]}
     >>> grid = read_grid({"settings": {"small": entry, "deep": entry | {"vary": {"depth": [2, 8]}}}})
     >>> grid.named(["deep"])

@@ -84,4 +84,4 @@ def energy(network: Network, embedded: Tensor, states: States) -> Tensor:
 
 def added(terms: Iterable[Tensor]) -> Tensor:
     """Return the sum of tensors of one shape, added one after the other."""
-    return sum(terms, start=torch.zeros(()))
+    return sum(terms)  # type: ignore[return-value]
