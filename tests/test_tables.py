@@ -95,16 +95,22 @@ def test_tuned_chooses_by_mean_validation_accuracy_whatever_the_test_accuracy_an
         for (setting, lr, normalise), of_runs in tried.items()
         for name, (validation, accuracy) in zip(("bp", "dfa", "fa"), of_runs)
     ]
-    rows = rows_of("tuned", *found)
+    rates = [  # a search of its own, of learning rates alone
+        run("ep", setting=f"rates {lr}", lr=lr, validation_acc=v, accuracy=a)
+        for lr, v, a in ((3e-4, 0.6, 0.62), (1e-3, 0.5, 0.8))
+    ]
+    rows = rows_of("tuned", *found, *rates)
     options = column(rows, "run", "lr", "normalise", "rank (untuned)")
     assert options == [
-        ("DFA", "1.0e-3", "no", "1 (2)"), ("BP", "1.0e-3", "yes", "2 (1)"), ("fa", "3.0e-4", "yes", "3 (3)"),
+        ("DFA", "1.0e-3", "no", "1 (3)"), ("ep", "3.0e-4", "never", "2 (1)"), ("BP", "1.0e-3", "never", "3 (2)"),
+        ("fa", "3.0e-4", "yes", "4 (4)"),
     ]  # fmt: skip
     shown = ("validation (%)", "accuracy (%)", "untuned validation (%)", "untuned (%)")
-    assert column(rows[2:], *shown) == [("40.0 ± 0.0", "30.0 ± 0.0", "30.0 ± 0.0", "20.0 ± 10.0")]
+    assert column(rows[3:], *shown) == [("40.0 ± 0.0", "30.0 ± 0.0", "30.0 ± 0.0", "20.0 ± 10.0")]
     for wrong, words in (
-        (found[:-1], "no validation accuracy of fa in last; expected every run in every setting"),
-        ([*found[:3], *found[6:]], "no setting has lr 0.001, .*normalise True"),
+        ([*found[:-1], *rates], "no validation accuracy of fa in last; expected every run in every setting"),
+        ([*found, *rates, run("bp", setting="rates 0.0003", validation_acc=0.1)], "no .* ep in first and 3"),
+        ([*found[:3], *found[6:], *rates], "no setting of bp, dfa, fa has lr 0.001, .*normalise True"),
     ):
         with pytest.raises(AuditError, match=f"tuned: {words}"):
             build("tuned", *wrong)

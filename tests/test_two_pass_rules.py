@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -16,8 +17,9 @@ from fa_audit.methods.ep import EP
 from fa_audit.methods.forward_forward import ForwardForward
 from fa_audit.methods.layerwise import Layerwise
 from fa_audit.methods.local_losses import LocalSim
-from fa_audit.methods.method import load_method
+from fa_audit.methods.method import Method, load_method
 from fa_audit.methods.pepita import PEPITA
+from fa_audit.methods.weight_mirror import WeightMirror
 from fa_audit.networks.trace import accuracy_of, trace
 from fa_audit.testing import CHECKS
 from fa_audit.testing.findings import Finding
@@ -295,7 +297,49 @@ class Untaught(DTP):
         return None
 
 
+class Uncorrected(DTP):
+    """Its targets are what the inverses make of the targets above."""
+
+    @torch.no_grad()
+    def credits(self, network, trace, labels, state):
+        own = super().credits(network, trace, labels, state)
+        descending = [own.blocks[-1]] if own.blocks else [own.embedding]
+        for layer in reversed(range(len(network.blocks))):
+            h, above = trace.states[layer : layer + 2]
+            target = above - self.eta * descending[-1]
+            descending.append((network.read(h) - target - state[layer](target)) / self.eta)
+        embedding, *blocks = reversed(descending)
+        return replace(own, embedding=embedding, blocks=tuple(blocks))
+
+
+class Unmirrored(WeightMirror):
+    """Its feedback stays as it was drawn."""
+
+    def update_state(self, *given):
+        pass
+
+
+class GoingOn(Layerwise):
+    """Blocks whose stage is over go on."""
+
+    def learning(self, state):
+        return range(min(state.stage + 2, len(state)))
+
+
+class Penalised(Layerwise):
+    """A penalty moves the blocks outside their stage."""
+
+    def update_state(self, *given):
+        pass
+
+
 BROKEN = [
+    (Uncorrected, "labels", "neither follows the label nor vanishes"),
+    (Unmirrored, "moves", "feedback='learned B"),
+    (partial(WeightMirror, eta=0.0, decay=0.0), "traits", "the same bits of a training without update_state"),
+    (declaring(WeightMirror, update_state=Method.update_state), "moves", "feedback='learned B"),
+    (GoingOn, "stages", r"blocks \[0, 0, 0, 1, 0, 1,.* learning"),
+    (Penalised, "stages", "blocks .* learning"),
     (Stale, "labels", "ignores the labels"),
     (Keeping, "calls", "another batch was seen|overwritten"),
     (Keeping, "purity", "changing state..before"),

@@ -26,6 +26,7 @@ from fa_audit.networks.network import Network
 @dataclass(frozen=True)
 class Layerwise(LocalPred):
     own_objective: ClassVar[bool] = True
+    greedy: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         state = super().init_state(network, generator)

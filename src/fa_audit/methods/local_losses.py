@@ -69,7 +69,7 @@ class LocalSim(LocalPred):
     def losses(self, network: Network, nets: Any, v: Tensor, labels: Tensor) -> Tensor:
         u = nets["sim"](v)
         u = F.normalize(u - u.mean(dim=1, keepdim=True), dim=1, eps=1e-8)
-        same = labels[:, None] == labels
+        same = (labels[:, None] == labels).to(v.dtype)
         return (u @ u.T - (network.classes * same - 1) / (network.classes - 1)).square().mean(dim=1)
 
 

@@ -57,6 +57,7 @@ class Method:
         own_objective: `Credits.objective` is another loss than the network's, as of forward-forward and layer-wise
             training: the credits are gradients of parts of it, which may wait; it must tell right labels from wrong
             ones.
+        greedy: blocks learn one after the other, and one that has had its turn stays as it is.
         decays_state: the optimiser's weight decay acts on the parameters of the state as on those of the network.
         equal_widths: the method reads all states alike, so that blocks may not change their shape.
     """
@@ -65,6 +66,7 @@ class Method:
     random_feedback: ClassVar[bool] = False
     across_samples: ClassVar[bool] = False
     own_objective: ClassVar[bool] = False
+    greedy: ClassVar[bool] = False
     decays_state: ClassVar[bool] = False
     equal_widths: ClassVar[bool] = False
 

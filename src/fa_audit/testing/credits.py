@@ -59,7 +59,7 @@ def finite(subject: Subject) -> None:
     for when, made in (("untrained", subject.build), ("trained", subject.copy)):
         learner = made()
         expect_finite(_all_of_a_step(learner, *subject.batch(20)), f"of the {when} learner")
-        for where, change in (("with saturated logits", _saturate), ("with states of zeros", _silence)):
+        for where, change in (("with saturated logits", saturate), ("with states of zeros", _silence)):
             learner = made()
             change(learner)
             expect_finite(_all_of_a_step(learner, *subject.batch(20)), f"of the {when} learner {where}")
@@ -74,10 +74,11 @@ def _all_of_a_step(learner: Learner, x: Tensor, labels: Tensor) -> dict[str, Ten
 
 
 @torch.no_grad()
-def _saturate(learner: Learner) -> None:
-    """Make the network certain of class 0: the error of a sample is exactly 0, or 1 and -1."""
+def saturate(learner: Learner, label: int = 0) -> Learner:
+    """Make the network certain of one class: the error of a sample is exactly 0, or 1 and -1; returns the learner."""
     bias = next(p for p in learner.network.head.parameters() if p.shape == (CLASSES,))
-    bias.copy_(1000.0 * (torch.arange(CLASSES) == 0))
+    bias.copy_(1000.0 * (torch.arange(CLASSES) == label))
+    return learner
 
 
 @torch.no_grad()

@@ -18,9 +18,9 @@ from fa_audit.core.randomness import generator
 from fa_audit.methods.bp import BP
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import trace, untouched
-from fa_audit.testing.credits import topmost_cosine
+from fa_audit.testing.credits import saturate, topmost_cosine
 from fa_audit.testing.findings import differing, expect, expect_finite, expect_none, expect_same
-from fa_audit.testing.subject import HELD_OUT, Subject, credits_of, named
+from fa_audit.testing.subject import DEPTH, HELD_OUT, Subject, credits_of, named
 from fa_audit.training.learner import RMS_FLOOR, Learner, build, learn, teaching_signal
 from fa_audit.training.optimiser import Optimiser
 
@@ -234,14 +234,42 @@ def means(subject: Subject) -> None:
 
 
 def labels(subject: Subject) -> None:
-    """Check that every credit of a sample depends on its label, except where it is zero."""
+    """Check that every credit of a sample depends on its label, except where it is zero.
+
+    In a network that is certain of the right label and learns nothing at the top, the credits below are as follows.
+    """
     learner, (x, own) = subject.copy(), subject.batch(6)
     others = [(own + step) % subject.data.classes for step in (1, 2)]
     others.append(torch.zeros_like(own))  # other samples are alike then, which is all that a similarity knows
-    first, *rest = (named(credits_of(learner, x, other)) for other in others)
+    found = _deaf([named(credits_of(learner, x, other)) for other in others])
+    expect_none(found, "a credit of {} that ignores the labels", "another for another label", "use `labels`")
+    certain = [named(credits_of(saturate(learner, label), x, torch.full_like(own, label))) for label in (0, 1)]
+    left = [] if any([*one.values()][-1].any() for one in certain) else _deaf(certain)
+    found = "a credit of {} that neither follows the label nor vanishes with the credit at the top"
+    expect_none(left, found, "zero without an error", "subtract what a target or prediction is without one")
+
+
+def _deaf(versions: list[dict[str, Tensor]]) -> list[str]:
+    """List the credits that have a sample, other than zero, that is the same in all versions."""
+    first, *rest = versions
     same = {name: torch.stack([a == other[name] for other in rest]).all(0).all(1) for name, a in first.items()}
-    deaf = [name for name, a in first.items() if bool((a.any(dim=1) & same[name]).any())]
-    expect_none(deaf, "a credit of {} that ignores the labels", "another for another label", "use `labels`")
+    return [name for name, a in first.items() if bool((a.any(dim=1) & same[name]).any())]
+
+
+def stages(subject: Subject) -> None:
+    """Check that blocks of a `greedy` method learn one after the other, and that a penalty moves no others."""
+    learner, randomness = subject.build(penalty=0.01, lr=2e-3), generator(subject.seed, "method")
+    optimiser, moved = learner.optimiser(), []
+    for step, batch in enumerate(_minibatches(subject, 2 * DEPTH) if subject.method.greedy else ()):
+        learner.method.begin_epoch(learner.state, step / (2 * DEPTH))
+        before = copy.deepcopy(learner.network.blocks)
+        optimiser.zero_grad()
+        learn(learner, *batch, randomness)
+        optimiser.step()
+        pairs = enumerate(zip(before, learner.network.blocks, strict=True))
+        moved += [layer for layer, (b, a) in pairs if differing(dict(b.named_parameters()), dict(a.named_parameters()))]
+    found, advice = f"blocks {moved} learning, step by step", "leave gradients to the stage's block, or drop greedy"
+    expect(moved == sorted(moved), found, "each once those before have had their turn", advice)
 
 
 def precision(subject: Subject) -> None:

@@ -35,6 +35,7 @@ from fa_audit.training.optimiser import Optimiser
 from fa_audit.training.resume import Resume
 
 FREED = {"across_samples": (rows, steps.sizes), "own_objective": (steps.trains, direction, downhill)}  # by a trait
+LONG = {"epochs": 6, "terminal_norm": False}
 WELL_ABOVE_CHANCE = 0.6  # chance is 1/6
 EXACT = 0.999  # cosine of credits that are the gradients
 
@@ -66,7 +67,7 @@ def learns(subject: Subject) -> None:
     """Check that held-out accuracy ends far above chance, if credits have a sign, but not on random targets."""
     signed = not math.isnan(topmost_cosine(subject.copy(**GENTLE), *subject.batch(HELD_OUT))[1])
     for changes, reaches in (({}, True), ({"penalty": 0.01}, True), ({"random_targets": True}, False)):
-        accuracy = subject.trained(epochs=6, terminal_norm=False, **changes).accuracy
+        accuracy = subject.trained(**LONG | changes).accuracy
         bound = f"{'at least' if reaches else 'less than'} {WELL_ABOVE_CHANCE} (chance is {1 / CLASSES:.2f})"
         advice = "check scale and sign of the credits, and that `labels` and nothing else tells the target"
         found = f"accuracy {accuracy:.2f} on separable classes with {changes or 'no options'}"
@@ -85,6 +86,9 @@ def moves(subject: Subject) -> None:
     idle_state = learnt - set(differing(dict(begun.named_parameters()), dict(ended.named_parameters())))
     advice = "train it by auxiliary_loss or an objective, or make it a buffer"
     expect_none(sorted(idle_state), "{} of the state unmoved by training", "every parameter moved", advice)
+    said = of_class(type(subject.method)).feedback
+    same = said.startswith("learned") and not differing(begun.state_dict(), ended.state_dict())
+    expect(not same, f"no change of the state by training, and feedback={said!r}", "some", "let update_state learn it")
 
 
 def frozen(subject: Subject) -> None:
@@ -230,8 +234,16 @@ def declarations(subject: Subject) -> None:
 
 
 def traits(subject: Subject) -> None:
-    """Check that a method needs the traits that free it of checks: without one it would fail one of them."""
+    """Check that a method needs the traits that free it of checks: without one it would fail one of them.
+
+    Likewise that its `update_state` has an effect on a training, with a residual penalty.
+    """
     kind = type(subject.method)
+    if kind.update_state is not Method.update_state:
+        still = type(kind.__name__, (kind,), {"update_state": Method.update_state})(**vars(subject.method))
+        both = (replace(subject, method=one, runs={}).trained(**LONG, penalty=0.01).learner for one in (subject.method, still))
+        idle = not differing(*map(learner_tensors, both))
+        expect(not idle, "the same bits of a training without update_state", "others", "let it update, or drop it")
     for name in (name for name in FREED if getattr(kind, name)):
         strict = type(kind.__name__, (kind,), {name: False})(**vars(subject.method))
         try:

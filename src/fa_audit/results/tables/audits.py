@@ -12,6 +12,7 @@ from fa_audit.core.errors import AuditError, listed
 from fa_audit.documents.formats import Table
 from fa_audit.experiments.config import PAPER
 from fa_audit.experiments.spec import OWN_OPTIONS
+from fa_audit.methods.info import stated
 from fa_audit.results.statistics import penalty_text, rank_runs, with_margin, without_penalty
 from fa_audit.results.tables.rows import FOUR_CHECK, THREE_CHECK, Column, by_setting, run_table
 from fa_audit.results.tidy import Tidy, side_of
@@ -96,9 +97,12 @@ def variation(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
 
 def varied_sizes(runs: pd.DataFrame) -> list[str]:
     """Return what differs between settings, if that tells every two of them apart; else nothing."""
-    settings = runs.drop_duplicates("setting")
-    varied = [name for name in SIZES if name in settings and settings[name].nunique() > 1]
+    settings, varied = runs.drop_duplicates("setting"), _differing(runs)
     return [] if varied and settings.duplicated(varied).any() else varied
+
+
+def _differing(runs: pd.DataFrame) -> list[str]:
+    return [name for name in SIZES if name in runs and runs[name].nunique() > 1]
 
 
 # --- the penalty sweep ---------------------------------------------------------------------------------------------
@@ -197,11 +201,10 @@ TUNED = (
     *(THREE_CHECK, FOUR_CHECK),
 )
 TUNED_NOTE = (
-    "Of the {count} settings that every run was trained in, the one with its best mean accuracy on the validation "
-    "samples, which no training saw (of equal ones the first); test accuracy chooses nothing. Methods that never "
-    "normalise credits (BP, EP and others) repeat their trainings where that varies. Untuned: the paper's "
-    "options, a setting of the same search. Accuracies: mean ± sample standard deviation over seeds; ranks: by mean "
-    "test accuracy among the chosen (among the untuned); verdicts: of the chosen. "
+    "Of the settings that a run was searched in, the one with its best mean accuracy on the validation samples, which no "
+    "training saw (of equal ones the first); test accuracy chooses nothing. Untuned: the paper's options, a setting of "
+    "the same search. Accuracies: mean ± sample standard deviation over seeds; ranks: by mean test accuracy among the "
+    "chosen (among the untuned); verdicts: of the chosen. "
 )
 
 
@@ -212,32 +215,34 @@ def tuned(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
         AuditError: a run is missing in a setting, or has no validation accuracy; or no setting is the untuned one.
     """
     runs, chosen = tidy.runs, choose(tidy)
-    untuned = runs[runs["setting"] == _untuned(tidy)]
+    paper = (runs[list(UNTUNED)] == [PAPER[name] for name in UNTUNED]).all(axis=1)
+    untuned = runs[paper].drop_duplicates(["run", "seed"])
+    if lacking := sorted({*chosen} - {*untuned["run"]}):
+        options = ", ".join(f"{name} {PAPER[name]}" for name in UNTUNED)
+        found = f"tuned: no setting of {listed(lacking, 3)} has {options}"
+        raise AuditError(f"{found}: what the chosen ones are compared with. Add it to the search.")
     beside = untuned.set_index(["run", "seed"])[["validation_acc", "accuracy"]].add_prefix("untuned_")
     best = runs[runs["setting"] == runs["run"].map(chosen)].join(beside, on=["run", "seed"])
     best = best.assign(rank=best["run"].map(_ranks(best)), untuned_rank=best["run"].map(_ranks(untuned)))
+    best["normalise"] = best["normalise"].where([stated(method).normalises for method in best["method"]], "never")
     shown = replace(tidy, runs=best, settings=tuple(name for name in tidy.settings if name in chosen.values()))
-    caption = f"{title}. {TUNED_NOTE.format(count=len(tidy.settings))}{FOUR_CHECK_NOTE}"
-    rows, varied = [(chosen[run], run) for run in rank_runs(best)], varied_sizes(runs)
-    return run_table(shown, TUNED, rows=rows, caption=caption, labels=labels, varied=varied)
+    caption = f"{title}. {TUNED_NOTE}{FOUR_CHECK_NOTE}"
+    rows = [(chosen[run], run) for run in rank_runs(best)]
+    return run_table(shown, TUNED, rows=rows, caption=caption, labels=labels, varied=_differing(runs))
 
 
 def choose(tidy: Tidy) -> dict[str, str]:
-    """Return for every run the setting with its best mean validation accuracy; of equal ones the first."""
-    means = tidy.runs.groupby(["run", "setting"])["validation_acc"].mean().unstack()[list(tidy.settings)]
-    if absent := [f"{run} in {setting}" for run, setting in means.isna().stack().loc[lambda none: none].index]:
+    """Return for every run the setting with its best mean validation accuracy; of equal ones the first.
+
+    Runs that share a setting are of one search, whose settings each of them must have.
+    """
+    means = tidy.runs.groupby(["run", "setting"])["validation_acc"].mean().unstack()
+    means = means.reindex(columns=list(tidy.settings))
+    searched = pd.crosstab(tidy.runs["run"], tidy.runs["setting"]).reindex(columns=list(tidy.settings), fill_value=0)
+    due = searched @ searched.T @ searched > 0
+    if absent := [f"{run} in {setting}" for run, setting in (means.isna() & due).stack().loc[lambda it: it].index]:
         raise AuditError(f"tuned: no validation accuracy of {listed(absent, 3)}; expected every run in every setting.")
     return means.idxmax(axis=1).to_dict()
-
-
-def _untuned(tidy: Tidy) -> str:
-    """Return the first setting with the paper's options."""
-    options = tidy.runs.drop_duplicates("setting").set_index("setting")
-    for setting in tidy.settings:
-        if all(options.loc[setting, name] == PAPER[name] for name in UNTUNED):
-            return setting
-    paper = ", ".join(f"{name} {PAPER[name]}" for name in UNTUNED)
-    raise AuditError(f"tuned: no setting has {paper}: what the chosen ones are compared with. Add it to the search.")
 
 
 def _ranks(runs: pd.DataFrame) -> pd.Series:
