@@ -102,7 +102,9 @@ def test_claims_stand_beside_what_the_margins_here_support():
 def test_the_field_has_what_its_search_chose():
     config, line_of = load_config(ROOT / "configs/field_digits.yaml")
     grid, folder = read_grid(config, KINDS, line_of), ROOT / "reference/field"
-    search = read_tidy([folder / setting / "runs.csv" for setting in grid.named(["field_search", "field_search_rates"])])
+    search = read_tidy(
+        [folder / setting / "runs.csv" for setting in grid.named(["field_search", "field_search_rates"])]
+    )
     rows = search.runs.set_index(["run", "setting"])
     options = {run: rows.loc[run, setting] for run, setting in choose(search).items()}
     expected = {

@@ -1,14 +1,20 @@
-"""Audit trained runs with the code of this checkout and add them to the tidy tables of reference/measured.
+"""Audit trained runs with the code of this checkout and add them to tidy tables.
 
 python tools/evidence.py RESULTS --configfile configs/evidence.yaml
+python tools/evidence.py RESULTS --configfile config.yaml --settings field_search field --tables reference/field_cifar10
 
 RESULTS is a folder as the workflow makes it: checkpoints/, trajectories/, baselines/ and data/. Runs that are there
-already are measured again; others of their setting stay.
+already are measured again where a file is newer; others of their setting stay. A run of a search (with `validation`)
+needs no baselines, and is taken once it is trained in every setting of the search. What searches choose is written into
+the list `runs: &chosen` of the configuration.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
+import textwrap
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -19,33 +25,34 @@ from fa_audit.audit.record import write_audit
 from fa_audit.audit.run_audit import audit_files
 from fa_audit.core.numerics import set_numerics
 from fa_audit.experiments.config_file import load_config
-from fa_audit.experiments.grid import Setting
+from fa_audit.experiments.grid import Grid, Setting
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.read_grid import read_grid
-from fa_audit.results.tidy import KEY, read_audits, read_table, tidy_of, write_tables
+from fa_audit.experiments.spec import short_number
+from fa_audit.results.tables.audits import choose
+from fa_audit.results.tidy import KEY, read_audits, read_table, read_tidy, tidy_of, write_tables
 
-MEASURED = Path("reference/measured")
 RECORDED = ("cpu", "torch", "data_sha256", "checkpoint_sha256", "audit_sha256")
+CHOSEN = re.compile(r"(runs: &chosen\n\s*\[)[^]]*(\])")
 
 
 def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
     """Audit one run against the baselines that are there; return the path of the JSON, which stays if it is newer."""
     checkpoint = results / "checkpoints" / f"{key}.safetensors"
+    roles = setting.baselines_of(key.run).items()
+    files = {role: results / "baselines" / f"{key._replace(run=run)}.json" for role, run in roles}
+    baselines = {role: file for role, file in files.items() if file.exists()}
     path = output / f"{key}.json"
-    if path.exists() and path.stat().st_mtime > checkpoint.stat().st_mtime:
+    if path.exists() and path.stat().st_mtime > max(file.stat().st_mtime for file in (checkpoint, *baselines.values())):
         return path
     set_numerics(threads=1)
-    files = {
-        role: results / "baselines" / f"{key._replace(run=run)}.json"
-        for role, run in setting.baselines_of(key.run).items()
-    }
     spec = setting.spec(key.run, key.seed)
     report, about = audit_files(
         checkpoint,
         results / "data" / f"{spec.dataset}.safetensors",
         sidecar=checkpoint.with_suffix(".json"),
         trajectory=results / "trajectories" / f"{key}.csv",
-        baselines={role: file for role, file in files.items() if file.exists()},
+        baselines=baselines,
         spec=spec,
         name=key.run,
     )
@@ -53,12 +60,12 @@ def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
     return path
 
 
-def add(setting: str, audits: list[Path], results: Path) -> None:
+def add(folder: Path, audits: list[Path], results: Path) -> None:
     """Write the tables of a setting: those of the audits, and of the runs that only the old tables have."""
     tidy = tidy_of(read_audits(audits), [results / "trajectories" / f"{RunKey.of(path)}.csv" for path in audits])
     tables = {}
     for name in TIDY:
-        path, new = MEASURED / setting / f"{name}.csv", getattr(tidy, name)
+        path, new = folder / f"{name}.csv", getattr(tidy, name)
         old = read_table(path) if path.exists() else new.head(0)
         fresh = pd.MultiIndex.from_frame(new[list(KEY)]).unique()
         kept = old[~pd.MultiIndex.from_frame(old[list(KEY)]).isin(fresh)] if len(old) else old
@@ -67,32 +74,69 @@ def add(setting: str, audits: list[Path], results: Path) -> None:
         order = [*KEY, *({"epoch", "layer"} & set(joined.columns))]
         joined = joined.sort_values(sorted(order, key=[*KEY, "epoch", "layer"].index), ignore_index=True)
         tables[path] = joined[[*new.columns, *joined.columns.difference(new.columns)]]
-    work = tables[MEASURED / setting / "work.csv"]
+    work = tables[folder / "work.csv"]
     work[list(RECORDED)] = work.reindex(columns=RECORDED).fillna("not recorded")
     write_tables(tables)
 
 
+def chosen_runs(tables: Path, settings: Sequence[str]) -> list[str]:
+    """Return what the searches among some settings chose, as names of runs."""
+    rows = read_tidy([tables / setting / "runs.csv" for setting in settings])
+    options = rows.runs.set_index(["run", "setting"])[["lr", "normalise"]]
+    picked = ((run, *options.loc[run, setting]) for run, setting in choose(rows).items())
+    return sorted(f"{run}+lr{short_number(float(lr))}{'' if raw else '+unnormalised'}" for run, lr, raw in picked)
+
+
 def main() -> None:
-    """Audit every run of the configuration that has been trained; write its tables."""
+    """Audit every run of the configuration that has been trained; write its tables, and what searches choose."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, metavar="RESULTS")
     parser.add_argument("--configfile", type=Path, default=Path("configs/evidence.yaml"), metavar="CONFIG")
+    parser.add_argument("--settings", nargs="*", metavar="SETTING", help="settings or blocks; default all")
+    parser.add_argument(
+        "--tables", type=Path, default=Path("reference/measured"), metavar="DIR", help="default %(default)s"
+    )
     parser.add_argument("--audits", type=Path, default=Path("results/evidence"), metavar="DIR", help="where audits go")
     parser.add_argument("--jobs", type=int, default=1, help="audits at once; default %(default)s")
     options = parser.parse_args()
-    config, line_of = load_config(options.configfile)
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for name, setting in read_grid(config, where=line_of).settings.items():
-            there = [key for key in setting.run_keys("runs") if _is_trained(options.results, key)]
-            work = [pool.submit(partial(audited, options.results, setting, key, options.audits)) for key in there]
-            if audits := [job.result() for job in work]:
-                add(name, audits, options.results)
-                print(f"{name}: {len(audits)} audits", flush=True)
+    grid = read(options.configfile)
+    names = grid.named(options.settings) if options.settings else [*grid.settings]
+    searches = [name for name in names if is_search(grid.settings[name])]
+    for batch in (searches, [name for name in names if name not in searches]):
+        with ProcessPoolExecutor(options.jobs) as pool:
+            for name in batch:
+                measure(pool, grid, name, options)
+        found = [name for name in searches if (options.tables / name / "runs.csv").exists()]
+        if batch is searches and found and CHOSEN.search(text := options.configfile.read_text(encoding="utf-8")):
+            runs = textwrap.fill(", ".join(chosen_runs(options.tables, found)), 110, subsequent_indent=7 * " ")
+            options.configfile.write_text(CHOSEN.sub(rf"\g<1>{runs}\g<2>", text), encoding="utf-8")
+            grid = read(options.configfile)
 
 
-def _is_trained(results: Path, key: RunKey) -> bool:
-    """Return whether a run's training is done, and so are its baselines': the workflow audits it then."""
-    return (results / "audits" / f"{key}.json").exists()
+def read(configfile: Path) -> Grid:
+    config, line_of = load_config(configfile)
+    return read_grid(config, where=line_of)
+
+
+def measure(pool: ProcessPoolExecutor, grid: Grid, name: str, options: argparse.Namespace) -> None:
+    """Audit the runs of a setting that are there, and add them to its tables."""
+    setting = grid.settings[name]
+    block = [other for other in grid.settings.values() if other.block == setting.block] if is_search(setting) else []
+    there = [
+        key
+        for key in setting.run_keys("runs")
+        if all((options.results / f"checkpoints/{key._replace(setting=each.name)}.json").exists() for each in block)
+        and (block or (options.results / f"audits/{key}.json").exists())  # audited: its baselines are done, too
+    ]
+    work = [pool.submit(partial(audited, options.results, setting, key, options.audits)) for key in there]
+    if audits := [job.result() for job in work]:
+        add(options.tables / name, audits, options.results)
+        print(f"{name}: {len(audits)} audits", flush=True)
+
+
+def is_search(setting: Setting) -> bool:
+    """Return whether a setting holds out samples to choose by."""
+    return bool(setting.spec(setting.runs[0], setting.seeds[0]).validation)
 
 
 if __name__ == "__main__":

@@ -42,9 +42,9 @@ CHECKS: dict[str, Callable[[Subject], None]] = {
     for check in (
         training.process, steps.apart, credits.shapes, credits.calls, credits.purity, credits.finite,
         credits.determinism, training.declarations, credits.detached, steps.labels, credits.rows, credits.direction,
-        credits.downhill, steps.fresh, steps.trains, steps.stages, steps.sizes, steps.means, steps.precision, steps.memory,
-        training.learns, training.moves, training.frozen, training.options, training.penalty, training.auxiliary,
-        training.saved, training.resume, training.traits, training.architectures,
+        credits.downhill, steps.fresh, steps.trains, steps.stages, steps.sizes, steps.means, steps.precision,
+        steps.memory, training.learns, training.moves, training.frozen, training.options, training.penalty,
+        training.auxiliary, training.saved, training.resume, training.traits, training.architectures,
     )
 }  # fmt: skip
 

@@ -238,20 +238,24 @@ def traits(subject: Subject) -> None:
 
     Likewise that its `update_state` has an effect on a training, with a residual penalty.
     """
-    kind = type(subject.method)
+    kind, options = type(subject.method), {**LONG, "penalty": 0.01}
     if kind.update_state is not Method.update_state:
-        still = type(kind.__name__, (kind,), {"update_state": Method.update_state})(**vars(subject.method))
-        both = (replace(subject, method=one, runs={}).trained(**LONG, penalty=0.01).learner for one in (subject.method, still))
+        both = (one.trained(**options).learner for one in (subject, _with(subject, update_state=Method.update_state)))
         idle = not differing(*map(learner_tensors, both))
         expect(not idle, "the same bits of a training without update_state", "others", "let it update, or drop it")
     for name in (name for name in FREED if getattr(kind, name)):
-        strict = type(kind.__name__, (kind,), {name: False})(**vars(subject.method))
         try:
             for check in FREED[name]:
-                check(replace(subject, method=strict))
+                check(_with(subject, **{name: False}))
         except Finding:
             continue
         raise Finding(f"found {name} declared without need; expected none; drop it, and more is checked.")
+
+
+def _with(subject: Subject, **members: Any) -> Subject:
+    """Return a subject whose method's class has other members."""
+    kind = type(subject.method)
+    return replace(subject, method=type(kind.__name__, (kind,), members)(**vars(subject.method)), runs={})
 
 
 def _is(kind: type, value: Any) -> bool:

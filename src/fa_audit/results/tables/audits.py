@@ -201,7 +201,7 @@ TUNED = (
     *(THREE_CHECK, FOUR_CHECK),
 )
 TUNED_NOTE = (
-    "Of the settings that a run was searched in, the one with its best mean accuracy on the validation samples, which no "
+    "Of the settings of a run's search, the one with its best mean accuracy on the validation samples, which no "
     "training saw (of equal ones the first); test accuracy chooses nothing. Untuned: the paper's options, a setting of "
     "the same search. Accuracies: mean ± sample standard deviation over seeds; ranks: by mean test accuracy among the "
     "chosen (among the untuned); verdicts: of the chosen. "
