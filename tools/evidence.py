@@ -16,6 +16,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from fa_audit.experiments.grid import Grid, Setting
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import short_number
+from fa_audit.results.standings import BUSY
 from fa_audit.results.tables.audits import choose
 from fa_audit.results.tidy import KEY, read_audits, read_table, read_tidy, tidy_of, write_tables
 
@@ -60,9 +62,11 @@ def audited(results: Path, setting: Setting, key: RunKey, output: Path) -> Path:
     return path
 
 
-def add(folder: Path, audits: list[Path], results: Path) -> None:
+def add(folder: Path, audits: list[Path], results: Path, *, busy: bool) -> None:
     """Write the tables of a setting: those of the audits, and of the runs that only the old tables have."""
     tidy = tidy_of(read_audits(audits), [results / "trajectories" / f"{RunKey.of(path)}.csv" for path in audits])
+    if busy:
+        tidy = replace(tidy, work=tidy.work.assign(**{BUSY: True}))
     tables = {}
     for name in TIDY:
         path, new = folder / f"{name}.csv", getattr(tidy, name)
@@ -97,6 +101,9 @@ def main() -> None:
         "--tables", type=Path, default=Path("reference/measured"), metavar="DIR", help="default %(default)s"
     )
     parser.add_argument("--audits", type=Path, default=Path("results/evidence"), metavar="DIR", help="where audits go")
+    parser.add_argument(
+        "--busy", action="store_true", help="other work ran beside the trainings: their seconds are bounds"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="audits at once; default %(default)s")
     options = parser.parse_args()
     grid = read(options.configfile)
@@ -130,7 +137,7 @@ def measure(pool: ProcessPoolExecutor, grid: Grid, name: str, options: argparse.
     ]
     work = [pool.submit(partial(audited, options.results, setting, key, options.audits)) for key in there]
     if audits := [job.result() for job in work]:
-        add(options.tables / name, audits, options.results)
+        add(options.tables / name, audits, options.results, busy=options.busy)
         print(f"{name}: {len(audits)} audits", flush=True)
 
 
