@@ -135,7 +135,9 @@ def test_audits_of_ones_own_are_placed_and_written_whether_or_not_they_have_a_sp
         (tmp_path / f"{path}.json").write_text(json.dumps(audit))
     own = [str(tmp_path / f"{path}.json") for path in "abc"]
     assert main(["compare", "--from", str(MEASURED), *own[:2]]) == 0
-    assert "dfa (yours): no place: nothing is measured on this network and budget" in capsys.readouterr().out
+    other = capsys.readouterr().out
+    assert "dfa (yours): no place: nothing is measured on this network and budget" in other
+    assert "Nearest measured run: " in other and "margin over frozen " not in other  # which compares within one only
     tables = shutil.copytree(MEASURED, tmp_path / "tables")
     spec = audits[0]["spec"]
     same = {name: spec[name] for name in ("dataset", "architecture", "epochs")} | {"width": 16, "depth": 2}
@@ -143,7 +145,8 @@ def test_audits_of_ones_own_are_placed_and_written_whether_or_not_they_have_a_sp
     pd.read_csv(path).assign(**same).to_csv(path, index=False)
     assert main(["compare", "--from", str(tables), *own]) == 0
     pooled, alone = capsys.readouterr().out.split("\n\nmine (yours)")
-    assert "dfa (yours): place " in pooled and "Nearest measured run: " in pooled
+    assert "dfa (yours): place " in pooled and re.search("Nearest measured run: .* in main_audit, seeds", pooled)
+    assert "margin over frozen " in pooled
     assert re.search(r"(?m)^> .* dfa \(yours\) +method +2 ", pooled)
     assert ": no place: nothing is measured on this network and budget" in alone
     assert not re.search(r"\bplace \d", alone) and re.search(r"log10 max growth +\S+  \S+ to \S+", alone)

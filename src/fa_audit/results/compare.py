@@ -14,8 +14,9 @@ from fa_audit.results.tables.leaderboard import IN_A_TERMINAL, leaderboard
 from fa_audit.results.tidy import Tidy, side_of
 
 NEIGHBOURS = 2  # rows shown on either side
+MARGIN = "margin over frozen"  # compares within one network and budget only
 UNITS = {  # what runs are compared by -> the difference that counts as 1, and how it is printed
-    "margin over frozen": (5.0, "5 points"),
+    MARGIN: (5.0, "5 points"),
     "log10 max growth": (1.0, "1 decade"),
     "log10 B ||g_L||": (1.0, "1 decade"),
     "cross-batch stability": (0.1, "0.1"),
@@ -44,7 +45,7 @@ def signatures(tidy: Tidy) -> pd.DataFrame:
 
 def differences(values: pd.DataFrame, own: Key) -> pd.DataFrame:
     """Return how many units every run differs from one's own in each quantity; NaN where one of them has none."""
-    return (values - values.loc[own]).abs() / [unit for unit, _ in UNITS.values()]
+    return (values - values.loc[own]).abs() / [UNITS[name][0] for name in values]
 
 
 def distances(units: pd.DataFrame) -> pd.Series:
@@ -58,6 +59,8 @@ def distances(units: pd.DataFrame) -> pd.Series:
 def comparison_text(tidy: Tidy, own: Key, measured: Sequence[Key]) -> str:
     """Return where a run of one's own stands, if anything is comparable, and what is nearest to it, for a terminal.
 
+    Other runs are those of its network and budget; without any, all of them, by what compares across networks.
+
     Args:
         tidy: measured runs and one's own.
         own: setting and run of one's own.
@@ -66,14 +69,15 @@ def comparison_text(tidy: Tidy, own: Key, measured: Sequence[Key]) -> str:
     ranked = with_margins(tidy)
     values = signatures(ranked)
     same = [key for key in measured if key[0] == own[0]]
+    values = values if same else values.drop(columns=MARGIN)
     placed = _place(tidy, values, own, same) if same else _range(tidy, values, own, measured)
-    return "\n".join([*placed, "", *_nearest(ranked, values, own, measured)]) + "\n"
+    return "\n".join([*placed, "", *_nearest(ranked, values, own, same or measured)]) + "\n"
 
 
 def _place(tidy: Tidy, values: pd.DataFrame, own: Key, same: Sequence[Key]) -> Iterator[str]:
     """Yield the row between its neighbours in the same network and budget."""
     setting, run = own
-    margins = values["margin over frozen"].loc[[*same, own]].dropna()
+    margins = values[MARGIN].loc[[*same, own]].dropna()
     order = list(margins.sort_values(ascending=False, kind="stable").index)
     if own not in order:
         yield f"{run}: not placed: without the accuracy of its frozen baseline there is no margin to rank it by."
@@ -125,5 +129,5 @@ def _nearest(ranked: Tidy, values: pd.DataFrame, own: Key, measured: Sequence[Ke
         here, there = values.loc[own, name], values.loc[found, name]
         yield f"  {name:<22}{here:>+10.3g}{there:>+10.3g}{count:>8.2f}  {UNITS[name][1]}"
     yield f"They differ most in {own_units.idxmax()}." if far[found] else "They do not differ."
-    if missing := [name for name in UNITS if name not in own_units]:
+    if missing := [name for name in values if name not in own_units]:
         yield f"Not compared, since one of them has none: {', '.join(missing)}."

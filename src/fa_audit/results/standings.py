@@ -112,8 +112,7 @@ def learning_rates(tidy: Tidy, labels: Mapping[str, str]) -> str:
     several = known[known.groupby("setting")["lr"].transform("nunique") > 1]
     if len(several):
         named = several["run"].map(lambda run: labels.get(run, run)) + " " + several["lr"].map(short_number)
-        rates = named.groupby(several["setting"]).agg(", ".join)
-        each = (f"{labels.get(name, name)} ({text})" for name, text in rates.items())
+        each = (f"{labels.get(name, name)} ({listed([*of], 3)})" for name, of in named.groupby(several["setting"]))
         return f"Learning rates differ in {'; '.join(each)}."
     found = sorted(set(known["lr"]))
     rate = f" ({', '.join(map(short_number, found))})" if found else ""
