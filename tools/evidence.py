@@ -108,16 +108,25 @@ def main() -> None:
     options = parser.parse_args()
     grid = read(options.configfile)
     names = grid.named(options.settings) if options.settings else [*grid.settings]
-    searches = [name for name in names if is_search(grid.settings[name])]
-    for batch in (searches, [name for name in names if name not in searches]):
-        with ProcessPoolExecutor(options.jobs) as pool:
-            for name in batch:
+    searches = [name for name in grid.settings if is_search(grid.settings[name])]
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for name in names:
+            if name in searches:
                 measure(pool, grid, name, options)
-        found = [name for name in searches if (options.tables / name / "runs.csv").exists()]
-        if batch is searches and found and CHOSEN.search(text := options.configfile.read_text(encoding="utf-8")):
-            runs = textwrap.fill(", ".join(chosen_runs(options.tables, found)), 110, subsequent_indent=7 * " ")
-            options.configfile.write_text(CHOSEN.sub(rf"\g<1>{runs}\g<2>", text), encoding="utf-8")
-            grid = read(options.configfile)
+        grid = with_choices(grid, options, [name for name in searches if (options.tables / name / "runs.csv").exists()])
+        for name in names:
+            if name not in searches:
+                measure(pool, grid, name, options)
+
+
+def with_choices(grid: Grid, options: argparse.Namespace, searches: Sequence[str]) -> Grid:
+    """Write what the searches chose into the configuration, where it has a place for it, and read it again."""
+    text = options.configfile.read_text(encoding="utf-8")
+    if not searches or not CHOSEN.search(text):
+        return grid
+    runs = textwrap.fill(", ".join(chosen_runs(options.tables, searches)), 110, subsequent_indent=7 * " ")
+    options.configfile.write_text(CHOSEN.sub(rf"\g<1>{runs}\g<2>", text), encoding="utf-8")
+    return read(options.configfile)
 
 
 def read(configfile: Path) -> Grid:
