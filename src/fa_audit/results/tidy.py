@@ -50,6 +50,16 @@ class Tidy:
         parts = {name: (table := getattr(self, name))[table["setting"] == setting] for name in TIDY}
         return Tidy((setting,), **parts)
 
+    def followed(self) -> pd.DataFrame:
+        """Return the trajectories.
+
+        Raises:
+            AuditError: a setting has none.
+        """
+        if absent := set(self.settings) - set(self.trajectories["setting"]):
+            raise AuditError(f"setting '{min(absent)}': found no trajectories, which this shows; expected some of a run.")
+        return self.trajectories
+
     def mean_of_blocks(self, name: str) -> pd.Series:
         """Average a column of the layers over the blocks that have it, in the order of `runs`."""
         means = self.layers.groupby(list(KEY))[name].mean()
@@ -79,7 +89,7 @@ def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
     """
     files: dict[str, list[Path]] = defaultdict(list)
     for path in map(Path, paths):
-        files[path.stem].append(path)
+        files[table_name(path)].append(path)
     tables = {name: pd.concat(map(_checked, group)) for name, group in files.items()}
     tables["runs"] = _judged(tables["runs"])
     settings = tuple(dict.fromkeys(path.parent.name for path in files["runs"]))
@@ -89,6 +99,11 @@ def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
         if not settings:
             raise AuditError(f"{listed(map(str, files['runs']))}: found none of the runs {listed(runs)}.")
     return Tidy(settings, **{name: table.reset_index(drop=True) for name, table in tables.items()})
+
+
+def table_name(path: Path) -> str:
+    """Return which table a file is: its name without the endings .csv or .csv.xz."""
+    return path.name.partition(".")[0]
 
 
 def _checked(path: Path) -> pd.DataFrame:
