@@ -25,10 +25,13 @@ FOLLOWED = (  # settings whose trajectories a figure of configs/measured.yaml or
     "main_audit_clipped",
     "monitor_clipped",
     "no_terminal_norm",
+    "no_terminal_norm_clipped",
     "penalty_100_epochs",
+    "penalty_epoch0",
     "penalty_sweep",
     "resmlp_d512",
     "student",
+    "untrained",
 )
 
 
