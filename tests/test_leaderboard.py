@@ -152,7 +152,7 @@ def test_audits_of_ones_own_are_placed_and_written_whether_or_not_they_have_a_sp
     assert not re.search(r"\bplace \d", alone) and re.search(r"log10 max growth +\S+  \S+ to \S+", alone)
     assert "external model  1 " in alone and "differs between settings (unknown of " in alone
     assert main(["leaderboard", *own, "--from", str(MEASURED), "--output", str(tmp_path / "out")]) == 0
-    assert len(list((tmp_path / "out").glob("leaderboard.*"))) == 5
+    assert len(list((tmp_path / "out").glob("leaderboard.*"))) == 6
     values = pd.read_csv(tmp_path / "out/leaderboard.csv").set_index(["run", "quantity", "statistic"])["value"]
     assert values["dfa (yours)", "accuracy", "mean"].item() == sum(audit["headline_acc"] for audit in audits) / 2
     assert main(["compare", own[0], "--from", str(tmp_path)]) == 1

@@ -1,4 +1,4 @@
-"""`fa-audit`: train, audit and report a single run without the workflow, check a method, list what there is."""
+"""Audit networks and report on them, without the workflow; `fa-audit COMMAND --help` has the arguments."""
 
 from __future__ import annotations
 
@@ -17,24 +17,29 @@ from fa_audit.cli.completion import answer_shell
 from fa_audit.core.errors import AuditError, printable, unknown
 from fa_audit.core.extras import naming_extras
 
-# Name -> what it does, and the function that adds its arguments.
-COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "data": ("make the file of a data set", runs.data_parser),
-    "train": ("train one network and write its checkpoint", runs.train_parser),
-    "audit": ("audit a checkpoint", runs.audit_parser),
-    "report": ("fill in the reporting template from audits of one run", results.report_parser),
-    "check": ("check that a training method keeps its promises", models.check_parser),
-    "describe": ("propose where the states of a model are, for an audit", models.describe_parser),
-    "plan": ("print the runs of a configuration and their hours", results.plan_parser),
-    "verify": ("compare results with the SHA-256 that is recorded of them", results.verify_parser),
-    "scorecard": ("compare published numbers with the audits that exist", results.scorecard_parser),
-    "leaderboard": ("rank measured runs and your own by what trained blocks add", boards.leaderboard_parser),
-    "compare": ("place your audits among measured runs", boards.compare_parser),
-    "draw": ("make every figure and table of a configuration from tidy tables", boards.draw_parser),
-    "methods": ("list the methods", lists.methods_parser),
-    "architectures": ("list the architectures", lists.architectures_parser),
-    "datasets": ("list the data sets", lists.datasets_parser),
+# Who uses a command -> its name -> what it does, and the function that adds its arguments.
+GROUPS: dict[str, dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]] = {
+    "for authors of a network": {
+        "audit": ("audit a model of your own, or a checkpoint", runs.audit_parser),
+        "describe": ("propose where the states of a model are, for an audit", models.describe_parser),
+        "report": ("fill in the reporting template from audits of one run", results.report_parser),
+        "compare": ("place your audits among measured runs", boards.compare_parser),
+        "draw": ("make figures and a table of your audits, or of measured runs", boards.draw_parser),
+    },
+    "for engineers of a training method": {
+        "train": ("train one network and write its checkpoint", runs.train_parser),
+        "check": ("check that a training method keeps its promises", models.check_parser),
+        "list": ("list methods, architectures and data sets", lists.list_parser),
+    },
+    "for maintainers of measured results": {
+        "leaderboard": ("rank measured runs and your own by what trained blocks add", boards.leaderboard_parser),
+        "scorecard": ("compare published numbers with the audits that exist", results.scorecard_parser),
+        "plan": ("print the runs of a configuration and their hours", results.plan_parser),
+        "verify": ("compare results with the SHA-256 that is recorded of them", results.verify_parser),
+    },
 }
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+RENAMED = {"data": "train --data NAME"} | {kind: f"list {kind}" for kind in lists.KINDS}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,6 +73,8 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser = _parser()
     answer_shell(parser)
     name = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if name in RENAMED:
+        raise AuditError(f"unknown command '{name}'; it is now: fa-audit {RENAMED[name]}")
     if name is not None and name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     options, left = parser.parse_known_args(arguments)
@@ -77,11 +84,20 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(prog="fa-audit", description=__doc__)
+    groups = (
+        "\n".join([f"{who}:", *(f"  {name:<14}{summary}" for name, (summary, _) in group.items())])
+        for who, group in GROUPS.items()
+    )
+    parser = OneLineParser(
+        prog="fa-audit",
+        description=__doc__,
+        epilog="\n\n".join(groups),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name, (summary, add_arguments) in COMMANDS.items():
-        command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        command = commands.add_parser(name, description=f"{summary[0].upper()}{summary[1:]}.")
         command.set_defaults(usage=command.format_usage, log_level=logging.INFO)
         add_arguments(command)
     return parser

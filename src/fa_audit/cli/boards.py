@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.core.errors import AuditError
+from fa_audit.core.provided import provided
 
 if TYPE_CHECKING:
-    from fa_audit.results.tidy import Tidy
+    from fa_audit.results.artefacts import Shown
 
 FROM = "folder of tidy tables SETTING/runs.csv; default the project's reference/measured"
-TITLE, CLAIMS = "Leaderboard", "What sources claim"
-FORMATS = ("csv", "md", "html", "pdf", "png")
+WIDTHS = (4.5, 12.0)  # inches: narrower ones have no room for their texts
 KEY = (
     "margin: accuracy minus that with frozen blocks, mean and 95 % interval over the seeds\n"
     "checks: {}; ? is borderline, in parentheses one that does not fire\n"
@@ -27,16 +27,17 @@ KEY = (
 
 def leaderboard_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit leaderboard`."""
-    parser.set_defaults(command=_leaderboard, compared=False, log_level=logging.WARNING)  # fonts are no news
+    parser.set_defaults(command=_board, compared=False, log_level=logging.WARNING)  # fonts are no news
     parser.add_argument("audits", type=Path, nargs="*", metavar="AUDIT", help="JSON of audits of your own")
     _add_from(parser)
-    help_text = f"write leaderboard.{{{','.join(FORMATS)}}} and claims there; default the terminal"
+    help_text = "write table and figure leaderboard.* and table claims.* there; default the terminal"
     parser.add_argument("--output", type=Path, metavar="DIR", help=help_text)
+    _add_width(parser)
 
 
 def compare_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit compare`."""
-    parser.set_defaults(command=_leaderboard, compared=True, output=None)
+    parser.set_defaults(command=_board, compared=True, output=None)
     parser.add_argument("audits", type=Path, nargs="+", metavar="AUDIT", help="JSON of an audit, one for each seed")
     _add_from(parser)
 
@@ -45,18 +46,35 @@ def draw_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit draw`."""
     parser.set_defaults(command=_draw, log_level=logging.WARNING)
     add = parser.add_argument
+    help_text = "JSON of audits of your own; default none: the figures and tables of --configfile"
+    add("audits", type=Path, nargs="*", metavar="AUDIT", help=help_text)
     default = Path("configs/measured.yaml")
     add("--configfile", type=Path, metavar="FILE", default=default, help="the configuration; default %(default)s")
     _add_from(parser)
     default = Path("drawn")
     add("--output", type=Path, metavar="DIR", default=default, help="where files are written; default %(default)s")
+    _add_width(parser)
 
 
 def _add_from(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="folder", type=Path, metavar="DIR", help=FROM)
+    parser.add_argument("--only", nargs="+", default=[], metavar="RUN", help="the rows to show; default all runs")
 
 
-def _leaderboard(options: argparse.Namespace) -> int:
+def _add_width(parser: argparse.ArgumentParser) -> None:
+    help_text = "of the figures; default 5.5, the text of one column; 7 is that of two"
+    parser.add_argument("--width", type=float, metavar="INCHES", help=help_text)
+
+
+def _width_of(options: argparse.Namespace) -> dict[str, float]:
+    if options.width is None:
+        return {}
+    if not WIDTHS[0] <= options.width <= WIDTHS[1]:
+        raise AuditError(f"--width: found {options.width:g}; expected {WIDTHS[0]:g} to {WIDTHS[1]:g} inches.")
+    return {"width": options.width}
+
+
+def _board(options: argparse.Namespace) -> int:
     from fa_audit.documents.formats import to_text
     from fa_audit.results.measured import measured_folder, read_measured
     from fa_audit.results.own_audits import beside, read_own
@@ -64,11 +82,12 @@ def _leaderboard(options: argparse.Namespace) -> int:
     from fa_audit.results.tables.leaderboard import IN_A_TERMINAL, leaderboard
 
     folder = measured_folder(options.folder)
-    measured = read_measured(folder)
+    measured = read_measured(folder).only(options.only)
     tidy, own = beside(measured, read_own(options.audits))
     if options.output:
-        _write_leaderboard(tidy, [*sorted(folder.glob("*/runs.csv")), *options.audits], options.output)
-        return 0
+        shown = {"leaderboard": ("Leaderboard", ("figures", "tables")), "claims": ("What sources claim", ("tables",))}
+        parts = [(section, kind, title, kind, tidy) for kind, (title, both) in shown.items() for section in both]
+        return _written(options, parts, [*sorted(folder.glob("*/runs.csv*")), *options.audits])
     if options.compared:
         from fa_audit.results.compare import comparison_text
         from fa_audit.results.standings import standing, with_margins
@@ -81,25 +100,6 @@ def _leaderboard(options: argparse.Namespace) -> int:
     return 0
 
 
-def _write_leaderboard(tidy: Tidy, inputs: Sequence[Path], folder: Path) -> None:
-    from fa_audit.core.origin import origin_of
-    from fa_audit.results.figures import style
-    from fa_audit.results.figures.leaderboard import draw
-    from fa_audit.results.tables.claims import claims
-    from fa_audit.results.tables.files import write_formats
-    from fa_audit.results.tables.leaderboard import leaderboard
-
-    origin = str(origin_of({"kind": "leaderboard"}, tidy.runs["digest"].dropna(), inputs))
-    files = [folder / f"leaderboard.{ending}" for ending in FORMATS]
-    write_formats(leaderboard(tidy, title=TITLE, labels={}), files[:3], origin, TITLE)
-    beside = [folder / f"claims.{ending}" for ending in FORMATS[:3]]
-    write_formats(claims(tidy, title=CLAIMS, labels={}), beside, origin, CLAIMS)
-    figure = draw(tidy, title=TITLE, labels={}, thresholds=DiagnosticThresholds())
-    for path in files[3:]:
-        style.save(figure, path, origin)
-    print(*files, *beside, sep="\n")
-
-
 def _draw(options: argparse.Namespace) -> int:
     from fa_audit.experiments.config_file import load_config
     from fa_audit.experiments.read_grid import read_grid
@@ -107,10 +107,13 @@ def _draw(options: argparse.Namespace) -> int:
     from fa_audit.results.kinds import KINDS
     from fa_audit.results.measured import measured_folder
 
+    if options.audits:
+        return _draw_own(options)
     folder = measured_folder(options.folder)
-    config, line_of = load_config(options.configfile)
+    config, line_of = load_config(provided(options.configfile))
     problems: dict[str, list[str]] = {}
-    for name, problem in artefacts_from(config, read_grid(config, KINDS, line_of), folder, options.output):
+    more = _width_of(options) | ({"runs": options.only} if options.only else {})
+    for name, problem in artefacts_from(config, read_grid(config, KINDS, line_of), folder, options.output, more):
         if problem:
             problems.setdefault(problem, []).append(name)
         else:
@@ -118,3 +121,25 @@ def _draw(options: argparse.Namespace) -> int:
     for problem, names in problems.items():
         print(f"fa-audit: not drawn: {', '.join(names)}: {problem}", file=sys.stderr)
     return 1 if problems else 0
+
+
+def _draw_own(options: argparse.Namespace) -> int:
+    from fa_audit.results.artefacts import of_audits
+    from fa_audit.results.own_audits import alone, read_own
+
+    if options.folder:
+        raise AuditError("draw: found AUDIT and --from; expected one of them.")
+    tidy = alone(read_own(options.audits))[0].only(options.only)
+    if not tidy.has("deep_cosine"):
+        print("fa-audit: no audit has credits: the cosine by layer is not drawn.", file=sys.stderr)
+    if not tidy.has("own_frozen_acc"):
+        print("fa-audit: no audit has a frozen baseline: accuracy against it is not drawn.", file=sys.stderr)
+    return _written(options, of_audits(tidy), options.audits)
+
+
+def _written(options: argparse.Namespace, shown: Iterable[Shown], inputs: Sequence[Path]) -> int:
+    """Make figures and tables, and print their paths."""
+    from fa_audit.results.artefacts import boards
+
+    print(*boards(shown, inputs, options.output, _width_of(options)), sep="\n")
+    return 0

@@ -1,9 +1,10 @@
-"""`fa-audit methods`, `architectures` and `datasets`: what there is to choose from."""
+"""`fa-audit list`: the methods, architectures and data sets to choose from."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 
 from fa_audit.cli.completion import completed
 from fa_audit.core.registry import documentation, load
@@ -12,57 +13,41 @@ from fa_audit.methods import METHODS
 from fa_audit.methods.info import stated
 from fa_audit.networks import ARCHITECTURES, architecture_options
 
-
-def methods_parser(parser: argparse.ArgumentParser) -> None:
-    """Define `fa-audit methods`."""
-    parser.set_defaults(command=_methods)
-    _add_names(parser, METHODS)
+KINDS = {"methods": METHODS, "architectures": ARCHITECTURES, "datasets": DATASETS}
 
 
-def architectures_parser(parser: argparse.ArgumentParser) -> None:
-    """Define `fa-audit architectures`."""
-    parser.set_defaults(command=_architectures)
-    _add_names(parser, ARCHITECTURES)
+def list_parser(parser: argparse.ArgumentParser) -> None:
+    """Define `fa-audit list`."""
+    parser.set_defaults(command=_list)
+    words = "methods, architectures or datasets; default all of them"
+    parser.add_argument("kind", nargs="?", choices=KINDS, metavar="KIND", help=words)
+    words = "only these, of which any may be package.module:Name; default all that are registered"
+    names = parser.add_argument("names", nargs="*", metavar="NAME", help=words)
+    completed(names, [name for registry in KINDS.values() for name in registry])
 
 
-def datasets_parser(parser: argparse.ArgumentParser) -> None:
-    """Define `fa-audit datasets`."""
-    parser.set_defaults(command=_datasets)
-    _add_names(parser, DATASETS)
+def _list(options: argparse.Namespace) -> int:
+    for kind in [options.kind] if options.kind else KINDS:
+        if not options.kind:
+            print(f"{kind}:")
+        for name in options.names or KINDS[kind]:
+            first, *more = _lines(kind, name)
+            print(f"{name:<17} {first}", *(f"{'':<17} {line}" for line in more), sep="\n")
+    return 0
 
 
-def _add_names(parser: argparse.ArgumentParser, registry: dict[str, str]) -> None:
-    names = parser.add_argument(
-        "names",
-        nargs="*",
-        default=list(registry),
-        metavar="NAME",
-        help="only these, of which any may be package.module:Name; default all that are registered",
-    )
-    completed(names, registry)
-
-
-def _methods(options: argparse.Namespace) -> int:
-    for name in options.names:
+def _lines(kind: str, name: str) -> Iterator[str]:
+    if kind == "datasets":
+        yield _first_line(documentation("dataset", DATASETS, name))
+    elif kind == "methods":
         if name not in METHODS:
             load("method", METHODS, name)
-        print(f"{name:<16} {stated(name).summary}")
-    return 0
-
-
-def _architectures(options: argparse.Namespace) -> int:
-    for name in options.names:
-        kind = load("architecture", ARCHITECTURES, name)
-        print(f"{name:<16} {_first_line(sys.modules[kind.__module__].__doc__ or kind.__doc__)}")
+        yield stated(name).summary
+    else:
+        made = load("architecture", ARCHITECTURES, name)
+        yield _first_line(sys.modules[made.__module__].__doc__ or made.__doc__)
         defaults = architecture_options(name).items()
-        print(f"{'':<16} options: {', '.join(f'{option}={value}' for option, value in defaults)}")
-    return 0
-
-
-def _datasets(options: argparse.Namespace) -> int:
-    for name in options.names:
-        print(f"{name:<16} {_first_line(documentation('dataset', DATASETS, name))}")
-    return 0
+        yield f"options: {', '.join(f'{option}={value}' for option, value in defaults)}"
 
 
 def _first_line(text: str | None) -> str:

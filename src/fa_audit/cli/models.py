@@ -15,7 +15,7 @@ from fa_audit.methods import METHODS
 def check_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit check`."""
     parser.set_defaults(command=_check, log_level=logging.WARNING)  # its many small trainings are no news
-    method = parser.add_argument("method", help="my_file:ClassName, or one of `fa-audit methods`")
+    method = parser.add_argument("method", help="my_file:ClassName, or one of `fa-audit list methods`")
     completed(method, METHODS)
 
 

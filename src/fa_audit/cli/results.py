@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from fa_audit.core.errors import AuditError
+from fa_audit.core.provided import provided
 
 PUBLISHED = "reference/published.yaml"
 PAGE = "report.html"
@@ -67,9 +68,8 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="folder",
         type=Path,
-        default=Path("results"),
         metavar="DIR",
-        help="results, or tidy tables such as reference/measured; default %(default)s",
+        help="results, or tidy tables; default results where it has audits, or else reference/measured of the project",
     )
     parser.add_argument(
         "--published", metavar="YAML", default=PUBLISHED, help="the published numbers; default %(default)s"
@@ -126,7 +126,7 @@ def _plan(options: argparse.Namespace) -> int:
 
     config, line_of = load_config(options.configfile)
     origins = Origins(read_grid(config, KINDS, line_of), config.get("thresholds", {}))
-    print(plan_table(origins, read_costs("benchmarks/costs.json", own_benchmarks())))
+    print(plan_table(origins, read_costs(provided("benchmarks/costs.json"), own_benchmarks())))
     return 0
 
 
@@ -142,14 +142,16 @@ def _verify(options: argparse.Namespace) -> int:
 def _scorecard(options: argparse.Namespace) -> int:
     from fa_audit.experiments.paths import SCORECARD_ENDINGS
     from fa_audit.experiments.published import read_published_file
+    from fa_audit.results.measured import FOLDER
     from fa_audit.results.scorecard import read_explanations, read_results, scorecard
     from fa_audit.results.scorecard_texts import made_by, summary_line, to_markdown, write_scorecard
 
-    if options.output and options.output.resolve() == options.folder.resolve():
+    folder = options.folder or (Path("results") if any(Path("results/audits").glob("*/*/*.json")) else Path(FOLDER))
+    if options.output and options.output.resolve() == folder.resolve():
         raise AuditError(f"--output: found '{options.output}', which is read; expected another folder.")
     published = read_published_file(options.published)
-    tidy = read_results(options.folder)
-    rows = scorecard(published, tidy, read_explanations(options.folder, published))
+    tidy = read_results(folder)
+    rows = scorecard(published, tidy, read_explanations(folder, published))
     remark = made_by(published, tidy)
     if options.output:
         write_scorecard(

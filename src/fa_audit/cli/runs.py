@@ -1,4 +1,4 @@
-"""`fa-audit data`, `train` and `audit`: one run, from a data set to its audit."""
+"""`fa-audit train` and `audit`: one run, from a data set to its audit."""
 
 from __future__ import annotations
 
@@ -25,34 +25,20 @@ DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
 PACKAGE = Path(__file__).parents[1]
 
 
-def data_parser(parser: argparse.ArgumentParser) -> None:
-    """Define `fa-audit data`."""
-    parser.set_defaults(command=_data)
-    name = parser.add_argument("dataset", metavar="NAME", help="of `fa-audit datasets`, or package.module:function")
-    completed(name, DATASETS)
-    where = data_file("NAME")
-    parser.add_argument("--output", type=Path, metavar="PATH", help=f"the file to write; default {where}")
-    parser.add_argument(
-        "--data-root",
-        type=Path,
-        default=Path("data"),
-        metavar="DIR",
-        help="where the data set is, or is downloaded to; default %(default)s",
-    )
-
-
 def train_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit train`."""
     add = parser.add_argument
     parser.set_defaults(command=_train)
     completed(add("run", help="method and options, e.g. dfa, dfa+penalty1e-2, dfa+frozen or dfa+epoch3"), METHODS)
     add("output", type=Path, help="the .safetensors file to write; .json and .csv come beside it")
-    add("--data", type=Path, metavar="FILE", required=True, help="a data file, as `fa-audit data` makes it; no default")
+    where = f"of `fa-audit list datasets`, whose file {data_file('NAME')} is made where it is absent; or a file"
+    completed(add("--data", metavar="NAME", required=True, help=f"{where}; no default"), DATASETS)
+    _add_data_root(parser)
     architecture = add(
         "--architecture",
         default="resmlp",
         metavar="NAME",
-        help="one of `fa-audit architectures`, or package.module:Class; default %(default)s",
+        help="one of `fa-audit list architectures`, or package.module:Class; default %(default)s",
     )
     completed(architecture, ARCHITECTURES)
     add("--width", type=int, help="length of a state's vector; default the architecture's")
@@ -71,6 +57,11 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     add("--device", default="cpu", help="cpu, cuda, cuda:1 and the like; default %(default)s")
 
 
+def _add_data_root(parser: argparse.ArgumentParser) -> None:
+    words = "where the data set is, or is downloaded to; default %(default)s"
+    parser.add_argument("--data-root", type=Path, default=Path("data"), metavar="DIR", help=words)
+
+
 def audit_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit audit`."""
     add = parser.add_argument
@@ -83,9 +74,10 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     add(
         "--data",
         metavar="DATA",
-        help=f"data file; default {data_file('NAME')} of the run's data set. With a model: my_file:batches, a list of"
-        " (x, labels) or a function that returns it",
+        help="the run's data set, by name or file as of `fa-audit train`; default the file of its name. With a model:"
+        " my_file:batches, a list of (x, labels) or a function that returns it",
     )
+    _add_data_root(parser)
     add(
         "--frozen",
         metavar="BASELINE",
@@ -106,15 +98,6 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     add("--format", choices=("text", "json", "markdown"), default="text", help="of the output; default %(default)s")
 
 
-def _data(options: argparse.Namespace) -> int:
-    from fa_audit.data.dataset import prepare_data_file
-
-    path = _tensor_file(options.output) if options.output else Path(data_file(options.dataset))
-    prepare_data_file(options.dataset, options.data_root, path)
-    print(path)
-    return 0
-
-
 def _train(options: argparse.Namespace) -> int:
     import torch
 
@@ -133,15 +116,27 @@ def _train(options: argparse.Namespace) -> int:
     except (RuntimeError, AssertionError) as error:
         found = f"'{options.device}' is not available here ({first_line(error)})"
         raise AuditError(f"device: {found}.") from error
-    dataset = load_dataset(options.data)
+    data = _data(options)
+    dataset = load_dataset(data)
     spec = _spec(options, dataset.name)
     code = [*sorted(PACKAGE.rglob("*.py")), *own_code(spec.method, spec.architecture)]
-    resume = Resume(
-        output.with_name(f".{output.stem}.resume"), training_origin(spec, [options.data, *code], options.device)
-    )
+    resume = Resume(output.with_name(f".{output.stem}.resume"), training_origin(spec, [data, *code], options.device))
     sidecar, trajectory = output.with_suffix(".json"), output.with_suffix(".csv")
     train_run(spec, dataset, output, sidecar=sidecar, trajectory=trajectory, resume=resume, device=options.device)
     return 0
+
+
+def _data(options: argparse.Namespace) -> Path:
+    """Return the file of a data set that is given by name or file; one given by name is made where it is absent."""
+    from fa_audit.data.dataset import prepare_data_file
+
+    path = Path(options.data)
+    if path.suffix == ".safetensors" or path.is_file():
+        return path
+    path = Path(data_file(options.data))
+    if not path.exists():
+        prepare_data_file(options.data, options.data_root, path)
+    return path
 
 
 def _tensor_file(path: Path) -> Path:
@@ -236,7 +231,7 @@ def _audit_run(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str,
     baselines = {"own": options.frozen, "bp": options.bp_frozen}
     report, about = audit_files(
         checkpoint,
-        options.data,
+        _data(options) if options.data else None,
         **{kind: path for kind, path in beside.items() if path.exists()},
         baselines={role: path for role, path in baselines.items() if path},
         method=options.method,

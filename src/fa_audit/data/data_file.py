@@ -19,7 +19,7 @@ from fa_audit.core.files import FOREIGN
 
 ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 KEY = "fa_audit_dataset"  # of the description, in the file's metadata
-HINT = "make it alone (`fa-audit data`), so that what was trained on it stays valid"
+HINT = "make it alone (`fa-audit audit CHECKPOINT --data NAME`), so that what was trained on it stays valid"
 
 
 def read_data_file(path: str | Path, framework: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from fa_audit.core.checks import lettered
 from fa_audit.core.errors import AuditError, shortened, unknown
+from fa_audit.core.provided import provided
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, config_error, validated
 from fa_audit.experiments.config import RunName, Text
@@ -311,7 +312,7 @@ def _trained_by(script: str, read: PublishedFile) -> Grid:
 
 def read_published_file(path: str | Path) -> Published:
     """Read a file of published numbers; errors as of `read_published` and `load_config`."""
-    return read_published(load_config(path)[0])
+    return read_published(load_config(provided(path))[0])
 
 
 def _problems(read: PublishedFile) -> Iterator[str]:

@@ -29,7 +29,7 @@ class MethodInfo:
     """Texts, costs and constants of a method; a text is empty where it is not stated.
 
     Attributes:
-        summary: one line for `fa-audit methods`.
+        summary: one line for `fa-audit list methods`.
         equation: the credit ``a_l``.
         latex: the same for LaTeX, without dollar signs.
         feedback: what carries the credit.

@@ -5,15 +5,19 @@ The workflow asks the same functions, one job an artefact. Imports nothing that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fa_audit.core.errors import AuditError, unknown
+from fa_audit.documents.latex import slug
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import ENDINGS, MEASURED, ORIGIN, TIDY, artefact_files
 from fa_audit.experiments.spec import parse_run
 from fa_audit.results.tables import TABLES_OF_WORK
+
+if TYPE_CHECKING:
+    from fa_audit.results.tidy import Tidy
 
 
 def artefact_entry(config: Mapping[str, Any], grid: Grid, section: str, name: str) -> dict[str, Any]:
@@ -38,13 +42,16 @@ def tables_read(section: str, kind: str) -> tuple[str, ...]:
     return TIDY if section == "tables" and kind in TABLES_OF_WORK else MEASURED
 
 
-def artefacts_from(config: Mapping[str, Any], grid: Grid, folder: Path, output: Path) -> Iterator[tuple[str, str]]:
+def artefacts_from(
+    config: Mapping[str, Any], grid: Grid, folder: Path, output: Path, more: dict[str, Any] | None = None
+) -> Iterator[tuple[str, str]]:
     """Make every figure and table of a configuration from tidy tables; yield its name, and why it is not made.
 
     The files are those of the workflow, in ``OUTPUT/figures/`` and ``OUTPUT/tables/``, and so is what makes them.
 
     Args:
         folder: where the tables are.
+        more: keys of every entry, such as its runs and width, in place of its own.
     """
     from fa_audit.results.figures.files import write_figure
     from fa_audit.results.measured import tables_of
@@ -53,7 +60,8 @@ def artefacts_from(config: Mapping[str, Any], grid: Grid, folder: Path, output: 
     write = {"figures": write_figure, "tables": write_table}
     for section in ENDINGS:
         for name in config.get(section, {}):
-            entry, files = artefact_entry(config, grid, section, name), artefact_files(section, name, str(output))
+            entry = artefact_entry(config, grid, section, name) | (more or {})
+            files = artefact_files(section, name, str(output))
             try:
                 tidy = tables_of(folder, entry["settings"], tables_read(section, entry["kind"]))
                 write[section](entry, tidy, files, f"{output}/{section}/{name}{ORIGIN}")
@@ -61,3 +69,34 @@ def artefacts_from(config: Mapping[str, Any], grid: Grid, folder: Path, output: 
                 yield f"{section}/{name}", str(error)
             else:
                 yield f"{section}/{name}", ""
+
+
+Shown = tuple[str, str, str, str, "Tidy"]  # section, kind, title, name of the files without endings, tables
+
+
+def boards(shown: Iterable[Shown], inputs: Sequence[Path], output: Path, more: dict[str, Any]) -> Iterator[Path]:
+    """Make figures and tables of what is in memory; yield their files, ``OUTPUT/NAME.ENDING``.
+
+    Args:
+        inputs: the files that the tables were made of.
+        more: other keys of every entry.
+    """
+    from fa_audit.results.figures.files import make_figure
+    from fa_audit.results.tables.files import make_table
+
+    make = {"figures": make_figure, "tables": make_table}
+    for section, kind, title, name, tidy in shown:
+        entry = {"kind": kind, "title": title, "labels": {}, "thresholds": {}} | more
+        files = [output / f"{name}.{ending}" for ending in ENDINGS[section]]
+        make[section](entry, tidy, inputs, files)
+        yield from files
+
+
+def of_audits(tidy: Tidy) -> Iterator[Shown]:
+    """Yield what is drawn of one's own audits: an overview and the layers of every setting, and all together."""
+    for setting in tidy.settings:
+        end = "" if len(tidy.settings) == 1 else f"_{slug(setting)}"
+        yield from (("figures", kind, setting, kind + end, tidy.of(setting)) for kind in ("audit_overview", "layers"))
+    if tidy.has("own_frozen_acc"):
+        yield "figures", "leaderboard", "Accuracy and own frozen blocks", "accuracy_frozen", tidy
+    yield "tables", "audits", "Audits", "audits", tidy

@@ -1,6 +1,6 @@
 """Find the tidy tables of a folder such as ``reference/measured``.
 
-A folder holds ``SETTING/{runs,layers,trajectories,work}.csv``.
+A folder holds ``SETTING/{runs,layers,trajectories,work}.csv``, in an installed package compressed, as ``.csv.xz``.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from pathlib import Path
 
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, listed
+from fa_audit.core.provided import provided
 from fa_audit.experiments.paths import MEASURED
-from fa_audit.results.tidy import KEY, Tidy, read_table, read_tidy
+from fa_audit.results.tidy import KEY, Tidy, read_table, read_tidy, table_name
 
 FOLDER = "reference/measured"
 NEEDED = (*KEY, "accuracy", "own_frozen_acc", "bp_frozen_acc", "shallow_acc", "max_growth", "hidden_norm_last",
@@ -20,13 +21,12 @@ NEEDED = (*KEY, "accuracy", "own_frozen_acc", "bp_frozen_acc", "shallow_acc", "m
 
 
 def measured_folder(folder: str | Path | None) -> Path:
-    """Return the folder to read: the one given, or the one that comes with the repository.
+    """Return the folder to read: the one given, or the one that comes with the project.
 
     Raises:
         AuditError: there is none, or it holds no tables.
     """
-    checkout = Path(__file__).resolve().parents[3] / FOLDER
-    found = Path(folder) if folder else next((path for path in (Path(FOLDER), checkout) if path.is_dir()), Path(FOLDER))
+    found = provided(folder or FOLDER)
     if not settings_in(found):
         raise AuditError(
             f"--from: found no tables SETTING/runs.csv in '{found}'; expected a folder such as {FOLDER} of the project,"
@@ -37,23 +37,28 @@ def measured_folder(folder: str | Path | None) -> Path:
 
 def settings_in(folder: Path) -> list[str]:
     """Return the settings that have a table of runs, sorted."""
-    return sorted(path.parent.name for path in folder.glob("*/runs.csv"))
+    return sorted({path.parent.name for pattern in ("*/runs.csv", "*/runs.csv.xz") for path in folder.glob(pattern)})
 
 
 def tables_of(folder: Path, settings: Iterable[str], names: Sequence[str] = MEASURED) -> list[Path]:
-    """Return the paths of tables of settings.
+    """Return the paths of tables of settings; one of trajectories may be missing.
 
     Raises:
-        AuditError: one is missing, or the table of runs lacks columns.
+        AuditError: another one is missing, or the table of runs lacks columns.
     """
-    paths = [folder / setting / f"{name}.csv" for setting in settings for name in names]
+    paths = [_table(folder / setting, name) for setting in settings for name in names]
     for path in paths:
-        if not path.is_file():
+        if not path.is_file() and path.stem != "trajectories":
             known = listed(settings_in(folder)) or "none"
             raise AuditError(f"setting '{path.parent.name}': no file '{path}'; '{folder}' has the settings {known}.")
-        if path.stem == "runs" and (missing := [name for name in NEEDED if name not in read_table(path)]):
-            raise AuditError(f"{path}: missing the columns {listed(missing)}; expected a table of the workflow.")
-    return paths
+        if table_name(path) == "runs" and (missing := listed(sorted(set(NEEDED) - set(read_table(path))))):
+            raise AuditError(f"{path}: missing the columns {missing}; expected a table of the workflow.")
+    return [path for path in paths if path.is_file()]
+
+
+def _table(folder: Path, name: str) -> Path:
+    packed = folder / f"{name}.csv.xz"
+    return packed if packed.is_file() else folder / f"{name}.csv"
 
 
 def read_measured(folder: Path) -> Tidy:

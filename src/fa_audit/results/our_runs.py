@@ -56,6 +56,7 @@ class OurRuns:
     tidy: Tidy
     # Those of `DERIVED` that were asked for.
     _columns: dict[str, dict[RunKey, Any]] = field(default_factory=dict, init=False, repr=False)
+    _fails: dict[str, bool] = field(default_factory=dict, init=False, repr=False)  # by what a run is
 
     @cached_property
     def specs(self) -> dict[RunKey, Spec]:
@@ -89,8 +90,10 @@ class OurRuns:
 
     def fails(self, spec: Spec) -> bool:
         """Return whether the three-check verdict on the runs of a specification is FAIL."""
-        rows = pd.DataFrame([self._tables["runs", ()][key, ()] for key in self.seeds(spec).values()])
-        return not rows.empty and bool(fails(rows).fillna(False).any())
+        if (name := identity(spec)) not in self._fails:
+            rows = pd.DataFrame([self._tables["runs", ()][key, ()] for key in self.seeds(spec).values()])
+            self._fails[name] = not rows.empty and bool(fails(rows).fillna(False).any())
+        return self._fails[name]
 
     def _value(self, entry: Entry, key: RunKey) -> Any:
         """Return a cell as a number, NaN where there is none, or as an answer; on NaN norms no flag ever fires.

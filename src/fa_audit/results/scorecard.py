@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from fa_audit.core.errors import unknown
+from fa_audit.core.provided import provided
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.published import Entry, Published, identity, plain
@@ -77,7 +78,7 @@ def read_explanations(folder: Path, published: Published) -> dict[str, str]:
     Raises:
         AuditError: it is no mapping, or names no entry.
     """
-    path = folder / EXPLANATIONS
+    path = provided(folder) / EXPLANATIONS
     found = load_config(path)[0] if path.exists() else {}
     known = {entry.key for entry in published.entries}
     if strange := sorted(found.keys() - known):

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from fa_audit.audit.record import layer_rows, read_audit, run_row
-from fa_audit.core.errors import AuditError, listed
+from fa_audit.core.errors import AuditError, listed, unknown
 from fa_audit.core.files import sha256_of, write_text
 from fa_audit.core.rules import verdicts_of
 from fa_audit.experiments.paths import AT_INPUT, TIDY, RunKey
@@ -50,6 +50,34 @@ class Tidy:
         parts = {name: (table := getattr(self, name))[table["setting"] == setting] for name in TIDY}
         return Tidy((setting,), **parts)
 
+    def has(self, column: str) -> bool:
+        """Return whether any run has a value in a column of the runs."""
+        return column in self.runs and bool(self.runs[column].notna().any())
+
+    def only(self, runs: Collection[str]) -> Tidy:
+        """Return the part of some runs, in whatever settings; all of them if none is named.
+
+        Raises:
+            AuditError: there is no such run.
+        """
+        known = set(self.runs["run"])
+        if strange := [run for run in runs if run not in known]:
+            raise unknown("run", strange[0], known, where=listed(self.settings, 3))
+        of_runs = {name: (table := getattr(self, name))[table["run"].isin(runs or known)] for name in TIDY}
+        tables = {name: table.reset_index(drop=True) for name, table in of_runs.items()}
+        there = set(tables["runs"]["setting"])
+        return Tidy(tuple(setting for setting in self.settings if setting in there), **tables)
+
+    def followed(self) -> pd.DataFrame:
+        """Return the trajectories.
+
+        Raises:
+            AuditError: a setting has none.
+        """
+        if absent := set(self.settings) - set(self.trajectories["setting"]):
+            raise AuditError(f"setting '{min(absent)}': found no trajectories, which this draws; leave it out.")
+        return self.trajectories
+
     def mean_of_blocks(self, name: str) -> pd.Series:
         """Average a column of the layers over the blocks that have it, in the order of `runs`."""
         means = self.layers.groupby(list(KEY))[name].mean()
@@ -74,21 +102,22 @@ def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
         runs: the runs to keep; all of them if none is named.
 
     Raises:
-        AuditError: a file is missing or no table, has rows of another setting than its folder, or all have none of
+        AuditError: a file is missing or no table, has rows of another setting than its folder, or none has one of
             `runs`.
     """
     files: dict[str, list[Path]] = defaultdict(list)
     for path in map(Path, paths):
-        files[path.stem].append(path)
+        files[table_name(path)].append(path)
     tables = {name: pd.concat(map(_checked, group)) for name, group in files.items()}
     tables["runs"] = _judged(tables["runs"])
     settings = tuple(dict.fromkeys(path.parent.name for path in files["runs"]))
-    if runs:
-        tables = {name: table[table["run"].isin(runs)] for name, table in tables.items()}
-        settings = tuple(setting for setting in settings if setting in set(tables["runs"]["setting"]))
-        if not settings:
-            raise AuditError(f"{listed(map(str, files['runs']))}: found none of the runs {listed(runs)}.")
-    return Tidy(settings, **{name: table.reset_index(drop=True) for name, table in tables.items()})
+    tidy = Tidy(settings, **{name: table.reset_index(drop=True) for name, table in tables.items()})
+    return tidy.only(runs) if runs else tidy
+
+
+def table_name(path: Path) -> str:
+    """Return which table a file is: its name without the endings .csv or .csv.xz."""
+    return path.name.partition(".")[0]
 
 
 def _checked(path: Path) -> pd.DataFrame:

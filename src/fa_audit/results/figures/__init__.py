@@ -17,6 +17,7 @@ FIGURES: dict[str, str] = {
     "depth_sweep": "fa_audit.results.figures.depth:depth_sweep",
     "epsilon": "fa_audit.results.figures.cosines:epsilon",
     "layer0_dominance": "fa_audit.results.figures.cosines:layer0_dominance",
+    "layers": "fa_audit.results.figures.cosines:layers",
     "leaderboard": "fa_audit.results.figures.leaderboard:draw",
     "penalty_rescue": "fa_audit.results.figures.training:penalty_rescue",
     "threshold_sensitivity": "fa_audit.results.figures.threshold_sensitivity:draw",
@@ -26,5 +27,5 @@ FIGURES: dict[str, str] = {
 }
 # Kinds that show one setting.
 FIGURES_OF_ONE = frozenset(
-    {"audit_overview", "credit_layers", "epsilon", "layer0_dominance", "penalty_rescue", "triangulation"}
+    {"audit_overview", "credit_layers", "epsilon", "layer0_dominance", "layers", "penalty_rescue", "triangulation"}
 )

@@ -36,14 +36,10 @@ def credit_layers(tidy: Tidy, *, title: str, labels: Mapping[str, str], threshol
     compared with is below the limit of D2; in the first panel that of the last state.
     """
     runs, limit = tidy.runs, thresholds.g_norm_floor
-    layers = tidy.layers.sort_values("layer", kind="stable")  # the next row is the block's output
     order = rank_runs(runs)
     last = fires("reference", runs["grad_norm_last"], limit)
     runs = runs.assign(mean_cosine=tidy.mean_of_blocks("cosine"), hollow=last)
-    below = pd.Series(fires("reference", layers["grad_norm"], limit), layers.index)
-    above = below.groupby([layers[key] for key in KEY]).shift(-1, fill_value=False)
-    layers = layers.assign(grad_norm_hollow=below, cosine_hollow=above.astype(bool))
-    blocks = by_run(layers, order, "seed", "layer")
+    blocks = by_run(_hollow(tidy.layers, limit), order, "seed", "layer")
     names = lines.counted(blocks, labels, columns=["cosine", "grad_norm"], at="layer")
     handles = [*lines.run_handles(blocks, names), *lines.mark_handles(), Line2D([], [], **HOLLOW)]
     figure = style.new_figure(title, height=2.9 + lines.legend_height(handles))
@@ -66,6 +62,48 @@ def credit_layers(tidy: Tidy, *, title: str, labels: Mapping[str, str], threshol
     style.percent_scale(aggregate)
     aggregate.axvline(0, **lines.NOUGHT)
     cosine.axhline(0, **lines.NOUGHT)
+    lines.legend_below(figure, handles)
+    return figure
+
+
+def _hollow(layers: pd.DataFrame, limit: float) -> pd.DataFrame:
+    """Return the layers with columns of whether the gradient that is shown or compared with is below the limit."""
+    layers = layers.sort_values("layer", kind="stable")  # the next row is the block's output
+    below = pd.Series(fires("reference", layers["grad_norm"], limit), layers.index)
+    above = below.groupby([layers[key] for key in KEY]).shift(-1, fill_value=False)
+    return layers.assign(grad_norm_hollow=below, cosine_hollow=above.astype(bool), growth_hollow=False)
+
+
+LAYERS = {  # column -> title and axes of its panel, and its limit
+    "growth": ("Growth", "block $l$", "growth of $\\|h\\|$ in block $l$", "growth"),
+    "grad_norm": ("Reference", "state $l$", "median $\\|g_l\\|$", "reference"),
+    "cosine": ("Credit", "block $l$", "cosine of credit and $g_{l+1}$", ""),
+}
+
+
+@style.styled
+def layers(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
+    """Draw growth and gradient of every layer, and the cosine of every block where some run has credits.
+
+    Markers are as in `credit_layers`.
+    """
+    table, order = _hollow(tidy.layers, thresholds.g_norm_floor), rank_runs(tidy.runs)
+    groups = by_run(table, order, "seed", "layer")
+    shown = [column for column in LAYERS if column in table and table[column].notna().any()]
+    handles = [*lines.run_handles(groups, labels), *lines.mark_handles(), Line2D([], [], **HOLLOW)]
+    figure = style.new_figure(title, height=2.6 + lines.legend_height(handles))
+    for ax, column, letter in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, "abc"):
+        name, x, y, limit = LAYERS[column]
+        if limit:
+            style.log_scale(ax)
+        ax.set(title=f"({letter}) {name}", xlabel=x, ylabel=y)
+        lines.seeds_and_means(ax, groups, "layer", column, hollow=f"{column}_hollow")
+        lines.whole_numbers(ax, 7)
+        ax.margins(x=0.08)
+        if limit:
+            style.limit_line(ax, thresholds.limits[limit], limit)
+        else:
+            ax.axhline(0, **lines.NOUGHT)
     lines.legend_below(figure, handles)
     return figure
 

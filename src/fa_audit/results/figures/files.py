@@ -9,12 +9,12 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from fa_audit.core.files import write_json
-from fa_audit.core.origin import origin_of
+from fa_audit.core.origin import Origin, origin_of
 from fa_audit.core.registry import call
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import FIGURES
-from fa_audit.results.figures.style import check_texts, names, save
-from fa_audit.results.tidy import read_tidy
+from fa_audit.results.figures.style import WIDTH, as_wide_as, check_texts, names, save
+from fa_audit.results.tidy import Tidy, read_tidy
 
 
 def write_figure(
@@ -30,12 +30,20 @@ def write_figure(
     Raises:
         AuditError: a file is no table, or a text no formula that can be read.
     """
-    tidy = read_tidy(tidy_files, entry.get("runs", ()))
-    origin = origin_of(entry, tidy.runs["digest"], tidy_files)
+    origin = make_figure(entry, read_tidy(tidy_files, entry.get("runs", ())), tidy_files, figures)
+    write_json(origin_file, origin.to_dict())
+
+
+def make_figure(
+    entry: Mapping[str, Any], tidy: Tidy, inputs: Sequence[str | Path], figures: Sequence[str | Path]
+) -> Origin:
+    """Draw a figure of tables that were made of `inputs` into its files, and return where it comes from."""
+    origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
     check_texts([entry["title"], *entry["labels"].values()])
     words = {"title": entry["title"], "labels": names(tidy.runs["run"].unique(), entry["labels"])}
     limits = DiagnosticThresholds.of(entry["thresholds"])
-    figure = call("figure", FIGURES, entry["kind"], Figure, tidy, **words, thresholds=limits)
+    with as_wide_as(entry.get("width", WIDTH)):
+        figure = call("figure", FIGURES, entry["kind"], Figure, tidy, **words, thresholds=limits)
     for path in figures:
         save(figure, path, str(origin))
-    write_json(origin_file, origin.to_dict())
+    return origin

@@ -18,11 +18,13 @@ from fa_audit.results.statistics import summarise
 from fa_audit.results.tidy import Tidy
 
 COLUMNS = 3
-SIZES = {
+SIZES = {  # columns -> a panel's height in inches, characters of its title
     1: (3.2, 60),
     2: (2.4, 30),
     COLUMNS: (1.75, 24),
-}  # columns -> a panel's height in inches, characters of its title
+}
+PAGE = 8.5  # inches: the height of all panels and of the legend, at most
+MANY = 24  # runs, of which the legend has the methods only
 BUDGET = ["dataset", "architecture", "width", "depth", "epochs"]
 SAME = {"color": style.GREY, "linewidth": 0.7, "label": "no better than its own frozen blocks"}
 ASKED = {"color": style.GREY, "linewidth": 0.7, "linestyle": (0, (4, 2))}
@@ -41,14 +43,13 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     panels = list(runs.groupby(BUDGET, dropna=False, sort=False)) if len(runs) else [((), runs)]
     columns = min(len(panels), COLUMNS)
     (height, room), count = SIZES[columns], math.ceil(len(panels) / columns)
-    names = style.names(runs["called"].unique(), labels)
-    handles = [*lines.run_handles(sorted(runs["called"].unique()), names)]
-    handles += _keys(100 * thresholds.limits["depth_margin"])
-    figure = style.new_figure(title, height=height * count + lines.legend_height(handles))
+    handles = [*_runs(runs, labels), *_keys(100 * thresholds.limits["depth_margin"])]
+    legend = lines.legend_height(handles)
+    figure = style.new_figure(title, height=min(height * count, PAGE - legend) + legend)
     axes = figure.subplots(count, columns, squeeze=False).ravel()
     for ax, (key, group) in zip(axes, panels):
         ax.set_title(text_grid.wrap(_title(key, group, labels), room), fontsize=style.SMALL)
-        _panel(ax, group, thresholds.limits["depth_margin"])
+        _panel(ax, group, thresholds.limits["depth_margin"], style.run_styles(runs["called"]))
     for ax in axes[len(panels) :]:
         ax.set_axis_off()
     for ax in axes[::columns]:
@@ -62,6 +63,17 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
 def _called(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the runs with a column of what they are drawn as: their method, or themselves where they are variants."""
     return runs.assign(called=runs["method"].where(as_published(runs), runs["run"]))
+
+
+def _runs(runs: pd.DataFrame, labels: Mapping[str, str]) -> list[Line2D]:
+    """Return an entry for everything that is drawn, or for every method and for all variants where there are many."""
+    called = sorted(runs["called"].unique())
+    if len(called) <= MANY:
+        return lines.run_handles(called, style.names(called, labels))
+    methods = list(dict.fromkeys(name.partition("+")[0] for name in called))
+    variant = {"color": style.GREY, "marker": "o", "linestyle": "none", "fillstyle": "left"}
+    half = Line2D([], [], **variant, markerfacecoloralt="white", label="half: a variant (penalty, epoch, ...)")
+    return [*lines.run_handles(methods, style.names(methods, labels)), half]
 
 
 def _keys(asked: float) -> list[Line2D]:
@@ -82,8 +94,7 @@ def _title(key: tuple[object, ...], group: pd.DataFrame, labels: Mapping[str, st
     return f"{architecture} d={width:g} L={depth:g}, {dataset}, {epochs:g} epochs"
 
 
-def _panel(ax: Axes, group: pd.DataFrame, margin: float) -> None:
-    looks = style.run_styles(group["called"])
+def _panel(ax: Axes, group: pd.DataFrame, margin: float, looks: Mapping[str, style.RunStyle]) -> None:
     for (_, _, run), seeds in group.groupby(["setting", "run", "called"], sort=False):
         x, y = seeds["own_frozen_acc"].mean(), seeds["accuracy"].mean()
         if ends := _interval(seeds):

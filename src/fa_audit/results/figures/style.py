@@ -6,8 +6,9 @@ import math
 import re
 import textwrap
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
 from itertools import product
@@ -26,6 +27,7 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_atomically
 
 WIDTH = 5.5  # inches: the width of a text block of one column; drawn as large as it is printed
+_width = ContextVar("width", default=WIDTH)
 TITLE_LINE = 0.15  # inches
 SMALL = 7  # points, for everything but titles and axis labels
 # Method -> colour and marker in every figure; ^ and v mean "off the scale", grey circles baselines. The colours of
@@ -161,21 +163,32 @@ def run_styles(runs: Iterable[str]) -> dict[str, RunStyle]:
     return styles
 
 
-def _own_looks(methods: Iterable[str]) -> dict[str, tuple[str, str]]:
-    taken: dict[int, str] = {}
+def _own_looks(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
+    taken: list[tuple[str, str]] = []
     for method in methods:
         first = zlib.crc32(method.encode())
-        free = [(first + step) % len(OWN) for step in range(len(OWN))]
-        taken[next((place for place in free if place not in taken), len(OWN) + len(taken))] = method
-    return {method: OWN[place % len(OWN)] for place, method in taken.items()}
+        looks = [OWN[(first + step) % len(OWN)] for step in range(len(OWN))]
+        colours = [colour for colour, _ in taken]
+        taken.append(min(looks, key=lambda look: (taken.count(look), colours.count(look[0]))))
+    return dict(zip(methods, taken))
 
 
 def new_figure(title: str, *, height: float) -> Figure:
     """Return an empty figure, sizes in inches, whose layout keeps texts apart; higher where the title is long."""
-    lines = textwrap.wrap(title, int(15 * WIDTH))
-    figure = Figure(figsize=(WIDTH, height + TITLE_LINE * len(lines[1:])), layout="constrained")
+    lines = textwrap.wrap(title, int(15 * _width.get()))
+    figure = Figure(figsize=(_width.get(), height + TITLE_LINE * len(lines[1:])), layout="constrained")
     figure.suptitle("\n".join(lines))
     return figure
+
+
+@contextmanager
+def as_wide_as(inches: float) -> Iterator[None]:
+    """Draw figures of another width than `WIDTH`."""
+    before = _width.set(inches)
+    try:
+        yield
+    finally:
+        _width.reset(before)
 
 
 def check_texts(texts: Iterable[str]) -> None:

@@ -74,7 +74,7 @@ def joined(tidy: Tidy) -> Tidy:
     network.
     """
     latest = tidy.runs["run"].map(lambda run: parse_run(run).until)
-    runs, rows = (table.assign(run=table["run"].map(whole)) for table in (tidy.runs, tidy.trajectories))
+    runs, rows = (table.assign(run=table["run"].map(whole)) for table in (tidy.runs, tidy.followed()))
     runs = runs.loc[latest.sort_values().index].drop_duplicates(list(KEY), keep="last")
     return replace(tidy, runs=runs, trajectories=rows.drop_duplicates([*KEY, "epoch", "layer"]))
 
@@ -188,7 +188,7 @@ def penalty_rescue(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresho
 def _over_time(panels: np.ndarray, tidy: Tidy, order: Sequence[str], penalties: Sequence[float]) -> None:
     """Draw norms of the last state and of its gradient: a row each, a panel per penalty, a line per run and seed."""
     penalty_of = tidy.runs.set_index("run")["penalty"].to_dict()
-    last = _last_states(tidy.trajectories)
+    last = _last_states(tidy.followed())
     last = last.assign(penalty=last["run"].map(penalty_of), run=last["run"].map(without_penalty))
     for row, (column, (letter, ylabel)) in zip(panels, OVER_TIME.items()):
         style.log_scale(row[0])

@@ -61,7 +61,7 @@ def seed_values(tidy: Tidy, side: str = "") -> pd.DataFrame:
     Args:
         side: of the blocks at which credits are compared, as `side_of` names it.
     """
-    epochs = tidy.trajectories.drop_duplicates(["run", "seed", "epoch"]).sort_values("epoch")
+    epochs = tidy.followed().drop_duplicates(["run", "seed", "epoch"]).sort_values("epoch")
     losses = epochs.groupby(["run", "seed"])["train_loss"].agg(["first", "last", "size"])
     decrease = (losses["first"] - losses["last"]).where(losses["size"] > 1).rename("loss_decrease")
     runs = tidy.runs.assign(**{name: tidy.runs[f"{name}{side}"] for name in CREDITS})

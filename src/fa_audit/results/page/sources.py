@@ -39,7 +39,8 @@ def page_of_tables(folder: Path, configfile: Path | None) -> str:
     from fa_audit.experiments.config_file import load_config
 
     config = load_config(configfile or DEFAULT)[0] if configfile or DEFAULT.exists() else {}
-    there = settings_in(measured_folder(folder))
+    folder = measured_folder(folder)
+    there = settings_in(folder)
     settings = sorted(there, key=[*(config.get("settings", {})), *there].index)
     files = tables_of(folder, settings, TIDY)
     tidy = read_tidy(files)
@@ -54,8 +55,6 @@ def _claims(folder: Path) -> tuple[list[Claim], str]:
     from fa_audit.results.page.claims import claims_of
     from fa_audit.results.scorecard import read_explanations, read_results, scorecard
 
-    if not Path(FILE).exists():
-        return [], ""
     published = read_published_file(FILE)
     rows = scorecard(published, read_results(folder), read_explanations(folder, published))
     return claims_of(published, rows)

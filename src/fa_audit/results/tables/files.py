@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from fa_audit.core.files import write_json, write_text
-from fa_audit.core.origin import origin_of
+from fa_audit.core.origin import Origin, origin_of
 from fa_audit.core.registry import call
 from fa_audit.documents.formats import Table, to_csv, to_html, to_markdown
 from fa_audit.documents.latex import to_latex
 from fa_audit.results.tables import TABLES
-from fa_audit.results.tidy import read_tidy
+from fa_audit.results.tidy import Tidy, read_tidy
 
 
 def write_table(
@@ -23,17 +23,22 @@ def write_table(
     Raises:
         AuditError: a file is no table.
     """
-    tidy = read_tidy(tidy_files, entry.get("runs", ()))
-    origin = origin_of(entry, tidy.runs["digest"], tidy_files)
-    table = call("table", TABLES, entry["kind"], Table, tidy, title=entry["title"], labels=entry["labels"])
-    write_formats(table, tables, str(origin), entry["title"])
+    origin = make_table(entry, read_tidy(tidy_files, entry.get("runs", ())), tidy_files, tables)
     write_json(origin_file, origin.to_dict())
 
 
-def write_formats(table: Table, paths: Sequence[str | Path], origin: str, title: str = "") -> None:
-    """Write a table to files whose endings, .csv, .md, .tex or .html, say how; in LaTeX labelled by the file's name."""
+def make_table(
+    entry: Mapping[str, Any], tidy: Tidy, inputs: Sequence[str | Path], tables: Sequence[str | Path]
+) -> Origin:
+    """Build a table from tidy ones that were made of `inputs` into its files, and return where it comes from.
+
+    Endings, .csv, .md, .tex or .html, say how; in LaTeX it is labelled by the file's name.
+    """
+    origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
+    table = call("table", TABLES, entry["kind"], Table, tidy, title=entry["title"], labels=entry["labels"])
     formats = {".csv": to_csv, ".md": to_markdown, ".html": to_html}
-    for path in map(Path, paths):
+    for path in map(Path, tables):
         latex = path.suffix == ".tex"
-        text = to_latex(table, origin, name=path.stem, title=title) if latex else formats[path.suffix](table)
-        write_text(path, text)
+        words = {"name": path.stem, "title": entry["title"]}
+        write_text(path, to_latex(table, str(origin), **words) if latex else formats[path.suffix](table))
+    return origin

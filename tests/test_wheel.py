@@ -1,0 +1,122 @@
+"""An installed wheel in an empty folder, where there is no checkout: boards, drawings and reports work."""
+
+import json
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import pytest
+import torch
+import yaml
+from projects import ROOT
+
+from fa_audit import Description, diagnose
+
+MEGABYTES = 3
+PARTS = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "configs/measured.yaml",
+         "benchmarks/costs.json", "reference", "src")  # fmt: skip
+BUILD = "import setuptools.build_meta as build, sys; getattr(build, f'build_{sys.argv[1]}')(sys.argv[2])"
+PROGRAM = """
+import sys
+import fa_audit
+from fa_audit.cli import main
+print(fa_audit.__file__)
+for line in sys.argv[1:]:
+    if main(line.split()):
+        sys.exit(line)
+"""
+
+
+def python(folder, *arguments, **environment):
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, env=os.environ | environment,
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory):
+    """The wheel of a checkout, and that of its source distribution."""
+    folder = tmp_path_factory.mktemp("built")
+    checkout = folder / "checkout"
+    for part in PARTS:
+        (checkout / part).parent.mkdir(parents=True, exist_ok=True)
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copyfile
+        copy(ROOT / part, checkout / part)
+    python(checkout, "-c", BUILD, "wheel", str(folder))
+    python(checkout, "-c", BUILD, "sdist", str(folder))
+    with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    (folder / "again").mkdir()
+    python(next((folder / "unpacked").iterdir()), "-c", BUILD, "wheel", str(folder / "again"))
+    return next(folder.glob("*.whl")), next((folder / "again").glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheels, tmp_path_factory):
+    """Run commands of the wheel in an empty folder, and return the folder and what they print."""
+    site, folder = tmp_path_factory.mktemp("installed") / "a/site", tmp_path_factory.mktemp("empty")
+    zipfile.ZipFile(wheels[0]).extractall(site)
+    model = torch.nn.Sequential(*(layer for _ in range(3) for layer in (torch.nn.Linear(8, 8), torch.nn.Tanh())))
+    batches = [(torch.randn(8, 8, generator=torch.Generator().manual_seed(i)), torch.arange(8)) for i in range(8)]
+    description = Description(("1", "2", "3", "4"), "all features")
+    report = diagnose(model, batches, 0.6, 0.4, "mine", description=description, directions=2,
+                      credits=lambda model, x, y, states: [state.detach() for state in states[1:]])  # fmt: skip
+    (folder / "mine.json").write_text(json.dumps(report.to_dict()))
+    said = lambda *lines: python(folder, "-c", PROGRAM, *lines, PYTHONPATH=str(site))  # noqa: E731
+    assert said().startswith(str(site))
+    return folder, said
+
+
+def test_a_wheel_is_small_and_that_of_a_source_distribution_is_the_same(wheels):
+    assert wheels[0].stat().st_size < MEGABYTES * 1e6
+    one, other = ({part.filename: part.CRC for part in zipfile.ZipFile(path).infolist()} for path in wheels)
+    data = [part for part in zipfile.ZipFile(wheels[0]).infolist() if "/provided/" in part.filename]
+    assert sum(part.file_size for part in data) < MEGABYTES * 1e6 and len(data) > 100
+    records = [name for name in one if ".dist-info/" in name]
+    assert {name: one[name] for name in one.keys() - records} == {name: other[name] for name in other.keys() - records}
+
+
+def test_what_a_wheel_carries_is_what_the_checkout_has(wheels):
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        packed = {
+            name.partition("/provided/")[2]: wheel.read(name) for name in wheel.namelist() if "/provided/" in name
+        }
+    for name, content in packed.items():
+        plain = lzma.decompress(content) if name.endswith(".xz") else content
+        assert plain == (ROOT / name.removesuffix(".xz")).read_bytes()
+    settings = {path.parent.name for path in ROOT.glob("reference/measured/*/runs.csv")}
+    assert {
+        name.split("/")[-2] for name in packed if name.startswith("reference/measured/") and ".csv" in name
+    } == settings
+    assert packed.keys() >= {"configs/measured.yaml", "reference/published.yaml"}
+
+
+def test_a_wheel_has_every_number_of_the_scorecard(installed):
+    folder, said = installed
+    assert "reproduced" in said("scorecard --output card")
+    assert (folder / "card/scorecard.csv").read_bytes() == (ROOT / "docs/reproduction/scorecard.csv").read_bytes()
+
+
+def test_boards_and_reports_work_in_an_empty_folder(installed):
+    folder, said = installed
+    lines = ("leaderboard --only bp dfa", "leaderboard --from reference/field --only bp+lr3e-3", "compare mine.json",
+             "report mine.json", "report --html mine.json", "draw mine.json")  # fmt: skip
+    text = said(*lines)
+    assert all(words in text for words in ("main_audit", "field_depth1", "Nearest measured run: ", "## Audit report"))
+    drawn = {path.name for path in (folder / "drawn").iterdir()}
+    assert drawn >= {"audit_overview.pdf", "layers.png", "accuracy_frozen.pdf", "audits.tex"}
+    assert "<html" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_wheel_has_the_trajectories_that_figures_draw(installed):
+    folder, said = installed
+    config = yaml.safe_load((ROOT / "configs/measured.yaml").read_text(encoding="utf-8"))
+    figures = {name: config["figures"][name] for name in ("trajectories", "penalty_rescue")}
+    (folder / "two.json").write_text(json.dumps(config | {"figures": figures, "tables": {}}))
+    said("draw --configfile two.json --output two")
+    assert len(list(folder.glob("two/figures/*.pdf"))) == 2
