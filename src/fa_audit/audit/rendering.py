@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from fa_audit.audit.record import record_of
 from fa_audit.audit.sentences import facts_of, sentences
-from fa_audit.audit.verdicts import Outcome
-from fa_audit.core.checks import CHECKS, Check
+from fa_audit.core.checks import CHECKS
 from fa_audit.core.rules import FOUR, THREE
 from fa_audit.core.thresholds import fires
 from fa_audit.documents.document import NBSP, Document, Entry, Section
@@ -55,7 +54,7 @@ def _sections(report: AuditResult) -> Iterator[Section]:
     yield Section("You may write", items=tuple(may), text=SETTLE * bool(report.warnings))
     yield Section("You may not write", items=tuple(may_not))
     yield Section("Result", entries=tuple(_facts(report)), text=FACTS_LEGEND)
-    yield Section("Checks", entries=tuple(_checks(report)), text=_checks_legend(report))
+    yield Section("Checks", tables={"checks": _checks(report)}, text=_checks_legend(report))
     explained = LAYERS_LEGEND.format(len(report.evidence.layers) - 1, report.evidence.samples)
     yield Section("Evidence at every state", tables={"states": _layers(report)}, text=explained)
     if report.credit:
@@ -81,33 +80,17 @@ def _facts(report: AuditResult) -> Iterator[Entry]:
         yield Entry("first fired", "D1 {}, D2 {}".format(*epochs))
 
 
-def _checks(report: AuditResult) -> Iterator[Entry]:
+def _checks(report: AuditResult) -> Table:
+    rows = []
     for name, kind in CHECKS.items():
-        if kind.letter or report.checks[name].fires is not None:
-            yield Entry(kind.label, _outcome(kind, report.checks[name]))
-
-
-def _outcome(kind: Check, check: Outcome) -> str:
-    """Format a check: its name, outcome and meaning; value, interval and limit; and its notes."""
-    unit, of_unit = " points" if kind.unit == "points" else "", kind.scale
-    fires = f"fires {kind.sign} {of_unit * check.threshold:g}{unit}".replace(" ", NBSP)
-    if check.value is None or check.fires is None:
-        return f"{check.name} not evaluated: {check.note} ({fires})"
-    outcome = ("FIRES" if check.fires else "ok") + (", borderline" if check.borderline else "")
-    ends = [_number(of_unit * end) for end in check.interval or ()]
-    interval = f", 95{NBSP}% interval {ends[0]} to {ends[1]}" if ends else ""
-    value = f"{_number(of_unit * check.value)}{unit}{interval}, {_gap(kind, check)}"
-    notes = "".join(f"; {note}" for note in (check.threshold_note, check.note) if note)
-    return f"{check.name} {outcome}: {kind.finding if check.fires else kind.fine} ({value}; {fires}{notes})"
-
-
-def _gap(kind: Check, check: Outcome) -> str:
-    """Format the distance of a value from its limit: a factor or a difference."""
-    if not check.distance or check.value is None:
-        return "at its limit"
-    side, far = "above" if check.value > check.threshold else "below", abs(check.distance)
-    by = f"a factor of {_number(10**far)}" if kind.unit == "factor" else _number(kind.scale * far)
-    return f"{by} {side} its limit"
+        found = report.checks[name]
+        ends = (kind.scale * end for end in found.interval or ())
+        value = None if found.value is None else kind.scale * found.value
+        outcome = {True: "FIRES", False: "ok", None: "not evaluated"}[found.fires] + ", borderline" * found.borderline
+        numbers = [_number(number) for number in (value, *(ends if found.interval else (None, None)))]
+        limit = f"{kind.sign} {kind.scale * found.threshold:g}"
+        rows.append((kind.label, outcome, *numbers, limit))
+    return Table("", ("check", "outcome", "value", "95 % from", "to", "fires"), tuple(rows))
 
 
 def _checks_legend(report: AuditResult) -> str:

@@ -7,9 +7,9 @@ Imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from fa_audit.audit.record import number
 from fa_audit.audit.verdicts import Checks, Outcome
@@ -24,12 +24,11 @@ UNTRUE_AT = (
     "The backward pass of the model is not the derivative of its forward pass (states {}): norms of gradients there are"
     " estimated from changes of the loss."
 )
-NO_CREDIT = "that the credits align with the gradient or predict changes of the loss: {}"
 OWN_BACKWARD = (
     "the backward pass is the model's own. Audit the same weights in a model of torch's own layers, and give what the"
-    " backward pass computes as credits (docs/recipes.md)."
+    " backward pass computes as credits (docs/recipes.md)"
 )
-NOT_GIVEN = "no credits were audited. Give them (credits=), with fresh feedback (draw=)."
+NOT_GIVEN = "no credits were audited. Give them (credits=), with fresh feedback (draw=)"
 DEEP = (
     "that a deep block learns, or every block: D3 / (d) compares all blocks with none. Freeze some of them to find out."
 )
@@ -37,25 +36,19 @@ ONE = "any of this about the method: it is one network. Audit other seeds."
 MORE = "Repeat with more samples or seeds."
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What sentences need of one network.
+class Facts(NamedTuple):
+    """What sentences need of one network: outcomes; accuracies as fractions, those of `frozen` baselines by check.
 
-    Attributes:
-        checks: their outcomes.
-        accuracy: on the whole test set, a fraction.
-        frozen: accuracies of the frozen baselines, by the checks that compare with them.
-        credits: outcomes of `CREDITS`, which fire where a metric is not beyond chance.
-        no_credit: why nothing may be written of the credits; empty where the reference decides.
-        untrue: the states whose gradient is not the derivative of the loss.
-        doubted: whether a warning puts the accuracies in doubt.
+    `credits`: outcomes of `CREDITS`, which fire where a metric is not beyond chance. `closed`: why nothing may be
+    written of them, where D2 does not decide that. `untrue`: states whose gradient is not that of the loss. `doubted`:
+    whether a warning puts the accuracies in doubt.
     """
 
     checks: Checks
     accuracy: float | None
     frozen: Mapping[str, float | None]
     credits: Mapping[str, Outcome]
-    no_credit: str = ""
+    closed: str = ""
     untrue: Sequence[int] = ()
     doubted: bool = False
 
@@ -64,18 +57,13 @@ def facts_of(audit: Mapping[str, Any]) -> Facts:
     """Return the facts in an audit's record."""
     checks = Checks({name: _outcome(audit["checks"][name]) for name in CHECKS}, audit["finite"])
     floor, untrue = checks.reference.threshold, audit.get("untrue", ())
-    norms = [number(state["grad_norm"]) for state in audit["layers"]]
+    norms = [number(state["grad_norm"]) for state in audit["layers"][:-1]]
     low = [str(layer) for layer, norm in enumerate(norms) if layer > 1 and fires("reference", norm, floor)]
-    below = low and not checks.reference.fires and f"the gradient is below the limit of D2 at state {', '.join(low)}."
-    return Facts(
-        checks,
-        audit["headline_acc"],
-        {"depth": audit["baselines"]["own"], "depth_strict": audit["baselines"]["bp"]},
-        _of_credits(audit),
-        OWN_BACKWARD if untrue else NOT_GIVEN if not audit["credit"] else below or "",
-        untrue,
-        any(text.startswith(DOUBTED) for text in audit.get("warnings", ())),
-    )
+    below = f"the gradient is below the limit of D2 at state {', '.join(low)}" if low else ""
+    frozen = {"depth": audit["baselines"]["own"], "depth_strict": audit["baselines"]["bp"]}
+    closed = OWN_BACKWARD if untrue else below if audit["credit"] else NOT_GIVEN
+    doubted = any(text.startswith(DOUBTED) for text in audit.get("warnings", ()))
+    return Facts(checks, audit["headline_acc"], frozen, _of_credits(audit), closed, untrue, doubted)
 
 
 def _outcome(found: Mapping[str, Any]) -> Outcome:
@@ -89,69 +77,42 @@ def _of_credits(audit: Mapping[str, Any]) -> dict[str, Outcome]:
 
     That of rho is the widest of the blocks; nudging has none of its own, and counts where rho is beyond chance.
     """
-    deep, later = audit["deep"], audit["credit"][1:]
+    deep, blocks = audit["deep"], audit["credit"][1:]
     null = deep.get("fresh_b_null", {}).get("interval")
-    ends = [block["rho_random"]["interval"] for block in later if block["rho_random"].get("interval")]
-    chance = max((number(high) or 0 for _, high in ends), default=None)
-    rho = _beyond("rho", deep, chance, "no null: rho_random is absent")
-    ceiling = number(deep.get("rho_bp", {}).get("value"))
-    if rho.fires is not None and not (ceiling and ceiling > rho.threshold):
-        rho = replace(rho, fires=None, note="the true gradient itself does not predict how the loss changes")
-    step = _beyond("nudging", deep, 0.0, "")
-    if rho.fires is not False:
-        step = replace(step, fires=None, note="rho is not beyond chance")
+    ends = [number(ends[1]) or 0 for block in blocks if (ends := block["rho_random"].get("interval"))]
+    rho = _beyond("rho", deep, max(ends, default=None), "random credits were not drawn")
+    if rho.fires is not None and (number(deep["rho_bp"]["value"]) or 0) <= rho.threshold:
+        rho = replace(rho, fires=None, note="not even the true gradient predicts how the loss changes")
+    step = _beyond("nudging", deep, 0.0)
+    step = step if rho.fires is False else replace(step, fires=None, note="rho is not beyond chance")
     return {
-        "cosine": _beyond("cosine", deep, null and number(null[1]), "no null: fresh feedback was not drawn"),
+        "cosine": _beyond("cosine", deep, null and number(null[1]), "fresh feedback was not drawn"),
         "rho": rho,
         "nudging": step,
     }
 
 
-def _beyond(name: str, deep: Mapping[str, Any], chance: float | None, why: str) -> Outcome:
+def _beyond(name: str, deep: Mapping[str, Any], chance: float | None, no_chance: str = "") -> Outcome:
     found = deep.get(name, {})
     value = number(found.get("value"))
     if value is None or chance is None:
-        return Outcome(name, None, 0.0, None, why if value is not None else found.get("reason") or "not measured")
+        return Outcome(name, value, 0.0, None, found.get("reason") or no_chance)
     return Outcome(name, value, chance, not (value < chance if CREDITS[name].side == "above" else value > chance))
 
 
 # --- sentences -----------------------------------------------------------------------------------------------------
 
 
-def sentences(seeds: Sequence[Facts], unit: str = "seed") -> tuple[list[str], list[str]]:
-    """Return the sentences that may be written of a network or its seeds, and those that may not, with the reason.
+class Ruling(NamedTuple):
+    """What a criterion supports: its numbers in words; why not a claim, and what to do; the cause where it fires.
 
-    Args:
-        unit: what the facts are of, where there are several.
-    """
-    if not all(facts.checks.finite for facts in seeds):
-        return [NOT_FINITE], [NOTHING]
-    ruled = {name: _rule(name, kind, seeds, unit) for name, kind in CHECKS.items()}
-    reference, first = ruled["reference"], next(filter(None, (facts.no_credit for facts in seeds)), "")
-    closed = first or ("" if reference.fires is False else f"{reference.reason}.")
-    if not closed:
-        ruled |= {name: _rule(name, kind, seeds, unit) for name, kind in CREDITS.items()}
-    ranked = sorted(ruled.values(), key=lambda rule: rule.kind.unit != "points")
-    untrue = sorted({state for facts in seeds for state in facts.untrue})
-    may = [text for rule in ranked if (text := rule.may)]
-    may_not = [text for rule in ranked if (text := rule.may_not)]
-    return (
-        [*may, *([UNTRUE_AT.format(", ".join(map(str, untrue)))] if untrue else [])],
-        [*may_not, *([NO_CREDIT.format(closed)] if closed else []), DEEP, *([ONE] if len(seeds) == 1 else [])],
-    )
-
-
-@dataclass(frozen=True)
-class Ruling:
-    """What a criterion supports: whether it fires, None where it supports neither claim, why, and with which numbers.
-
-    `cause` is that of a check that fires, `remedy` what to do where something may not be written.
+    `fires` is None where it supports neither of its claims.
     """
 
     kind: Criterion
     fires: bool | None
     reason: str
-    numbers: str
+    numbers: str = ""
     cause: str = ""
     remedy: str = ""
 
@@ -173,10 +134,38 @@ class Ruling:
         return f"that {self.kind.fine}{other}: {self.reason}. {self.remedy}".rstrip()
 
 
+def sentences(seeds: Sequence[Facts], unit: str = "seed") -> tuple[list[str], list[str]]:
+    """Return the sentences that may be written of a network or its seeds, and those that may not, with the reason.
+
+    Args:
+        unit: what distinguishes them, ``seed`` or ``file``.
+    """
+    if not all(facts.checks.finite for facts in seeds):
+        return [NOT_FINITE], [NOTHING]
+    ranked = sorted(rulings(seeds, unit).values(), key=lambda rule: rule.kind.unit != "points")
+    untrue = sorted({str(state) for facts in seeds for state in facts.untrue})
+    may_not: dict[str, str] = {}
+    for rule in ranked:
+        may_not.setdefault(rule.reason, rule.may_not)  # one of the credits where all are closed for one reason
+    may = [*(rule.may for rule in ranked), UNTRUE_AT.format(", ".join(untrue)) if untrue else ""]
+    return list(filter(None, may)), [*filter(None, may_not.values()), DEEP, *([ONE] if len(seeds) == 1 else [])]
+
+
+def rulings(seeds: Sequence[Facts], unit: str = "seed") -> dict[str, Ruling]:
+    """Return what every check and credit metric supports; arguments as of `sentences`."""
+    ruled = {name: _rule(name, kind, seeds, unit) for name, kind in CHECKS.items()}
+    reference = ruled["reference"]
+    closed = next(
+        (facts.closed for facts in seeds if facts.closed), "" if reference.fires is False else reference.reason
+    )
+    shut = {name: Ruling(kind, None, closed) for name, kind in CREDITS.items()}
+    return ruled | (shut if closed else {name: _rule(name, kind, seeds, unit) for name, kind in CREDITS.items()})
+
+
 def _rule(name: str, kind: Criterion, seeds: Sequence[Facts], unit: str) -> Ruling:
-    outcomes = [facts.checks[name] if isinstance(kind, Check) else facts.credits[name] for facts in seeds]
     points = kind.unit == "points"
-    found = _mean(outcomes) if points else outcomes
+    found = [facts.checks[name] if isinstance(kind, Check) else facts.credits[name] for facts in seeds]
+    found = _mean(found) if points else found
     decided, reason, remedy = _decided(kind, found, points and any(facts.doubted for facts in seeds))
     known = all(each.value is not None for each in found) and (decided is not None or isinstance(kind, Check))
     shown = _numbers(name, kind, found, seeds, unit) if known else ""
@@ -184,8 +173,8 @@ def _rule(name: str, kind: Criterion, seeds: Sequence[Facts], unit: str) -> Ruli
 
 
 def _mean(found: list[Outcome]) -> list[Outcome]:
-    """Return the outcome of the mean margin over several seeds, which is not evaluated unless all are."""
-    values = [each.value for each in found if each.value is not None and each.fires is not None]
+    """Return the outcome of the mean margin over several seeds, where all have one."""
+    values = [each.value for each in found if each.value is not None]
     if len(found) == 1 or len(values) < len(found):
         return found
     mean = sum(values) / len(values)
@@ -215,20 +204,25 @@ def _decided(kind: Criterion, found: Sequence[Outcome], doubted: bool) -> tuple[
 
 def _numbers(name: str, kind: Criterion, found: Sequence[Outcome], seeds: Sequence[Facts], unit: str) -> str:
     """Return the numbers of a sentence in words, with what they are of, their interval and their limit."""
-    several, points = len(seeds) > 1, kind.unit == "points"
-    values, scale = [each.value for each in found if each.value is not None], kind.scale
-    limit = f"{scale * max(each.threshold for each in found):.3g}{' points' * points}"
-    slots = {"scope": f"{'means of ' * points}{len(seeds)} {unit}s" if several else "one network", "limit": limit}
+    points, values = kind.unit == "points", [each.value for each in found if each.value is not None]
+    scope = (
+        f"{'means of ' * points}{len(seeds)} {'network' if unit == 'file' else unit}s"
+        if len(seeds) > 1
+        else "one network"
+    )
+    limit = f"{kind.scale * max(each.threshold for each in found):.3g}{' points' * points}"
+    slots = {"scope": scope, "limit": limit, "note": found[0].threshold_note}
+    if len(seeds) == 1 and found[0].note not in kind.causes:
+        slots["note"] = "; ".join(filter(None, (found[0].threshold_note, found[0].note)))
     if len(found) == 1 and isinstance(kind, Check):
-        ends = [f"{scale * end:.3g}" for end in found[0].interval or ()]
+        ends = [f"{kind.scale * end:.3g}" for end in found[0].interval or ()]
         slots["interval"] = f"95{NBSP}% interval {ends[0]} to {ends[1]}" if ends else "no interval"
-    slots["note"] = found[0].threshold_note
     if not points:
-        return phrase(kind, slots | {"value": " to ".join(dict.fromkeys(f"{end:.3g}" for end in _ends(values)))})
-    accuracy, frozen = ([share for share in shares if share is not None] for shares in (
-        [facts.accuracy for facts in seeds], [facts.frozen.get(name) for facts in seeds]))  # fmt: skip
-    value = f"{abs(scale * values[0]):.1f} points {'below' if values[0] < 0 else 'above'}"
-    return phrase(kind, slots | {"value": value, "accuracy": _percent(accuracy), "frozen": _percent(frozen)})
+        ends = [f"{end:.3g}" for end in (min(values), max(values))]
+        return phrase(kind, slots | {"value": " to ".join(dict.fromkeys(ends))})
+    slots["value"] = f"{abs(100 * values[0]):.1f} points {'below' if values[0] < 0 else 'above'}"
+    slots["accuracy"] = _percent([facts.accuracy for facts in seeds])
+    return phrase(kind, slots | {"frozen": _percent([facts.frozen.get(name) for facts in seeds])})
 
 
 def phrase(kind: Criterion, slots: Mapping[str, str]) -> str:
@@ -240,9 +234,6 @@ def phrase(kind: Criterion, slots: Mapping[str, str]) -> str:
     return f"{subject} ({'; '.join(filter(None, inside))})"
 
 
-def _ends(values: Sequence[float]) -> Iterator[float]:
-    yield from (min(values), max(values))
-
-
-def _percent(fractions: Sequence[float]) -> str:
-    return f"{100 * sum(fractions) / len(fractions):.1f}{NBSP}%" if fractions else "unknown"
+def _percent(fractions: Sequence[float | None]) -> str:
+    known = [fraction for fraction in fractions if fraction is not None]
+    return f"{100 * sum(known) / len(known):.1f}{NBSP}%" if known else "unknown"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.intervals import FEWEST, Interval, paired_difference, unpaired_difference
-from fa_audit.core.rules import NON_FINITE, RULES, Rule, quoted
+from fa_audit.core.rules import NON_FINITE, RULES, THREE, Rule
 from fa_audit.core.thresholds import (
     FLOOR_SAMPLES,
     DiagnosticThresholds,
@@ -98,9 +98,15 @@ class Checks:
 
     @property
     def quoted(self) -> str:
-        """Return the verdict to quote."""
-        causes = {name: found.note for name, found in self.outcomes.items() if found.note in CHECKS[name].causes}
-        return quoted(self.fires, self.near, self.finite, causes)
+        """Return the verdict to quote: the three-check verdict, and the checks of other limits that fire beside it."""
+        named = {CHECKS[name].limit for name in THREE.checks if self.fires[name] and THREE.decides(self.fires)}
+        beside = [
+            f"{kind.paper or kind.label}{f' ({found.note})' * (found.note in kind.causes)}"
+            for (name, kind), found in ((pair, self[pair[0]]) for pair in CHECKS.items())
+            if found.fires and kind.limit not in named
+        ]
+        text = self.verdict(THREE) + " (borderline)" * self.is_borderline(THREE)
+        return f"{text}, and {' and '.join(beside)} fire{'s' * (len(beside) == 1)}" if beside else text
 
 
 @dataclass(frozen=True)

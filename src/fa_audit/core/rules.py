@@ -86,24 +86,6 @@ FOUR = Rule("letter", {True: "needs walk-back", False: "trustworthy", None: "inc
 RULES = {"three_check": THREE, "four_check": FOUR}  # by their names in an audit's JSON and in tables
 
 
-def quoted(fires: Fires, near: Collection[str], finite: bool = True, causes: Mapping[str, str] | None = None) -> str:
-    """Return the verdict to quote: the three-check verdict, and the checks of other limits that fire beside it.
-
-    >>> quoted(dict.fromkeys(CHECKS, False) | {"stability": True}, near=["depth"])
-    'PASS (borderline), and (c) fires'
-
-    Args:
-        near: the borderline checks.
-        causes: why a check fires, where that is known.
-    """
-    text = THREE.text(fires, finite) + " (borderline)" * THREE.depends(fires, near, finite)
-    named = {CHECKS[name].limit for name in THREE.checks if fires[name] and THREE.decides(fires, finite)}
-    beside = {name: check for name, check in CHECKS.items() if fires[name] and check.limit not in named}
-    because = {name: f" ({cause})" for name, cause in (causes or {}).items()}
-    listed = " and ".join(f"{check.paper or check.label}{because.get(name, '')}" for name, check in beside.items())
-    return f"{text}, and {listed} fire{'s' * (len(beside) == 1)}" if beside else text
-
-
 def verdicts_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return both verdicts of a row, and whether each is ``_borderline``, from the outcomes of its checks."""
     fires, finite = fires_of(row, CHECKS), is_finite(row)

@@ -26,7 +26,7 @@ from fa_audit.results.tidy import KEY, Tidy, side_of
 Audits = Mapping[RunKey, Mapping[str, Any]]
 OUTCOMES = {True: "fires", False: "fine", None: "not evaluated"}
 NOT_RECORDED = "not recorded"
-NOT_IN_TABLES = "tables do not have what credits are compared with. Read the audits' own reports."
+NOT_IN_TABLES = "tables do not have what credits are compared with. Read the audits' own reports"
 
 
 def shown(value: Any, digits: int = 3) -> str:
@@ -280,8 +280,7 @@ class RunPage:
     @cached_property
     def sentences(self) -> tuple[list[str], list[str]]:
         """Return the sentences that may be written of the run, and those that may not."""
-        unit = "seed" if self.seeds[0].unit == "seed" else "network"
-        return sentences([seed.facts for seed in self.seeds], unit)
+        return sentences([seed.facts for seed in self.seeds], self.seeds[0].unit)
 
     @cached_property
     def warnings(self) -> list[str]:
