@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from fa_audit.audit.diagnostics import Batch, Diagnostics
+from fa_audit.core.checks import DOUBTED
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, Forward, LossFunction, outputs_of, reads_data, scalar_loss, untouched
@@ -212,7 +213,7 @@ def _unlikely(passes: Sequence[Forward], accuracy: float | None) -> str:
     if accuracy is None or not len(hits) or (likely := _likely(int(hits.sum()), len(hits), accuracy)) >= LEAST_LIKELY:
         return ""
     return (
-        f"headline_acc is {accuracy:.3g}, but {int(hits.sum())} of the {len(hits)} samples given are classified"
+        f"{DOUBTED[0]} {accuracy:.3g}, but {int(hits.sum())} of the {len(hits)} samples given are classified"
         f" correctly (chance {likely:.1g}): another model, other data or preprocessing, or a wrong accuracy."
     )
 
@@ -228,9 +229,9 @@ def _failed_to_train(passes: Sequence[Forward], frozen: float | None) -> str:
     if frozen >= readout - FAILED - 1 / math.sqrt(len(others)):
         return ""
     return (
-        f"The frozen baseline's accuracy is {frozen:.3g}; a linear readout of this network's h_0, fitted on {len(x)} of"
-        f" the samples, has {readout:.3g} on the others. The baseline may have failed to train, and then depth utility"
-        " says little: train it again, on several seeds."
+        f"{DOUBTED[1]} {frozen:.3g}; a linear readout of this network's h_0, fitted on {len(x)} of the samples,"
+        f" has {readout:.3g} on the others. The baseline may have failed to train, and then depth utility says little:"
+        " train it again, on several seeds."
     )
 
 

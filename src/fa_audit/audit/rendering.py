@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fa_audit.audit.advice import advice
-from fa_audit.audit.verdicts import Baselines, Checks, Outcome
-from fa_audit.core.checks import CHECKS, Check, lettered
+from fa_audit.audit.record import record_of
+from fa_audit.audit.sentences import facts_of, sentences
+from fa_audit.core.checks import CHECKS
 from fa_audit.core.rules import FOUR, THREE
 from fa_audit.core.thresholds import fires
 from fa_audit.documents.document import NBSP, Document, Entry, Section
@@ -22,8 +22,8 @@ FACTS_LEGEND = (
     " initialised; bp+frozen is that under backpropagation."
 )
 CHECKS_LEGEND = (
-    "A check that fires counts against the network: one of (a) to (d) makes the four-check verdict 'needs walk-back'"
-    " (take back what was claimed); D3, or D1 with D2, makes the three-check verdict FAIL; D3-strict decides neither. A"
+    "Quote the three-check verdict: D3, or D1 with D2, makes it FAIL. One of (a) to (d) makes the four-check verdict"
+    " 'needs walk-back' (take back what was claimed); D3-strict decides neither. A"
     f" check is borderline where the 95{NBSP}% interval of its value contains its limit."
 )
 LAYERS_LEGEND = (
@@ -38,25 +38,23 @@ CREDIT_LEGEND = (
     " best 1. nudging: change of the loss after a small step against the credit; negative where the credit helps."
 )
 ABSENT, MARK = "-", "*"  # in place of a number; behind a cosine with a gradient below the limit of D2
-OWN_BACKWARD = (
-    "the backward pass of this model is not the derivative of its forward pass (states {}): its gradients there are not"
-    " those of the loss, no cosine is taken with them, and their norms are estimated from changes of the loss, or nan; "
-)
+SETTLE = "Settle the warnings first: they may make these sentences wrong."
 BELOW_FLOOR = f" {MARK}: the gradient that it is compared with is below the limit of D2."
 
 
 def document(report: AuditResult) -> Document:
     """Return the report of one network, the most important first."""
-    sentence = worth(report.checks, report.headline_acc, report.baselines, report.untrue)
-    return Document(f"Audit of {report.method_name}", tuple(_sections(report)), sentence)
+    return Document(f"Audit of {report.method_name}", tuple(_sections(report)), f"{report.quoted_verdict}.")
 
 
 def _sections(report: AuditResult) -> Iterator[Section]:
     if report.warnings:
         yield Section("Warnings", items=report.warnings)
+    may, may_not = sentences([facts_of(record_of(report))])
+    yield Section("You may write", items=tuple(may), text=SETTLE * bool(report.warnings))
+    yield Section("You may not write", items=tuple(may_not))
     yield Section("Result", entries=tuple(_facts(report)), text=FACTS_LEGEND)
-    yield Section("Checks", entries=tuple(_checks(report)), text=_checks_legend(report))
-    yield Section("What to do", items=tuple(advice(report.checks, report.untrue)))
+    yield Section("Checks", tables={"checks": _checks(report)}, text=_checks_legend(report))
     explained = LAYERS_LEGEND.format(len(report.evidence.layers) - 1, report.evidence.samples)
     yield Section("Evidence at every state", tables={"states": _layers(report)}, text=explained)
     if report.credit:
@@ -67,47 +65,6 @@ def _sections(report: AuditResult) -> Iterator[Section]:
         yield Section("Notes", text=report.notes)
 
 
-def worth(found: Checks, accuracy: float | None, baselines: Baselines, untrue: Sequence[int] = ()) -> str:
-    """Return one sentence, without its capital, on what the accuracy of the audited network is worth.
-
-    The first that applies: nothing can be trusted, trained blocks add too little, another check fires, something was
-    not evaluated, all is well.
-    """
-    checks, depth = {name: found[name] for name in lettered().values()}, found.depth
-    against = f"the {_percent(baselines.own)} of frozen blocks ({baselines.own_name})"
-    margin = "" if depth.value is None else f"{_points(depth.value)} {against}"
-    aside = margin and f", {margin},"
-    fired = [CHECKS[name].finding for name, check in checks.items() if check.fires]
-    open_ = [f"{check.name} ({check.note})" for check in checks.values() if check.fires is None]
-    if not found.finite:
-        end = " is worth nothing yet: a state, gradient or logit is NaN or infinite"
-    elif depth.fires:
-        end = f" is no evidence that training the blocks helped: it is {'only ' * ((depth.value or 0) > 0)}{margin}"
-    elif fired == [CHECKS["stability"].finding]:
-        end = f"{aside} goes with a (c) that fires, as it does on many healthy networks (its card: docs/protocol.md)"
-    elif fired:
-        end = f"{aside} does not show what the blocks learned: {_and(fired)}"
-    elif open_:
-        end = f"{aside} has no verdict yet; not evaluated: {_and(open_)}"
-    else:
-        end = f" comes from trained blocks: it is {margin}, and no check fires"
-    narrow = [check.name for check in checks.values() if check.borderline]
-    strict = found.depth_strict
-    if strict.fires and not depth.fires and strict.value is not None:
-        end += f"; but it is only {_points(strict.value)} frozen blocks under backpropagation (D3-strict fires)"
-    before = OWN_BACKWARD.format(", ".join(map(str, untrue))) if untrue else ""
-    of = "" if accuracy is None else f" of {_percent(accuracy)}"
-    return f"{before}the accuracy{of}{end}{f'; borderline: {_and(narrow)}' if narrow else ''}."
-
-
-def _points(margin: float) -> str:
-    return f"{100 * abs(margin):.1f} points {'below' if margin < 0 else 'above'}"
-
-
-def _and(labels: list[str]) -> str:
-    return " and ".join([", ".join(labels[:-1]), labels[-1]] if labels[1:] else labels)
-
-
 def _facts(report: AuditResult) -> Iterator[Entry]:
     baselines = report.baselines
     yield Entry("accuracy", _percent(report.headline_acc))
@@ -115,7 +72,7 @@ def _facts(report: AuditResult) -> Iterator[Entry]:
     yield Entry("frozen baseline", _percent(baselines.own) + name)
     if baselines.bp is not None:
         yield Entry("bp+frozen", _percent(baselines.bp))
-    for name, rule in (("four-check verdict", FOUR), ("three-check verdict", THREE)):
+    for name, rule in (("three-check verdict", THREE), ("four-check verdict", FOUR)):
         yield Entry(name, report.checks.verdict(rule) + " (borderline)" * report.checks.is_borderline(rule))
     yield Entry("flags", ", ".join(report.flags) or "none")
     if report.first_flags:
@@ -123,33 +80,17 @@ def _facts(report: AuditResult) -> Iterator[Entry]:
         yield Entry("first fired", "D1 {}, D2 {}".format(*epochs))
 
 
-def _checks(report: AuditResult) -> Iterator[Entry]:
+def _checks(report: AuditResult) -> Table:
+    rows = []
     for name, kind in CHECKS.items():
-        if kind.letter or report.checks[name].fires is not None:
-            yield Entry(kind.label, _outcome(kind, report.checks[name]))
-
-
-def _outcome(kind: Check, check: Outcome) -> str:
-    """Format a check: its name, outcome and meaning; value, interval and limit; and its notes."""
-    unit, of_unit = " points" if kind.unit == "points" else "", kind.scale
-    fires = f"fires {kind.sign} {of_unit * check.threshold:g}{unit}".replace(" ", NBSP)
-    if check.value is None or check.fires is None:
-        return f"{check.name} not evaluated: {check.note} ({fires})"
-    outcome = ("FIRES" if check.fires else "ok") + (", borderline" if check.borderline else "")
-    ends = [_number(of_unit * end) for end in check.interval or ()]
-    interval = f", 95{NBSP}% interval {ends[0]} to {ends[1]}" if ends else ""
-    value = f"{_number(of_unit * check.value)}{unit}{interval}, {_gap(kind, check)}"
-    notes = "".join(f"; {note}" for note in (check.threshold_note, check.note) if note)
-    return f"{check.name} {outcome}: {kind.finding if check.fires else kind.fine} ({value}; {fires}{notes})"
-
-
-def _gap(kind: Check, check: Outcome) -> str:
-    """Format the distance of a value from its limit: a factor or a difference."""
-    if not check.distance or check.value is None:
-        return "at its limit"
-    side, far = "above" if check.value > check.threshold else "below", abs(check.distance)
-    by = f"a factor of {_number(10**far)}" if kind.unit == "factor" else _number(kind.scale * far)
-    return f"{by} {side} its limit"
+        found = report.checks[name]
+        ends = (kind.scale * end for end in found.interval or ())
+        value = None if found.value is None else kind.scale * found.value
+        outcome = {True: "FIRES", False: "ok", None: "not evaluated"}[found.fires] + ", borderline" * found.borderline
+        numbers = [_number(number) for number in (value, *(ends if found.interval else (None, None)))]
+        limit = f"{kind.sign} {kind.scale * found.threshold:g}"
+        rows.append((kind.label, outcome, *numbers, limit))
+    return Table("", ("check", "outcome", "value", "95 % from", "to", "fires"), tuple(rows))
 
 
 def _checks_legend(report: AuditResult) -> str:

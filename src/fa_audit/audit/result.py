@@ -100,6 +100,11 @@ class AuditResult:
         return self.checks.verdict(THREE)
 
     @property
+    def quoted_verdict(self) -> str:
+        """Return the verdict to quote: the three-check verdict, and whatever else fires."""
+        return self.checks.quoted
+
+    @property
     def flags(self) -> list[str]:
         """List every check that fired, with its cause."""
         return flags(self.checks)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.intervals import FEWEST, Interval, paired_difference, unpaired_difference
-from fa_audit.core.rules import NON_FINITE, RULES, Rule
+from fa_audit.core.rules import NON_FINITE, RULES, THREE, Rule
 from fa_audit.core.thresholds import (
     FLOOR_SAMPLES,
     DiagnosticThresholds,
@@ -80,12 +80,33 @@ class Checks:
 
     def verdict(self, rule: Rule) -> str:
         """Return the verdict of a rule, with its reasons."""
-        return rule.text({name: found.fires for name, found in self.outcomes.items()}, self.finite)
+        return rule.text(self.fires, self.finite)
 
     def is_borderline(self, rule: Rule) -> bool:
         """Return whether other outcomes of the borderline checks would change the verdict of a rule."""
-        near = [name for name, found in self.outcomes.items() if found.borderline]
-        return rule.depends({name: found.fires for name, found in self.outcomes.items()}, near, self.finite)
+        return rule.depends(self.fires, self.near, self.finite)
+
+    @property
+    def fires(self) -> dict[str, bool | None]:
+        """Return which checks fire; None where one was not evaluated."""
+        return {name: found.fires for name, found in self.outcomes.items()}
+
+    @property
+    def near(self) -> list[str]:
+        """Return the names of the borderline checks."""
+        return [name for name, found in self.outcomes.items() if found.borderline]
+
+    @property
+    def quoted(self) -> str:
+        """Return the verdict to quote: the three-check verdict, and the checks of other limits that fire beside it."""
+        named = {CHECKS[name].limit for name in THREE.checks if self.fires[name] and THREE.decides(self.fires)}
+        beside = [
+            f"{kind.paper or kind.label}{f' ({found.note})' * (found.note in kind.causes)}"
+            for (name, kind), found in ((pair, self[pair[0]]) for pair in CHECKS.items())
+            if found.fires and kind.limit not in named
+        ]
+        text = self.verdict(THREE) + " (borderline)" * self.is_borderline(THREE)
+        return f"{text}, and {' and '.join(beside)} fire{'s' * (len(beside) == 1)}" if beside else text
 
 
 @dataclass(frozen=True)
@@ -255,7 +276,7 @@ def flags(checks: Checks) -> list[str]:
 
 def borderline(checks: Checks) -> list[str]:
     """List every check, as `flags` names them, whose interval contains its limit."""
-    return [CHECKS[name].flag for name, entry in checks.outcomes.items() if entry.borderline]
+    return [CHECKS[name].flag for name in checks.near]
 
 
 def outcomes(checks: Checks, baseline: str) -> dict[str, Any]:

@@ -31,6 +31,11 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="PATH", help=f"the file to write; default the terminal, with --html {PAGE}"
     )
+    parser.add_argument(
+        "--questions",
+        action="store_true",
+        help="the eight questions of a reviewer alone; without FILE an empty form; default the whole report",
+    )
     page = parser.add_argument_group("as a page, of any number of networks")
     page.add_argument("--html", action="store_true", help="write one self-contained page with plots; default a text")
     page.add_argument(
@@ -80,7 +85,9 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def _report(options: argparse.Namespace) -> int:
-    if bool(options.audits) == bool(options.folder):
+    if options.questions and (options.html or options.folder):
+        raise AuditError("report: --questions: found --html or --from; expected neither, for a form is a text.")
+    if bool(options.audits) == bool(options.folder) and not (options.questions and not options.audits):
         raise AuditError("report: found neither or both of FILE and --from; expected audits, or a folder of tables.")
     if options.html:
         from fa_audit.core.files import write_text
@@ -97,7 +104,7 @@ def _report(options: argparse.Namespace) -> int:
     from fa_audit.documents.document import to_markdown
     from fa_audit.documents.latex import document_to_latex
     from fa_audit.methods import METHODS
-    from fa_audit.results.reporting import report
+    from fa_audit.results.reporting import question_form, report
     from fa_audit.results.seed_group import read_seed_group
 
     if options.method:
@@ -107,7 +114,8 @@ def _report(options: argparse.Namespace) -> int:
         from fa_audit.experiments.config_file import load_config
 
         answers = load_config(options.answers)[0]
-    found = report(read_seed_group(options.audits), answers)
+    group = read_seed_group(options.audits) if options.audits else None
+    found = question_form(group, answers) if options.questions or group is None else report(group, answers)
     text = {"markdown": to_markdown, "latex": document_to_latex}[options.format](found)
     if options.output:
         write_text(options.output, text)

@@ -1,4 +1,4 @@
-"""The checks of the protocols: the one table that verdicts, reports, pages, figures and tables read. Imports no torch.
+"""The checks of the protocols: the one table that verdicts, sentences, reports, figures and tables read. No torch.
 
 `fa_audit.audit.verdicts.EVALUATE` has the function that evaluates each. With an entry here and a function there a new
 check is in every report, table and figure.
@@ -10,52 +10,36 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 UNTRUE = "the model's backward pass is not the derivative of its forward pass there"  # why a value is absent
+DOUBTED = ("headline_acc is", "The frozen baseline's accuracy is")  # begin warnings that put every margin in doubt
 
 
 @dataclass(frozen=True)
-class Check:
-    """A check of the protocols.
+class Criterion:
+    """A number, the side of its limit on which it fires, and the sentences that either outcome supports.
 
     Attributes:
         label: as reports name it.
-        letter: in the four-check verdict; empty for a check that decides no verdict.
-        paper: in the three-check verdict and among flags; empty if it is not in that protocol.
-        limit: its limit's name in a configuration, see `fa_audit.core.thresholds`.
         side: of the limit on which it fires.
-        unit: of its value, and so of a distance from the limit: ``"factor"``, ``"cosine"`` or ``"points"``.
-        column: of the tidy table of runs, with the number that decides; ``"margin"`` is formed from accuracies.
-        title: what it is about; `short` in figures.
-        quantity: what its value is, in words; `formula`, as tables have it; `axis`, as figures have it.
-        source: where the limit comes from.
-        fine, finding: what it means where the check does not fire, and where it does.
+        unit: of its value, and so of a distance from the limit: ``"factor"``, ``"cosine"``, ``"nats"`` or ``"points"``.
+        quantity: what its value is, in words; of a margin, what it is taken over.
+        fine, finding: the sentence that an author may write where it does not fire, and where it does.
+        causes: another sentence where it fires, by the cause that its note names; `finding` is then not supported.
         advice: what to do where it fires, by the cause that its note names, or for every cause under ``""``.
         when_open: what to do where it was not evaluated.
-        default: its limit, where `DiagnosticThresholds` has none of that name.
+        bound: what its limit is; `verb`, how to say that it fires.
     """
 
     label: str
-    letter: str
-    paper: str
-    limit: str
     side: Literal["above", "below"]
-    unit: Literal["factor", "cosine", "points"]
-    column: str
-    title: str
-    short: str
+    unit: Literal["factor", "cosine", "nats", "points"]
     quantity: str
-    formula: str
-    axis: str
-    source: str
     fine: str
     finding: str
+    causes: dict[str, str] = field(default_factory=dict)
     advice: dict[str, str] = field(default_factory=dict)
     when_open: str = ""
-    default: float = 0.0
-
-    @property
-    def flag(self) -> str:
-        """Return how flags name the check."""
-        return self.paper or self.letter or self.label
+    bound: str = "limit"
+    verb: str = "fires"
 
     @property
     def sign(self) -> str:
@@ -66,6 +50,38 @@ class Check:
     def scale(self) -> int:
         """Return what a value is multiplied with where it is printed: a fraction becomes points."""
         return 100 if self.unit == "points" else 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check(Criterion):
+    """A check of the protocols.
+
+    Attributes:
+        letter: in the four-check verdict; empty for a check that decides no verdict.
+        paper: in the three-check verdict and among flags; empty if it is not in that protocol.
+        limit: its limit's name in a configuration, see `fa_audit.core.thresholds`.
+        column: of the tidy table of runs, with the number that decides; ``"margin"`` is formed from accuracies.
+        title: what it is about; `short` in figures.
+        formula: its quantity as tables have it; `axis`, as figures have it.
+        source: where the limit comes from.
+        default: its limit, where `DiagnosticThresholds` has none of that name.
+    """
+
+    letter: str
+    paper: str
+    limit: str
+    column: str
+    title: str
+    short: str
+    formula: str
+    axis: str
+    source: str
+    default: float = 0.0
+
+    @property
+    def flag(self) -> str:
+        """Return how flags name the check."""
+        return self.paper or self.letter or self.label
 
 
 CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
@@ -79,16 +95,15 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         column="max_growth",
         title="scale stability",
         short="Growth",
-        quantity="largest growth of ‖h‖ in one block",
+        quantity="largest growth of the states in one block",
         formula="largest median ||h_l+1|| / median ||h_l||",
         axis="growth of median $\\|h_l\\|$ in a block",
         source="paper; there every limit from 12 to 693 decides alike",
         fine="the blocks keep the size of the states",
         finding="a block inflates the states",
         advice={
-            "": "The residual stream explodes: report state norms beside the accuracy, and retrain with a residual"
-            " penalty (lambda times the mean of ||f_l||^2, what a block adds, in every block's loss; in a configuration"
-            " dfa+penalty1e-2) before you claim anything about the blocks."
+            "": "Retrain with a residual penalty (lambda times the mean of ||f_l||^2, what a block adds, in the loss of"
+            " every block; in a configuration dfa+penalty1e-2)."
         },
     ),
     "reference": Check(
@@ -101,17 +116,16 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         column="grad_norm_last",
         title="reference validity",
         short="Reference",
-        quantity="true gradient ‖g‖ at the last state",
+        quantity="median norm of the last gradient",
         formula="median ||g_L||, mean loss of 128 samples",
         axis="median $\\|g_L\\|$",
         source="paper; there every limit from 4.2e-9 to 1.0e-4",
         fine="the true gradient at the last state has not vanished",
-        finding="the true gradient has vanished",
+        finding="the true gradient at the last state has vanished",
+        causes={"saturated loss": "the loss is almost zero, and so is the true gradient, which is not a collapse"},
         advice={
-            "collapsed reference": "The true gradient at the top has vanished with the exploding state: do not quote"
-            " cosines with it, for they compare your credit with rounding noise.",
-            "saturated loss": "The true gradient is tiny because the loss is almost zero: measure alignment at an"
-            " earlier epoch instead.",
+            "collapsed reference": "Quote no cosine with it: that compares your credit with rounding noise.",
+            "saturated loss": "Audit an earlier epoch.",
         },
     ),
     "stability": Check(
@@ -124,18 +138,17 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         column="stability",
         title="cross-batch stability",
         short="Stability",
-        quantity="cosine of the batches' mean gradients",
+        quantity="mean cosine between batches",
         formula="mean cosine of two batches' mean gradients",
         axis="mean cosine of batch gradients",
         source="paper; there no limit separates",
         fine="the mean gradients of batches differ",
-        finding="the mean gradients of all batches point the same way",
+        finding="the mean gradients of all batches share a direction",
         advice={
-            "": "The mean gradient points the same way in every batch: report no alignment with it as evidence of"
-            " learning. Healthy networks do so, too, where mean predictions differ from class frequencies."
+            "": "Report no alignment with the gradient as evidence of learning. Healthy networks do so, too, where mean"
+            " predictions differ from class frequencies."
         },
-        when_open="The cross-batch stability is not evaluated: audit with 8 or more evaluation batches, none of which"
-        " has a mean gradient of 0.",
+        when_open="Audit with 8 or more batches, none of which has a mean gradient of 0.",
     ),
     "depth": Check(
         label="D3 / (d)",
@@ -147,18 +160,14 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         column="margin",
         title="depth utility",
         short="Depth utility",
-        quantity="points above the own frozen baseline",
+        quantity="the same network with frozen blocks",
         formula="accuracy minus own frozen, points",
         axis="margin, points",
         source="paper, which calls it the least robust",
-        fine="trained blocks beat frozen ones",
-        finding="trained blocks beat frozen ones by too little or not at all",
-        advice={
-            "": "Training the blocks adds too little to training the embedding alone: report the frozen baseline beside"
-            " your accuracy, and do not call the network a deep learner."
-        },
-        when_open="Depth utility is not evaluated: train the same network with its blocks frozen at initialisation, and"
-        " give its accuracy and your own, on the whole test set.",
+        fine="trained blocks help",
+        finding="training the blocks adds too little or nothing",
+        when_open="Train the same network with its blocks frozen at initialisation, and give its accuracy and your own,"
+        " on the whole test set.",
     ),
     "depth_strict": Check(
         label="D3-strict",
@@ -170,16 +179,43 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         column="margin_strict",
         title="margin over bp+frozen",
         short="Strict margin",
-        quantity="points above bp+frozen",
+        quantity="bp+frozen",
         formula="accuracy minus bp+frozen, points",
         axis="strict margin, points",
         source="ours, as D3; decides no verdict",
-        fine="it beats frozen blocks under backpropagation",
-        finding="frozen ones do about as well or better",
-        advice={
-            "": "Frozen blocks under backpropagation come close to your accuracy, or beat it: claim no advantage over"
-            " training just the embedding."
-        },
+        fine="the network beats frozen blocks under backpropagation",
+        finding="frozen blocks under backpropagation do about as well or better",
+    ),
+}
+CREDITS: dict[str, Criterion] = {  # by their names among the credit metrics of an audit
+    "cosine": Criterion(
+        label="the cosine",
+        side="below",
+        unit="cosine",
+        quantity="mean cosine of credit and gradient in the blocks after the first",
+        fine="the credits align with the gradient more than fresh feedback does",
+        finding="the credits align with the gradient no more than fresh feedback does",
+        bound="fresh feedback: up to",
+        verb="is not above what fresh feedback reaches",
+    ),
+    "rho": Criterion(
+        label="rho",
+        side="below",
+        unit="cosine",
+        quantity="mean rho, the correlation of predicted and true changes of the loss, in the blocks after the first",
+        fine="the credits predict how the loss changes, better than random ones",
+        finding="the credits predict how the loss changes no better than random ones",
+        bound="random credits: up to",
+        verb="is not above what random credits reach",
+    ),
+    "nudging": Criterion(
+        label="nudging",
+        side="above",
+        unit="nats",
+        quantity="mean change of the loss, in nats, after a step in the blocks after the first",
+        fine="a small step against the credits lowers the loss",
+        finding="a small step against the credits does not lower the loss",
+        verb="is not negative",
     ),
 }
 

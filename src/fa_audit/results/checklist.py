@@ -1,4 +1,4 @@
-"""The author's checklist of a report: credit and feedback, the paper's seven pitfalls, answers on reproducibility.
+"""The author's checklist of a report: credit, the paper's pitfalls, a reviewer's questions, and reproducibility.
 
 Everything follows from the audits' JSON; a pitfall that the evidence does not rule out is not ruled out. Facts that
 only the author knows are fields to fill in. No torch.
@@ -10,12 +10,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fa_audit.audit.record import number
+from fa_audit.audit.sentences import facts_of, rulings
+from fa_audit.core.checks import CREDITS
 from fa_audit.core.errors import unknown
-from fa_audit.documents.document import Entry
+from fa_audit.core.intervals import student_t
+from fa_audit.documents.document import Entry, capital
 from fa_audit.experiments.spec import DEPARTURES
 from fa_audit.methods import METHODS
 from fa_audit.methods.info import NOT_STATED, SYMBOLS, stated
 from fa_audit.results.disclosures import by_seed, span
+from fa_audit.results.questions import QUESTIONS
 from fa_audit.results.seed_group import SeedGroup
 
 Audit = Mapping[str, Any]
@@ -26,15 +30,12 @@ UNKNOWN = "not recorded"
 FIELDS = {  # what an author may be asked: name -> question
     "formula": "the formula of the local credit",
     "feedback": "distribution, scale, fixed or fresh, and seed of the feedback",
-    "aggregation": "how a reported cosine is averaged over samples and layers, and its epsilon",
     "hyperparameters": "data split, optimiser, learning rate, schedule, batch size, epochs, and how they were chosen",
-    "selection": "how the hyperparameters were chosen, and on which samples",
-    "seeds": "the seeds, and what each of them fixes",
     "compute": "compute of the whole project, runs that are not reported included",
     "code": "where the code can be had, and the commit",
     "data": "where the data can be had, and their split",
     "licences": "licences of data, models and code",
-}
+} | {question.name: question.ask for question in QUESTIONS}
 FIXED = {"adamw": "betas (0.9, 0.999), eps 1e-08", "sgd": "momentum 0.9"}  # those of training/optimiser.py
 HYPERPARAMETERS = (
     "optimiser", "lr", "weight_decay", "batch_size", "epochs", "penalty", "frozen_blocks", "shallow", "random_targets",
@@ -101,19 +102,14 @@ def over_seeds(group: SeedGroup, find: Callable[[Audit], Finding], words: Mappin
 
 
 def credit_entries(group: SeedGroup, author: Author) -> Iterator[Entry]:
-    """Yield formula, feedback and the aggregation of the cosine."""
-    audit = group.audits[0]
-    prefix = {"given": "given to the audit as a function; ", "none": "no credits were audited; "}.get(
-        kind_of(audit), ""
-    )
-    if "spec" in audit:
+    """Yield formula and feedback."""
+    if "spec" in group.audits[0]:
         yield from _stated(group, author)
-    else:
-        yield Entry("Formula of the credit", prefix + author.says("formula"))
-        yield Entry("Feedback", prefix + author.says("feedback"))
-    found = over_seeds(group, _aggregation, {True: "", False: prefix}) if audit["credit"] else ""
-    text = author.adds("aggregation", found) if found else prefix + author.says("aggregation")
-    yield Entry("Aggregation of the cosine", text)
+        return
+    known = {"given": "given to the audit as a function; ", "none": "no credits were audited; "}
+    prefix = known.get(kind_of(group.audits[0]), "")
+    yield Entry("Formula of the credit", prefix + author.says("formula"))
+    yield Entry("Feedback", prefix + author.says("feedback"))
 
 
 def _stated(group: SeedGroup, author: Author) -> Iterator[Entry]:
@@ -152,7 +148,7 @@ def _aggregation(audit: Audit) -> Finding:
     deep = number(audit["deep"].get("cosine", {}).get("value"))
     text = (
         "per sample with the gradient at the block's output, mean over the {} samples of one batch (without an angle"
-        " and left out: {} at most); block by block (tables below), the headline being the mean over the blocks l >= 1"
+        " and left out: {} at most); block by block, the headline being the mean over the blocks l >= 1"
         " (deep); norms without epsilon, torch's clamp of 1e-8 only beside it. Headline {}; block 0 {}; mean over all"
         " blocks {}"
     )
@@ -313,52 +309,100 @@ def pitfalls(group: SeedGroup) -> Iterator[Entry]:
         yield Entry(term, f"{over_seeds(group, find, RULED_OUT)}.", ticked=ticked)
 
 
+# --- a reviewer's questions ------------------------------------------------------------------------------------------
+
+
+def questions(group: SeedGroup | None, author: Author) -> Iterator[Entry]:
+    """Yield the questions of a reviewer with what the audits know; what they do not know the author is asked for."""
+    known = _known(group) if group else {}
+    for place, question in enumerate(QUESTIONS, 1):
+        found = known.get(question.name)
+        text = author.adds(question.name, found) if found else author.says(question.name)
+        yield Entry(f"{place} {question.text}", text)
+
+
+def _known(group: SeedGroup) -> dict[str, str]:
+    """Return what the audits know of every question: the numbers of sentences, and how they were measured."""
+    ruled = rulings([facts_of(audit) for audit in group.audits], group.unit)
+    told = {name: rule.may or f"{capital(rule.reason)}." for name, rule in ruled.items()}
+    own = by_seed(group, lambda audit: f"Baseline: {audit['baselines']['own_name']}.")
+    measured = over_seeds(group, _gradient, {True: "", False: ""}), by_seed(group, _precision)
+    credits = over_seeds(group, _aggregation, {True: ""}) if group.audits[0]["credit"] else ""
+    return {
+        "frozen": f"{told['depth']} {own}" if ruled["depth"].numbers else "",
+        "bp_frozen": told["depth_strict"] if ruled["depth_strict"].numbers else "",
+        "growth": told["scale"],
+        "gradient": " ".join([told["reference"], told["stability"], *measured]),
+        "aggregation": credits,
+        "chance": " ".join(dict.fromkeys(told[name] for name in CREDITS)) if credits else "",
+        "seeds": _seeds(group),
+    }
+
+
+def _gradient(audit: Audit) -> Finding:
+    states = ", ".join(map(str, audit.get("untrue", ())))
+    untrue = f"; at state {states} the backward pass is not the derivative of the forward pass" if states else ""
+    text = (
+        f"It is of the mean loss of N = {audit['samples']} samples, N times smaller than of one sample's own; B ||h_L||"
+        f" ||g_L|| is {{}} (saturated below {audit['thresholds']['saturation']:g}); {audit['batches']} batches{untrue}."
+        " Precision: "
+    )
+    return Finding(True, text, (number(audit["layers"][-1]["scale_free"]),))
+
+
+def _precision(audit: Audit) -> str:
+    found = audit.get("provenance")
+    if not found and (about := audit.get("about")):
+        return f"{about['dtype']} on {about['device']}; torch {about['versions']['torch']}"
+    if not found:
+        return "not recorded with this audit"
+    tf32 = [name for name, on in (found.get("tf32") or {}).items() if on]
+    dtype = "float32" if "spec" in audit else "the model's own dtype, float32 products"
+    again = all(number(state["float32_error"]["value"]) is not None for state in audit["layers"])
+    return (
+        f"{dtype} ({found.get('fp32_precision', 'precision not recorded')}, TF32 {', '.join(tf32) or 'off'}),"
+        f" deterministic algorithms {'on' if found.get('deterministic_algorithms') else 'off'}; gradients"
+        f" {'' if again else 'not at every state '}recomputed in float64; torch"
+        f" {found.get('packages', {}).get('torch', 'not recorded')}"
+    )
+
+
+def _seeds(group: SeedGroup) -> str:
+    seeds = (
+        f"{', '.join(map(str, group.labels))}; each fixes weights, feedback, order, augmentation and noise of its run"
+    )
+    fixed = seeds if group.unit == "seed" else "no specification was recorded: more than the seed may differ"
+    if (n := len(group.labels)) == 1:
+        return f"{fixed}; one {group.unit}: no deviation and no interval, nothing is known of the spread"
+    reach = student_t(n - 1) / n**0.5
+    return (
+        f"{fixed}; n = {n}; deviations have divisor n - 1; the 95 % t-interval reaches {reach:.3g} deviations to either"
+        " side of the mean"
+    )
+
+
 # --- reproducibility -----------------------------------------------------------------------------------------------
 
 
-def answers(group: SeedGroup, author: Author) -> Iterator[Entry]:
+def reproducibility(group: SeedGroup, author: Author) -> Iterator[Entry]:
     """Yield answers to a conference's reproducibility checklist: [Yes], [No] or [Author], and why."""
-    audit, n, unit = group.audits[0], len(group.labels), group.unit
-    spec = audit.get("spec")
+    spec = group.audits[0].get("spec")
     yield _answer("Experimental setting: are all details of training and test given?", spec or "hyperparameters" in
                   author.answers, author.adds("hyperparameters", by_seed(group, _hyperparameters)) if spec
                   else author.says("hyperparameters"))  # fmt: skip
-    yield _answer("Were hyperparameters chosen without the test set?", "selection" in author.answers,
-                  f"{_held_out(spec)}{author.says('selection')}")  # fmt: skip
     evaluated = [check for a in group.audits for check in a["checks"].values() if check["fires"] is not None]
     count = sum(check.get("interval") is not None for check in evaluated)
-    intervals = (
-        f"{count} of {len(evaluated)} evaluated checks have a 95 % interval over samples, batches or test images"
-    )
-    spread = (
-        f"mean, sample deviation (divisor n - 1) and 95 % t-interval over n = {n} {unit}s; {intervals}"
-        if n > 1 else f"one {unit}: nothing is known of the spread over seeds; {intervals}"
-    )  # fmt: skip
-    yield _answer("Error bars: is statistical significance reported?", n > 1, spread)
-    listed = (
-        f"{', '.join(map(str, group.labels))}; each fixes weights, feedback, order, augmentation and noise of its run"
-    )
-    yield _answer("Are the random seeds given?", bool(spec) or "seeds" in author.answers,
-                  author.adds("seeds", listed) if spec else author.says("seeds"))  # fmt: skip
-    yield _answer(
-        "Is the precision of the computation given?",
-        bool(audit.get("provenance") or audit.get("about")),
-        by_seed(group, _precision),
-    )
-    yield _answer("Compute resources: are devices and times given?", "compute" in author.answers,
-                  f"{_compute(group)}. In all: {author.says('compute')}")  # fmt: skip
-    yield _answer("Is the code available?", "code" in author.answers, f"{by_seed(group, _code)}; {author.says('code')}")
+    yield _answer("Error bars: is statistical significance reported?", len(group.labels) > 1,
+                  f"{count} of {len(evaluated)} evaluated checks have a 95 % interval over samples, batches or test"
+                  " images; over seeds see question 7")  # fmt: skip
+    yield _answer("Compute resources: are all given?", "compute" in author.answers, author.says("compute"))
+    yield _answer("Is the code available?", "code" in author.answers, author.says("code"))
     data = spec and LICENCES.get(spec["dataset"])
-    known = f"{spec['dataset']}: {_split(audit)}" if spec and data else None
+    known = f"{spec['dataset']}: {_split(group.audits[0])}" if spec and data else None
     yield _answer("Are the data available?", bool(known) or "data" in author.answers, author.says("data", known))
     licences = f"{data}; fa-audit: MIT" if data else None
     yield _answer("Are licences of the assets given?", bool(licences) or "licences" in author.answers,
                   author.says("licences", licences))  # fmt: skip
-    open_ = [term for term, *_, ticked in pitfalls(group) if not ticked]
-    missing = sorted({check["name"] for a in group.audits for check in a["checks"].values() if check["fires"] is None})
-    limits = [f"pitfalls not ruled out: {', '.join(term[0] for term in open_) or 'none'}",
-              f"checks not evaluated: {', '.join(missing) or 'none'}"]  # fmt: skip
-    yield _answer("Limitations: are they discussed?", True, f"{'; '.join(limits)}; see also the disclosures")
 
 
 def _answer(question: str, known: Any, text: str) -> Entry:
@@ -387,45 +431,6 @@ def measured_after(audit: Audit) -> str:
     if stopped is not None:
         return f"after epoch {stopped} of {epochs}, where the monitor stopped the training"
     return "after the last epoch" if snapshot is None else f"after epoch {snapshot} of {epochs}, a snapshot"
-
-
-def _held_out(spec: Mapping[str, Any] | None) -> str:
-    """Return what was held out; audits do not record whether it, and not the test set, chose anything."""
-    share = spec.get("validation") if spec else None
-    return f"{100 * share:g} % of the training set were held out to choose by; " if share else ""
-
-
-def _precision(audit: Audit) -> str:
-    found = audit.get("provenance")
-    if not found and (about := audit.get("about")):
-        return f"{about['dtype']} on {about['device']}; torch {about['versions']['torch']}"
-    if not found:
-        return "not recorded with this audit"
-    tf32 = [name for name, on in (found.get("tf32") or {}).items() if on]
-    dtype = "float32" if "spec" in audit else "the model's own dtype, float32 products"
-    again = all(number(state["float32_error"]["value"]) is not None for state in audit["layers"])
-    return (
-        f"{dtype} ({found.get('fp32_precision', 'precision not recorded')}, TF32 {', '.join(tf32) or 'off'}),"
-        f" deterministic algorithms {'on' if found.get('deterministic_algorithms') else 'off'}; gradients"
-        f" {'' if again else 'not at every state '}recomputed in float64; torch"
-        f" {found.get('packages', {}).get('torch', 'not recorded')}"
-    )
-
-
-def _compute(group: SeedGroup) -> str:
-    times = [audit["seconds"] for audit in group.audits if isinstance(audit.get("seconds"), int | float)]
-    where = by_seed(group, lambda audit: audit.get("device") or audit.get("provenance", {}).get("device") or UNKNOWN)
-    trained = (
-        f"training took {span(times)} s each, {sum(times):.3g} s together" if times else "training times not recorded"
-    )
-    return f"{where}; {trained}"
-
-
-def _code(audit: Audit) -> str:
-    found = audit.get("provenance", {})
-    own = audit.get("about", {}).get("versions", {}).get("fa_audit", "version not recorded")
-    version = found.get("packages", {}).get("fa-audit", own)
-    return f"fa-audit {version}, commit {audit.get('commit') or found.get('commit') or 'not recorded'}"
 
 
 def _split(audit: Audit) -> str:

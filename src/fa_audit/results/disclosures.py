@@ -11,36 +11,23 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from scipy import stats
-
 from fa_audit.audit.record import CREDITS, DEEP, PRECISION, number
 from fa_audit.core.checks import CHECKS
-from fa_audit.core.thresholds import FLOOR_SAMPLES, DiagnosticThresholds
+from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.seed_group import SeedGroup
 
 Audit = Mapping[str, Any]
-PAPER_BATCHES = 10
 APART = 0.1  # accuracies of one baseline over seeds
 
 
 def disclosures(group: SeedGroup) -> tuple[tuple[str, str], ...]:
     """Return term and text of every disclosure that applies to the audits of a seed group."""
     found = (
-        ("Spread", _spread(group)),
-        ("Verdicts", _verdicts(group)),
-        ("Borderline", by_seed(group, _borderline)),
         ("Warnings", by_seed(group, lambda audit: " ".join(audit.get("warnings", [])))),
-        ("Baseline of D3", by_seed(group, _baseline)),
         ("Baselines over seeds", _baselines_apart(group)),
-        ("Baseline of D3-strict", by_seed(group, _strict_baseline)),
         ("Budget", by_seed(group, _budget)),
-        ("Reference gradient", by_seed(group, _reference)),
-        ("Gradient norms", by_seed(group, _gradient_norms)),
-        ("Cross-batch stability", by_seed(group, _stability)),
         ("Perturbation correlation", by_seed(group, _correlation)),
-        ("Fresh feedback", by_seed(group, _fresh_feedback)),
         ("Over training", by_seed(group, _over_training)),
-        ("Non-finite values", by_seed(group, _finite)),
         ("Missing values", _missing(group)),
         ("Limits", by_seed(group, _limits)),
         ("Code", by_seed(group, _code)),
@@ -65,44 +52,6 @@ def span(values: Iterable[float | None]) -> str:
 # --- seeds and baselines -------------------------------------------------------------------------------------------
 
 
-def _spread(group: SeedGroup) -> str:
-    n = len(group.labels)
-    if n == 1:
-        return f"one {group.unit}: no deviation and no interval, nothing is known of the spread"
-    factor = float(stats.t.ppf(0.975, n - 1))
-    word = "" if group.unit == "seed" else "; no specification was recorded: more than the seed may differ"
-    return (
-        f"n = {n}; deviations have divisor n - 1; the 95 % t-interval reaches {factor / math.sqrt(n):.3g} deviations to"
-        f" either side of the mean (t = {factor:.3g} at n - 1 degrees of freedom){word}"
-    )
-
-
-def _verdicts(group: SeedGroup) -> str:
-    found = {(audit["verdict"]["three_check"], audit["verdict"]["four_check"]) for audit in group.audits}
-    return f"they differ from {group.unit} to {group.unit}" if len(found) > 1 else ""
-
-
-def _borderline(audit: Audit) -> str:
-    """Name the checks whose interval contains their limit, and the verdicts that depend on them."""
-    found = [kind.label for name, kind in CHECKS.items() if audit["checks"][name].get("borderline")]
-    if not found:
-        return ""
-    rules = {"three_check": "three-check", "four_check": "four-check"}
-    decided = [text for rule, text in rules.items() if audit.get("borderline", {}).get(rule)]
-    hang = f"the {' and the '.join(decided)} verdict depends on it" if decided else "no verdict depends on it"
-    return f"the 95 % interval of {', '.join(found)} contains the limit: {hang}"
-
-
-def _baseline(audit: Audit) -> str:
-    check = audit["checks"]["depth"]
-    if check["fires"] is None:
-        return f"not evaluated ({check['note']}), and an unevaluated check never counts as a pass"
-    return (
-        f"{audit['baselines']['own_name']}. An own frozen baseline (blocks at initialisation, embedding trained by the"
-        " method's own credit) asks whether training the blocks helped, not whether the network beats a shallow one"
-    )
-
-
 def _baselines_apart(group: SeedGroup) -> str:
     """Warn of frozen baselines of one network that differ by more than chance or seeds explain."""
     known = [accuracy for audit in group.audits if (accuracy := audit["baselines"]["own"]) is not None]
@@ -115,45 +64,9 @@ def _baselines_apart(group: SeedGroup) -> str:
     )
 
 
-def _strict_baseline(audit: Audit) -> str:
-    check = audit["checks"]["depth_strict"]
-    if check["fires"] is None:
-        return f"not evaluated ({check['note']})"
-    return "bp+frozen (blocks at initialisation, embedding trained by backpropagation); it decides no verdict"
-
-
 def _budget(audit: Audit) -> str:
     epochs = audit.get("stopped_after")
     return "" if epochs is None else f"stopped early, by the monitor after epoch {epochs}, from which the accuracy is"
-
-
-# --- the reference -------------------------------------------------------------------------------------------------
-
-
-def _reference(audit: Audit) -> str:
-    check, product = audit["checks"]["reference"], number(audit["layers"][-1]["scale_free"])
-    size = f"B ||h_L|| ||g_L|| = {span([product])}"
-    if check["fires"] is None:
-        return f"not evaluated ({check['note']})"
-    if check["fires"]:
-        return f"{check['note']}: ||g_L|| is below {check['threshold']:g}, {size}; a cosine with it says little"
-    saturated = product is not None and product < audit["thresholds"]["saturation"]
-    near = f", but the loss is nearly saturated: {size}" if saturated else ""
-    return f"||g_L|| is not below {check['threshold']:g}{near}"
-
-
-def _gradient_norms(audit: Audit) -> str:
-    n, floor = audit["samples"], audit["checks"]["reference"]["threshold"]
-    usual = "" if n == FLOOR_SAMPLES else f"; {audit['thresholds']['reference']:g} is meant for N = {FLOOR_SAMPLES}"
-    return (
-        f"of the mean loss over a batch of N = {n} samples, hence N times smaller than those of one sample's own loss."
-        f" The floor of D2, {floor:g}, is that of N{usual}"
-    )
-
-
-def _stability(audit: Audit) -> str:
-    few = "" if audit["batches"] >= PAPER_BATCHES else f" (the paper takes {PAPER_BATCHES})"
-    return f"at h_{audit['stability']['layer']} over {audit['batches']} batches{few}; no clean detector"
 
 
 # --- credits -------------------------------------------------------------------------------------------------------
@@ -173,17 +86,6 @@ def _inside(measured: Mapping[str, Any], null: Mapping[str, Any]) -> bool:
     return None not in (value, low, high) and low <= value <= high
 
 
-def _fresh_feedback(audit: Audit) -> str:
-    deep = audit["deep"]
-    if not {"cosine", "fresh_b_null"} <= set(deep):
-        return ""
-    cosine, null = deep["cosine"], deep["fresh_b_null"]
-    if cosine["value"] is None or not null.get("interval"):
-        return f"not compared ({cosine.get('reason') or null.get('reason') or 'fewer than two draws'})"
-    place = "inside" if _inside(cosine, null) else "outside"
-    return f"the deep cosine lies {place} the 95 % interval of {null['n_valid']} fresh draws"
-
-
 # --- everything else -----------------------------------------------------------------------------------------------
 
 
@@ -195,10 +97,6 @@ def _over_training(audit: Audit) -> str:
     return ", ".join(
         f"{name} {'never fired' if n is None else f'fired first at epoch {n}'}" for name, n in first.items()
     )
-
-
-def _finite(audit: Audit) -> str:
-    return "" if audit["finite"] else "a state, gradient or logit of an evaluation batch is NaN or infinite"
 
 
 def _missing(group: SeedGroup) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fa_audit.audit.record import number, outcome_columns
+from fa_audit.audit.sentences import facts_of, sentences
 from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.core.rules import RULES
 from fa_audit.documents.document import Document, Entry, Section
 from fa_audit.documents.formats import Number, Table
 from fa_audit.experiments.spec import DEPARTURES
-from fa_audit.results.checklist import Author, credit_entries, measured_after, pitfalls
-from fa_audit.results.checklist import answers as questions
+from fa_audit.results.checklist import Author, credit_entries, measured_after, pitfalls, questions, reproducibility
 from fa_audit.results.disclosures import by_seed, disclosures
 from fa_audit.results.over_seeds import verdict_over_seeds
 from fa_audit.results.seed_group import SeedGroup
@@ -33,6 +33,13 @@ CREDIT_COLUMNS = {
 }  # fmt: skip
 
 
+def question_form(group: SeedGroup | None, answers: Mapping[str, Any] | None = None) -> Document:
+    """Return a reviewer's questions alone, filled in as far as audits know, or empty; arguments as of `report`."""
+    title = f"Questions of a reviewer{f': {_name(group)}' if group else ''}"
+    quoted = f"{_quoted(group)}." if group else ""
+    return Document(title, (Section(entries=_entries(questions(group, Author(answers)))),), quoted)
+
+
 def report(group: SeedGroup, answers: Mapping[str, Any] | None = None) -> Document:
     """Fill in the template.
 
@@ -43,13 +50,14 @@ def report(group: SeedGroup, answers: Mapping[str, Any] | None = None) -> Docume
     Accuracies are printed in percent and margins in points; mean, sample deviation (divisor n - 1) and 95 % t-interval
     are over the seeds that have a value.
     """
-    audit, author = group.audits[0], Author(answers)
-    name = audit.get("run") or audit["method"]
-    where = f" in {audit['setting']}" if "setting" in audit else ""
+    author = Author(answers)
+    may, may_not = sentences([facts_of(audit) for audit in group.audits], group.unit)
     checks = {"checks": _check_table(group)} | dict(zip(("over-seeds",), _over_seeds_table(group)))
     headline = {"summary": _summary_table(group), "seeds": _seed_table(group), "verdicts": _verdict_table(group)}
     layers = {"states": _state_table(group)} | dict(zip(("credits", "deep"), _credit_tables(group)))
     sections = (
+        Section("You may write", items=tuple(map(_printable, may))),
+        Section("You may not write", items=tuple(map(_printable, may_not))),
         Section("Identification", _entries(Entry(*pair) for pair in _identification(group))),
         Section("Credit", _entries(credit_entries(group, author))),
         Section("Headline", tables=headline),
@@ -57,9 +65,21 @@ def report(group: SeedGroup, answers: Mapping[str, Any] | None = None) -> Docume
         Section("Layers", tables=layers),
         Section("Pitfalls", _entries(pitfalls(group))),
         Section("Disclosures", _entries(Entry(*pair) for pair in disclosures(group))),
-        Section("Reproducibility checklist", _entries(questions(group, author))),
+        Section("Questions of a reviewer", _entries(questions(group, author))),
+        Section("Reproducibility checklist", _entries(reproducibility(group, author))),
     )
-    return Document(_printable(f"Audit report: {name}{where}"), sections, label=_printable(f"audit {name}{where}"))
+    return Document(f"Audit report: {_name(group)}", sections, f"{_quoted(group)}.", f"audit {_name(group)}")
+
+
+def _name(group: SeedGroup) -> str:
+    audit = group.audits[0]
+    where = f" in {audit['setting']}" if "setting" in audit else ""
+    return _printable(f"{audit.get('run') or audit['method']}{where}")
+
+
+def _quoted(group: SeedGroup) -> str:
+    """Return the verdict to quote, of all seeds or of each."""
+    return _printable(f"Verdict to quote: {by_seed(group, lambda audit: facts_of(audit).checks.quoted)}")
 
 
 def _printable(text: str) -> str:

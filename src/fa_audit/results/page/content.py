@@ -1,4 +1,4 @@
-"""Facts of every run on the page: verdicts, checks, advice and numbers, from tidy tables and audits. No torch."""
+"""Facts of every run on the page: verdicts, checks, sentences and numbers, from tidy tables and audits. No torch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.audit.advice import advice
-from fa_audit.audit.rendering import worth
+from fa_audit.audit.sentences import Facts, facts_of, sentences
 from fa_audit.audit.verdicts import Baselines, Checks, Outcome
 from fa_audit.core.checks import CHECKS, Check
-from fa_audit.core.rules import FOUR, THREE, fires_of, flag_of, is_finite
+from fa_audit.core.rules import FOUR, THREE, flag_of, is_finite
 from fa_audit.core.thresholds import DiagnosticThresholds, depth_margin, floor_for
 from fa_audit.experiments.paths import RunKey
 from fa_audit.results.over_seeds import VerdictOverSeeds, verdict_over_seeds
@@ -27,6 +26,7 @@ from fa_audit.results.tidy import KEY, Tidy, side_of
 Audits = Mapping[RunKey, Mapping[str, Any]]
 OUTCOMES = {True: "fires", False: "fine", None: "not evaluated"}
 NOT_RECORDED = "not recorded"
+NOT_IN_TABLES = "tables do not have what credits are compared with. Read the audits' own reports"
 
 
 def shown(value: Any, digits: int = 3) -> str:
@@ -140,10 +140,12 @@ class Seed:
         return Baselines(own, _text(self.row["baseline"]), bp)
 
     @property
-    def untrue(self) -> Sequence[int]:
-        """Return the states whose gradient is not the derivative of the loss; none where only tables are known."""
-        states: Sequence[int] = self.audit.get("untrue", ())
-        return states
+    def facts(self) -> Facts:
+        """Return what sentences need; tables alone have no null of the credits."""
+        if self.audit:
+            return facts_of(self.audit)
+        frozen = {"depth": self.baselines.own, "depth_strict": self.baselines.bp}
+        return Facts(self.checks, self.headline_acc, frozen, {}, NOT_IN_TABLES)
 
 
 # --- a run over its seeds --------------------------------------------------------------------------------------------
@@ -189,24 +191,23 @@ class RunPage:
         return verdict_over_seeds(seed.row for seed in self.seeds)
 
     @property
-    def outcome(self) -> str:
-        """Return trustworthy, needs walk-back or incomplete."""
-        return FOUR.words[self.verdict.against]
+    def result(self) -> str:
+        """Return the worst three-check verdict of its seeds: FAIL, INCOMPLETE or PASS."""
+        found = {THREE.decides(seed.checks.fires, seed.checks.finite) for seed in self.seeds}
+        return THREE.words[next(against for against in (True, None, False) if against in found)]
 
     @cached_property
-    def three_check(self) -> str:
-        """Return the three-check verdicts, with their counts where seeds differ."""
-        found = Counter(_text(seed.row["three_check"]) for seed in self.seeds)
+    def quoted(self) -> str:
+        """Return the verdict to quote, with its counts where seeds differ."""
+        found = Counter(seed.checks.quoted for seed in self.seeds)
         counted = [f"{text} {count}/{len(self.seeds)}" for text, count in found.most_common()]
-        return ", ".join(counted if len(found) > 1 else found)
+        return "; ".join(counted if len(found) > 1 else found)
 
     @property
     def tags(self) -> list[str]:
         """Return what the filter of verdicts knows the run by."""
-        three = sorted({THREE.words[THREE.decides(fires_of(seed.row, THREE.checks), is_finite(seed.row))]
-                        for seed in self.seeds})  # fmt: skip
         near = any(row.borderline for row in self.checks if row.letter)
-        return [self.outcome, *three, *(["borderline"] if near else [])]
+        return [self.result, FOUR.words[self.verdict.against], *(["borderline"] if near else [])]
 
     @property
     def first(self) -> Mapping[str, Any]:
@@ -272,18 +273,14 @@ class RunPage:
         note = notes[0] if len(set(notes)) == 1 else ""
         own = [""] * len(found) if note else notes
         seeds = tuple(_of_seed(seed, check, kind.scale, text) for seed, check, text in zip(self.seeds, found, own))
-        about = kind.label, kind.title, kind.quantity, " / ".join(limits)
+        quantity = f"{'points above ' * (kind.unit == 'points')}{kind.quantity}"
+        about = kind.label, kind.title, quantity, " / ".join(limits)
         return CheckRow(kind.letter, *about, OUTCOMES[fires], near, meaning, note, seeds)
 
     @cached_property
-    def sentences(self) -> list[str]:
-        """Return what the accuracy is worth, seeds with equal sentences together."""
-        return _by_seed(self.seeds, lambda seed: [worth(seed.checks, seed.headline_acc, seed.baselines, seed.untrue)])
-
-    @cached_property
-    def advice(self) -> list[str]:
-        """Return what to do."""
-        return _by_seed(self.seeds, lambda seed: advice(seed.checks, seed.untrue))
+    def sentences(self) -> tuple[list[str], list[str]]:
+        """Return the sentences that may be written of the run, and those that may not."""
+        return sentences([seed.facts for seed in self.seeds], self.seeds[0].unit)
 
     @cached_property
     def warnings(self) -> list[str]:
@@ -361,8 +358,8 @@ def _facts(run: RunPage) -> dict[str, str]:
     row, seeds = run.first, pd.DataFrame([seed.row for seed in run.seeds])
     margin = pd.Series([seed.checks.depth.value for seed in run.seeds], dtype=float)
     return {
+        "verdict to quote": run.quoted,
         "four-check verdict": str(run.verdict),
-        "three-check verdict": run.three_check,
         "accuracy": _spread(seeds["accuracy"], " %"),
         "own frozen baseline": _spread(seeds["own_frozen_acc"], " %"),
         "margin over it": _spread(margin, " points"),

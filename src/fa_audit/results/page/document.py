@@ -22,15 +22,17 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError
 from fa_audit.core.origin import Origin, packages
+from fa_audit.core.rules import FOUR
 from fa_audit.results.page.charts import PANELS, Look, data_of, looks, specification
 from fa_audit.results.page.content import NOT_RECORDED, Audits, RunPage, pages_of, percent, shown
 from fa_audit.results.tidy import Tidy
 
 FOLDER = Path(__file__).parent
 MEDIA = {".png": "image/png", ".pdf": "application/pdf", ".csv": "text/csv", ".tex": "text/plain"}
-OUTCOMES = {"trustworthy": "good", "needs walk-back": "bad", "incomplete": "open"}  # of a run
+OUTCOMES = {"PASS": "good", "FAIL": "bad", "INCOMPLETE": "open"}  # of a run
 JSON = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
 
 
@@ -156,6 +158,7 @@ def page(
             script=Markup(script),
             policy=policy(library, script),
             outcomes=OUTCOMES,
+            checks=CHECKS.values(),
         )
     )
 
@@ -206,17 +209,17 @@ def _data(run: RunPage, look: Look) -> dict[str, Any]:
 def headline(runs: list[RunPage]) -> str:
     """Return the page's first line: what became of the runs."""
     if len(runs) == 1:
-        return f"{runs[0].name}: {runs[0].verdict.text(1)}"
+        return f"{runs[0].name}: {runs[0].quoted}"
     trained = [run for run in runs if not run.is_control] or runs
-    found = Counter(run.outcome for run in trained)
-    outcome, verb = ("needs walk-back", "need") if found["needs walk-back"] else ("trustworthy", "are")
-    return f"{found[outcome]} of {len(trained)} trained runs {verb} {outcome.removeprefix('needs ')}"
+    found = Counter(run.result for run in trained)
+    result = "FAIL" if found["FAIL"] else "PASS"
+    return f"{found[result]} of {len(trained)} trained runs {result}"
 
 
 def filters(runs: list[RunPage]) -> dict[str, list[str]]:
     """Return what every filter offers, in the order in which it occurs."""
     verdicts = dict.fromkeys(tag for run in runs for tag in run.tags)
-    order = [*OUTCOMES, "PASS", "FAIL", "INCOMPLETE", "borderline"]
+    order = [*OUTCOMES, *FOUR.words.values(), "borderline"]
     return {
         "method": list(dict.fromkeys(run.method for run in runs)),
         "network": list(dict.fromkeys(run.network for run in runs)),
