@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fa_audit.audit.verdicts import Checks
-from fa_audit.core.checks import CHECKS, UNTRUE
+from fa_audit.core.checks import CHECKS, UNTRUE, Check
 
 NOT_FINITE = (
     "A state, gradient or logit is NaN or infinite: lower the learning rate and train again, since no other number of"
@@ -28,14 +28,19 @@ def advice(checks: Checks, untrue: Sequence[int] = ()) -> list[str]:
     return [*([OWN_BACKWARD] if untrue else []), *_sentences(checks)] or [NOTHING]
 
 
+def advice_on(kind: Check, note: str) -> str:
+    """Return what to do where a check fires; its note may be the cause, and causes ask for different things."""
+    return kind.advice.get(note) or kind.advice[""]
+
+
 def _sentences(checks: Checks) -> Iterator[str]:
     if not checks.finite:
         yield NOT_FINITE
         return
     for name, kind in CHECKS.items():
         found = checks[name]
-        if found.fires:  # the note may be the cause, and causes ask for different things
-            yield kind.advice.get(found.note) or kind.advice[""]
+        if found.fires:
+            yield advice_on(kind, found.note)
         elif found.fires is None and kind.when_open and found.note != UNTRUE:
             yield kind.when_open
         if found.borderline:
