@@ -12,10 +12,11 @@ from typing import Any
 
 import pandas as pd
 
+from fa_audit.core.rules import THREE, fires_of, is_finite
 from fa_audit.core.thresholds import depth_margin
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.published import BATCH, NEVER, PAPER_LIMITS, QUANTITIES, Entry, Quantity, identity, plain
-from fa_audit.results.outcomes import fails, withdrawals
+from fa_audit.results.outcomes import withdrawals
 from fa_audit.results.tidy import KEY, Tidy
 
 Spec = Mapping[str, Any]
@@ -89,8 +90,8 @@ class OurRuns:
 
     def fails(self, spec: Spec) -> bool:
         """Return whether the three-check verdict on the runs of a specification is FAIL."""
-        rows = pd.DataFrame([self._tables["runs", ()][key, ()] for key in self.seeds(spec).values()])
-        return not rows.empty and bool(fails(rows).fillna(False).any())
+        rows = [self._tables["runs", ()][key, ()] for key in self.seeds(spec).values()]
+        return any(THREE.decides(fires_of(row, THREE.checks), is_finite(row)) for row in rows)
 
     def _value(self, entry: Entry, key: RunKey) -> Any:
         """Return a cell as a number, NaN where there is none, or as an answer; on NaN norms no flag ever fires.
