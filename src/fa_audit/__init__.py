@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fa_audit.audit.diagnose import diagnose
+    from fa_audit.audit.monitor import Monitor
     from fa_audit.audit.paper import FAProtocol, bp_grad_norms, cross_batch_direction_stability, residual_norms
     from fa_audit.audit.report import DiagnosticReport
     from fa_audit.core.thresholds import DiagnosticThresholds
@@ -17,6 +18,7 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     "diagnose": "fa_audit.audit.diagnose",
+    "Monitor": "fa_audit.audit.monitor",
     "FAProtocol": "fa_audit.audit.paper",
     "residual_norms": "fa_audit.audit.paper",
     "bp_grad_norms": "fa_audit.audit.paper",
@@ -30,6 +32,7 @@ __all__ = [
     "DiagnosticReport",
     "DiagnosticThresholds",
     "FAProtocol",
+    "Monitor",
     "bp_grad_norms",
     "cross_batch_direction_stability",
     "diagnose",

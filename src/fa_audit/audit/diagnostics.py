@@ -118,6 +118,7 @@ class Diagnostics:
         unchecked: why the backward pass was not compared with the forward pass, at some states or all; empty if it was.
         untrue: the states whose gradient is not the derivative of the loss (`fa_audit.audit.backward`): the norms there
             are estimates, NaN where the loss is not that of single samples.
+        loss: of the samples that the layers' evidence comes from.
     """
 
     layers: tuple[Layer, ...]
@@ -133,6 +134,7 @@ class Diagnostics:
     untrue: tuple[int, ...] = ()
     frequencies: Frequencies | None = None
     unchecked: str = ""
+    loss: float | None = None
 
 
 def measure(
@@ -160,7 +162,7 @@ def measure(
         truth = reference(network, *sample, loss_fn)
         double, estimates, unchecked = _in_double(network, *sample, loss_fn)
         layers, finite = tuple(_layers(truth, double, estimates)), truth.finite
-        over_samples, means = _intervals(truth, layers, estimates), []
+        over_samples, means, loss = _intervals(truth, layers, estimates), [], truth.loss
         for batch in following(over, "batch"):
             if batch is not sample:
                 truth = reference(network, *batch, loss_fn)  # one batch at a time is kept: states can be large
@@ -179,6 +181,7 @@ def measure(
         len(over[0][1]) if over else None,
         tuple(estimates),
         unchecked=unchecked,
+        loss=loss,
     )
 
 
@@ -213,8 +216,9 @@ def _layers(truth: Reference, double: Reference | str, estimates: Estimates) -> 
     entries = []
     for layer, (norm, gradient) in enumerate(zip(norms, gradients)):
         numbers = (norm, gradient, samples * gradient, growths[layer], samples * norm * gradient)
-        agreement, moved = ((Measured(None, samples, 0, str(double)),) * 2,) * 2
-        if not isinstance(double, str):
+        if isinstance(double, str):
+            agreement = moved = (Measured(None, samples, 0, double),) * 2
+        else:
             agreement = float32_agreement(truth.gradients[layer], double.gradients[layer])
             moved = distance_from(double.states[0], double.states[layer])
         if layer in estimates:

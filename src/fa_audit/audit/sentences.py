@@ -19,7 +19,8 @@ from fa_audit.core.thresholds import fires
 from fa_audit.documents.document import NBSP, capital
 
 NOT_FINITE = "A state, gradient or logit of the network is NaN or infinite."
-NOTHING = "anything else: no other number of this audit can be trusted. Lower the learning rate and train again."
+RETRAIN = "Lower the learning rate and train again."
+NOTHING = f"anything else: no other number of this audit can be trusted. {RETRAIN}"
 UNTRUE_AT = (
     "The backward pass of the model is not the derivative of its forward pass (states {}): norms of gradients there are"
     " estimated from changes of the loss."
@@ -195,7 +196,7 @@ def _decided(kind: Criterion, found: Sequence[Outcome], doubted: bool) -> tuple[
         return None, f"{kind.label} {kind.verb} in {len(fired)} of {len(found)} networks", ""
     if len({kind.causes.get(note) for note in fired}) > 1:
         return None, f"{kind.label} {kind.verb} for different causes", ""
-    remedy = kind.advice.get(fired[0], kind.advice.get("", "")) if fired else ""
+    remedy = kind.remedy(fired[0]) if fired else ""
     return bool(fired), f"{kind.label} {kind.verb}", remedy
 
 

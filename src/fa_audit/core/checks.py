@@ -51,6 +51,10 @@ class Criterion:
         """Return what a value is multiplied with where it is printed: a fraction becomes points."""
         return 100 if self.unit == "points" else 1
 
+    def remedy(self, note: str) -> str:
+        """Return what to do where it fires; its note may be the cause, and causes ask for different things."""
+        return self.advice.get(note, self.advice.get("", ""))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Check(Criterion):

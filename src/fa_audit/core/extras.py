@@ -8,14 +8,17 @@ from contextlib import contextmanager
 from fa_audit.core.errors import AuditError
 
 EXTRAS = {
+    "accelerate": "transformers",
     "altair": "report",
     "argcomplete": "completion",
     "jinja2": "report",
+    "lightning": "lightning",
     "matplotlib": "plots",
     "pandas": "plots",
     "scipy": "plots",
     "sklearn": "datasets",
     "torchvision": "datasets",
+    "transformers": "transformers",
     "vl_convert": "report",
     "yaml": "workflow",
 }

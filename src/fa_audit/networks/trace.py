@@ -78,6 +78,7 @@ class Reference:
         finite: whether every entry of every whole state and gradient and every logit is finite.
         positions: of how many positions the vector of each state is the mean; 1 for a plain vector. Divided by it,
             the gradient is the mean over positions instead of the sum.
+        loss: of the batch.
     """
 
     states: tuple[Tensor, ...]
@@ -85,6 +86,7 @@ class Reference:
     logits: Tensor
     finite: bool
     positions: tuple[int, ...]
+    loss: float
 
 
 def reference(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction = F.cross_entropy) -> Reference:
@@ -104,7 +106,7 @@ def reference(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction
         tuple(map(torch.cat, zip(*(getattr(part, name) for part in parts)))) for name in ("states", "gradients")
     )
     logits, finite = torch.cat([part.logits for part in parts]), all(part.finite for part in parts)
-    return Reference(states, gradients, logits, finite, parts[0].positions)
+    return Reference(states, gradients, logits, finite, parts[0].positions, sum(part.loss for part in parts))
 
 
 def _part(network: Network, x: Tensor, labels: Tensor, batch: int, loss_fn: LossFunction) -> Reference:
@@ -120,6 +122,7 @@ def _part(network: Network, x: Tensor, labels: Tensor, batch: int, loss_fn: Loss
         logits.detach(),
         all(bool(tensor.isfinite().all()) for tensor in (*states, *gradients, logits)),
         tuple(int(network.read_gradient(torch.ones_like(g[:1])).flatten()[0]) for g in gradients),
+        loss.item(),
     )
 
 

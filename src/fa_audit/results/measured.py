@@ -51,8 +51,9 @@ def tables_of(folder: Path, settings: Iterable[str], names: Sequence[str] = MEAS
         if not path.is_file() and path.stem != "trajectories":
             known = listed(settings_in(folder)) or "none"
             raise AuditError(f"setting '{path.parent.name}': no file '{path}'; '{folder}' has the settings {known}.")
-        if table_name(path) == "runs" and (missing := listed(sorted(set(NEEDED) - set(read_table(path))))):
-            raise AuditError(f"{path}: missing the columns {missing}; expected a table of the workflow.")
+        found = set(read_table(path)) if table_name(path) == "runs" else set(NEEDED)
+        if missing := [name for name in NEEDED if name not in found]:
+            raise AuditError(f"{path}: missing the columns {listed(missing)}; expected a table of the workflow.")
     return [path for path in paths if path.is_file()]
 
 

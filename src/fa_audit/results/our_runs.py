@@ -12,10 +12,11 @@ from typing import Any
 
 import pandas as pd
 
+from fa_audit.core.rules import THREE, fires_of, is_finite
 from fa_audit.core.thresholds import depth_margin
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.published import BATCH, NEVER, PAPER_LIMITS, QUANTITIES, Entry, Quantity, identity, plain
-from fa_audit.results.outcomes import fails, withdrawals
+from fa_audit.results.outcomes import withdrawals
 from fa_audit.results.tidy import KEY, Tidy
 
 Spec = Mapping[str, Any]
@@ -56,7 +57,6 @@ class OurRuns:
     tidy: Tidy
     # Those of `DERIVED` that were asked for.
     _columns: dict[str, dict[RunKey, Any]] = field(default_factory=dict, init=False, repr=False)
-    _fails: dict[str, bool] = field(default_factory=dict, init=False, repr=False)  # by what a run is
 
     @cached_property
     def specs(self) -> dict[RunKey, Spec]:
@@ -90,10 +90,8 @@ class OurRuns:
 
     def fails(self, spec: Spec) -> bool:
         """Return whether the three-check verdict on the runs of a specification is FAIL."""
-        if (name := identity(spec)) not in self._fails:
-            rows = pd.DataFrame([self._tables["runs", ()][key, ()] for key in self.seeds(spec).values()])
-            self._fails[name] = not rows.empty and bool(fails(rows).fillna(False).any())
-        return self._fails[name]
+        rows = [self._tables["runs", ()][key, ()] for key in self.seeds(spec).values()]
+        return any(THREE.decides(fires_of(row, THREE.checks), is_finite(row)) for row in rows)
 
     def _value(self, entry: Entry, key: RunKey) -> Any:
         """Return a cell as a number, NaN where there is none, or as an answer; on NaN norms no flag ever fires.

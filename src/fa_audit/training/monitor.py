@@ -6,7 +6,7 @@ never fire. Source: Hao, Wan, Zhai 2026 (arXiv 2606.21126), training monitor.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -33,18 +33,21 @@ MONITORS: dict[str, Callable[[Sequence[Row], float], bool]] = {
 }
 
 
+def all_fire(checks: Collection[str], fires: Mapping[str, Any]) -> bool:
+    """Return whether all of the checks on which a training stops fire; never without checks."""
+    return bool(checks) and all(fires[check] for check in checks)
+
+
 def should_stop(monitor: Iterable[tuple[str, float]], history: Sequence[Row]) -> bool:
-    """Return whether all checks of a monitor fire at the last epoch of a history; never without checks or epochs.
+    """Return whether all checks of a monitor fire at the last epoch of a history; never without epochs.
 
     Args:
         monitor: checks and their limits.
     """
     limits = dict(monitor)
-    if not limits or not history:
-        return False
-    last = max(row["epoch"] for row in history)
+    last = max((row["epoch"] for row in history), default=None)
     states = [row for row in history if row["epoch"] == last]
-    return all(MONITORS[check](states, limit) for check, limit in limits.items())
+    return bool(states) and all_fire(limits, {check: MONITORS[check](states, limits[check]) for check in limits})
 
 
 def first_flags(trajectory: Iterable[Row], thresholds: DiagnosticThresholds) -> dict[str, int | None]:

@@ -1,0 +1,138 @@
+"""Follow a training: the audit's norms, gradients and checks after every epoch, with a warning or an early end."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import torch.nn.functional as F
+from torch import nn
+
+from fa_audit.audit.diagnose import diagnose
+from fa_audit.audit.diagnostics import Batch
+from fa_audit.audit.guards import as_found, check_model, listed_batches
+from fa_audit.audit.inputs import BATCHES
+from fa_audit.audit.report import DiagnosticReport
+from fa_audit.audit.sentences import NOT_FINITE, RETRAIN
+from fa_audit.core.checks import CHECKS
+from fa_audit.core.errors import AuditError, unknown
+from fa_audit.core.intervals import FEWEST
+from fa_audit.core.rules import NON_FINITE
+from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.networks.trace import Description, LossFunction
+from fa_audit.training.monitor import all_fire
+
+FOLLOWED = {CHECKS[name].flag: name for name in ("scale", "reference", "stability")}  # the others need accuracies
+OF_STATES = ("hidden_norm", "grad_norm", "growth")
+OF_EPOCHS = ("loss", "stability", "finite", *FOLLOWED)
+
+
+class Monitor:
+    """The audit of a network after every epoch of its training, in a loop of any kind::
+
+        monitor = Monitor(model, test_batches[:1], description=blocks, stop_on=("D1", "D2"))
+        for epoch in range(epochs):
+            train_one_epoch(model)
+            if monitor.step():
+                break
+
+    Every number is that of `diagnose` on the same batches, and the model is left as it was found. Each check that fires
+    is a warning, once.
+
+    Attributes:
+        history: a row per epoch and state, from the model as it was given on: ``epoch``, ``layer``, ``hidden_norm``,
+            ``grad_norm``, ``growth`` (None for the last state); the same in every row of an epoch: ``loss``,
+            ``stability``, ``finite``, and whether ``D1``, ``D2`` and ``c`` fire (None: not evaluated).
+            ``pandas.DataFrame(monitor.history)`` is a table.
+        report: what `diagnose` returned last.
+        epoch: after which that was.
+        stopped: whether the training should have ended by now.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        eval_batches: Iterable[Batch],
+        *,
+        description: Description | None = None,
+        loss_fn: LossFunction = F.cross_entropy,
+        thresholds: DiagnosticThresholds | None = None,
+        stop_on: Collection[str] = (),
+        epoch: int = 0,
+    ) -> None:
+        """Audit the model as it is, so that bad input is found before it is trained.
+
+        Args:
+            model, description, loss_fn, thresholds: as for `diagnose`.
+            eval_batches: the first 10 are kept: norms, gradients and loss come from the first, and (c) from all if
+                there are 8 or more.
+            stop_on: of ``"D1"``, ``"D2"`` and ``"c"``: the training should end after the first epoch at which all of
+                these fire, or at which a state, gradient or logit is not finite; without any it never should.
+            epoch: epochs that the model was trained for before.
+
+        Raises:
+            AuditError: as of `diagnose`; a check in `stop_on` is unknown, or (c) and there are fewer than 8 batches.
+        """
+        self.stop_on = (stop_on,) if isinstance(stop_on, str) else tuple(stop_on)
+        if strange := [name for name in self.stop_on if name not in FOLLOWED]:
+            raise unknown("check", strange[0], FOLLOWED, where="stop_on")
+        check_model(model, description)
+        with as_found(model):  # a DataLoader draws from the global stream
+            batches = list(islice(listed_batches("eval_batches", eval_batches), BATCHES))
+        if "c" in self.stop_on and len(batches) < FEWEST:
+            raise AuditError(f"stop_on: found 'c' with {len(batches)} batches; expected {FEWEST} or more for (c).")
+        self._given: dict[str, Any] = {"model": model, "eval_batches": batches, "headline_acc": None}
+        self._given |= {"description": description, "loss_fn": loss_fn, "thresholds": thresholds}
+        self._warned: set[str] = set()
+        self.history: list[dict[str, Any]] = []
+        self.epoch, self.stopped = epoch, False
+        self._look()
+        for warning in self.report.warnings:
+            warnings.warn(f"fa-audit: {warning}", stacklevel=2)
+
+    def step(self) -> bool:
+        """Audit the model after another epoch of training; return whether to end the training here."""
+        self.epoch += 1
+        self._look()
+        last = self.history[-1]
+        self.stopped = all_fire(self.stop_on, last) or (bool(self.stop_on) and not last["finite"])
+        for name, sentence in self._findings():
+            if name not in self._warned:
+                self._warned.add(name)
+                warnings.warn(f"fa-audit: epoch {self.epoch}: {sentence}", stacklevel=2)
+        return self.stopped
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Return the last epoch for a logger: ``fa_audit/grad_norm_4``, ``fa_audit/loss``, ``fa_audit/D2`` and so on.
+
+        Outcomes of checks are 0 or 1; what was not measured is left out.
+        """
+        rows = [row for row in self.history if row["epoch"] == self.epoch]
+        values = {f"{name}_{row['layer']}": row[name] for name in OF_STATES for row in rows}
+        values |= {name: rows[0][name] for name in OF_EPOCHS}
+        return {f"fa_audit/{name}": float(value) for name, value in values.items() if value is not None}
+
+    def _look(self) -> None:
+        """Audit the model, and append its rows."""
+        self.report: DiagnosticReport = diagnose(**self._given)
+        evidence = self.report.evidence
+        epoch = {"loss": evidence.loss, "stability": evidence.stability.value, "finite": evidence.finite}
+        epoch |= {flag: self.report.checks[name].fires for flag, name in FOLLOWED.items()}
+        for state in evidence.layers:
+            norms = {name: getattr(state, name) for name in OF_STATES}
+            self.history.append({"epoch": self.epoch, "layer": state.layer, **norms, **epoch})
+
+    def _findings(self) -> Iterator[tuple[str, str]]:
+        """Yield what there is to warn of, by what it is about."""
+        if not self.report.evidence.finite:
+            yield NON_FINITE, f"{NOT_FINITE} {RETRAIN}"
+        for name in FOLLOWED.values():
+            kind, found = CHECKS[name], self.report.checks[name]
+            if found.fires:
+                where = f"{found.value:.3g}, {kind.side} its limit of {found.threshold:.3g}"
+                yield name, f"{kind.label} fires: {kind.quantity} is {where}. {kind.remedy(found.note)}"
+        if self.stopped:
+            yield "end", f"training ends here (stop_on={self.stop_on})."

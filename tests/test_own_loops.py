@@ -1,0 +1,128 @@
+"""`Monitor` in a loop of one's own: the numbers of `diagnose`, warnings, an end, and a model that is left as it was."""
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from networks import snapshot
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from fa_audit import Description, DiagnosticThresholds, Monitor, diagnose
+from fa_audit.core.errors import AuditError
+
+BLOCKS = Description("blocks.*", "all features")
+SEEN = DiagnosticThresholds(h_norm_explosion_ratio=1e-6)  # D1 fires
+X, Y = torch.randn(96, 6, generator=torch.Generator().manual_seed(0)), torch.arange(96) % 3
+BATCHES = list(zip(X.split(12), Y.split(12)))
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        parts = (nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.GELU(), nn.Dropout(0.2)) for _ in range(2))
+        self.embed, self.blocks, self.head = nn.Linear(6, 8), nn.Sequential(*parts), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.blocks(self.embed(x)))
+
+
+def new() -> Net:
+    torch.manual_seed(3)
+    return Net()
+
+
+def train_one_epoch(model):
+    optimiser = torch.optim.SGD(model.parameters(), 0.1)
+    for x, y in zip(X.split(32), Y.split(32)):
+        optimiser.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimiser.step()
+
+
+def test_every_row_is_what_diagnose_finds_and_the_model_trains_as_without_it():
+    alone, model = new(), new()
+    shuffling = DataLoader(TensorDataset(X, Y), 12, shuffle=True)  # the batches are those of the beginning
+    torch.manual_seed(4)
+    batches = list(shuffling)
+    torch.manual_seed(4)
+    monitor, expected = Monitor(model, shuffling, description=BLOCKS), []
+    for epoch in range(3):
+        if epoch:
+            before = snapshot(model)
+            assert monitor.step() is monitor.stopped is False and snapshot(model) == before
+        report = diagnose(model, batches, None, description=BLOCKS)
+        loss, outcomes = F.cross_entropy(model.eval()(batches[0][0]), batches[0][1]).item(), report.checks
+        of_epoch = {"loss": loss, "stability": report.cross_batch_stability, "finite": True}
+        of_epoch |= {"D1": outcomes.scale.fires, "D2": outcomes.reference.fires, "c": outcomes.stability.fires}
+        growths = [layer.growth for layer in report.evidence.layers]
+        states = zip(report.residual_norms, report.bp_grad_norms, growths, strict=True)
+        expected += [
+            {"epoch": epoch, "layer": layer, "hidden_norm": norm, "grad_norm": gradient, "growth": growth, **of_epoch}
+            for layer, (norm, gradient, growth) in enumerate(states)
+        ]
+        assert monitor.report.to_dict()["checks"] == report.to_dict()["checks"]
+        for each in (alone.train(), model.train()):
+            torch.manual_seed(epoch)
+            train_one_epoch(each)
+    assert monitor.history == expected and len(expected) == 9
+    assert all(torch.equal(p, q) for p, q in zip(alone.state_dict().values(), model.state_dict().values()))
+    assert monitor.metrics["fa_audit/grad_norm_2"] == expected[-1]["grad_norm"]
+    assert monitor.metrics["fa_audit/D1"] == 0 and "fa_audit/growth_2" not in monitor.metrics
+
+
+def test_a_check_that_fires_is_one_warning_with_its_numbers_and_advice():
+    monitor = Monitor(new(), BATCHES[:1], description=BLOCKS, thresholds=SEEN)  # none yet
+    with pytest.warns(UserWarning) as found:
+        assert [monitor.step() for _ in range(3)] == [False] * 3
+    (message,) = (str(each.message) for each in found)
+    assert found[0].filename == __file__
+    growth = max(row["growth"] for row in monitor.history[:2])
+    assert f"epoch 1: D1 / (a) fires: largest growth of ‖h‖ in one block is {growth:.3g}, above its limit" in message
+    assert "1e-06. The residual stream explodes" in message
+
+
+@pytest.mark.parametrize(("stop_on", "ends"), [("D1", True), (("D1", "c"), True), (("D1", "D2"), False), ((), False)])
+def test_it_ends_where_all_that_it_stops_on_fires(stop_on, ends):
+    limits = DiagnosticThresholds(h_norm_explosion_ratio=1e-6, stability_drift_ceiling=-1)
+    monitor = Monitor(new(), BATCHES, description=BLOCKS, thresholds=limits, stop_on=stop_on, epoch=7)
+    assert not monitor.stopped
+    with pytest.warns(UserWarning) as found:
+        assert monitor.step() is monitor.stopped is ends
+    assert ("epoch 8: training ends here" in str(found[-1].message)) == ends
+    assert monitor.epoch == 8 and {row["epoch"] for row in monitor.history} == {7, 8}
+
+
+@pytest.mark.parametrize("stop_on", ["D2", ()])
+def test_what_is_not_finite_ends_it_where_anything_does(stop_on):
+    model = new()
+    monitor = Monitor(model, BATCHES[:1], description=BLOCKS, stop_on=stop_on)
+    model.head.weight.data[0, 0] = float("nan")
+    with pytest.warns(UserWarning) as found:
+        assert monitor.step() is bool(stop_on)
+    assert "epoch 1: A state, gradient or logit is NaN or infinite: lower" in str(found[0].message)
+    assert monitor.history[-1]["finite"] is False
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"stop_on": "D3"}, "stop_on: unknown check 'D3'; known: D1, D2, c"),
+        ({"stop_on": ("D1", "c")}, "stop_on: found 'c' with 1 batches; expected 8 or more"),
+        ({"description": Description("layers.*", "all features")}, "layers"),
+        ({"eval_batches": []}, "eval_batches: found no batches"),
+        ({"model": torch.relu}, "model: found builtin_function_or_method"),
+    ],
+)
+def test_bad_input_is_found_before_any_training(given, words):
+    with pytest.raises(AuditError, match=words):
+        Monitor(**{"model": new(), "eval_batches": BATCHES[:1], "description": BLOCKS} | given)
+
+
+def test_what_the_audit_has_against_the_input_is_told_at_the_beginning():
+    with pytest.warns(UserWarning, match="fa-audit: The first block reads the data itself"):
+        monitor = Monitor(nn.Sequential(nn.Linear(6, 3)), BATCHES[:1], description=Description("0", "all features"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        monitor.step()
