@@ -1,14 +1,10 @@
-"""Make what docs/reproduction.md, docs/findings.md and docs/leaderboard.md show from the tidy tables in reference/.
-
-python tools/reproduction.py [--check]
-"""
+"""Numbers, tables and figures of docs/reproduction.md, findings.md and leaderboard.md, from the tables in reference/."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,9 +12,12 @@ from pathlib import Path
 
 import numpy as np
 from methods_table import ROOT, filled, markdown
+from PIL import Image
 
 from fa_audit.cli import main as fa_audit
+from fa_audit.core.files import sha256_of
 from fa_audit.experiments.config_file import load_config
+from fa_audit.experiments.paths import ENDINGS
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.results.artefacts import artefacts_from
 from fa_audit.results.figures.scorecard_figure import draw
@@ -28,11 +27,11 @@ from fa_audit.results.kinds import KINDS
 from fa_audit.results.scorecard import counted
 from fa_audit.results.tidy import read_table
 
-MEASURED = ROOT / "reference/measured"
+MEASURED = Path("reference/measured")  # from the root, as origins of figures have it
 DOCUMENTS = {  # document -> configuration, tidy tables
     "reproduction": ("configs/measured.yaml", MEASURED),
     "findings": ("configs/findings.yaml", MEASURED),
-    "leaderboard": ("configs/field_digits.yaml", ROOT / "reference/field"),
+    "leaderboard": ("configs/field_digits.yaml", Path("reference/field")),
 }
 SECTIONS = (("claims", "The paper's claims"), ("misses", "Missed, and why"), ("scripts", "Which script made"))
 SAMPLES = (128, 1024, 2048)  # shown of those in samples.csv
@@ -51,15 +50,14 @@ COLUMNS = {  # of docs/findings.md: those that the answer needs
 MARK = re.compile(r"<!-- table: (\S+) -->")
 
 
-def make(name: str, folder: Path, *, figures: bool) -> dict[str, str]:
-    """Write a document's tables, its figures if asked for, and the scorecard beside those of the reproduction.
+def make(name: str, folder: Path) -> dict[str, str]:
+    """Write a document's tables and figures, and the scorecard beside those of the reproduction.
 
     Returns:
         The text in place of a table whose settings were not run, by the table's name.
     """
     source, tidy = DOCUMENTS[name]
     config, line_of = load_config(ROOT / source)
-    config |= {} if figures else {"figures": {}}
     grid = read_grid(config, KINDS, line_of)
     missing = {}
     for artefact, problem in artefacts_from(config, grid, tidy, folder):
@@ -72,9 +70,8 @@ def make(name: str, folder: Path, *, figures: bool) -> dict[str, str]:
     if name == "reproduction":
         with contextlib.redirect_stdout(io.StringIO()):
             fa_audit(["scorecard", "--from", str(MEASURED), "--output", str(folder)])
-        if figures:
-            picture = draw(read_table(folder / "scorecard.csv"), title="Scorecard")
-            save(picture, folder / "figures/scorecard.png", "reference/measured")
+        rows = folder / "scorecard.csv"
+        save(draw(read_table(rows), title="Scorecard"), folder / "figures/scorecard.png", f"scorecard {sha256_of(rows)}")
     return missing
 
 
@@ -134,22 +131,28 @@ def _rows(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if line.startswith("|"))
 
 
-def main() -> None:
-    """Rewrite the documents; with --check exit with 1 if a text is stale instead."""
-    check = "--check" in sys.argv[1:]
+def made() -> Iterator[tuple[Path, str | bytes]]:
+    """Yield the documents, the tables that they link to, and their figures."""
     sys.path.append(str(ROOT))  # kinds of tables of its own
-    for name in DOCUMENTS:
-        with tempfile.TemporaryDirectory() as temporary:
-            missing = make(name, folder := Path(temporary), figures=not check)
-            found = dict(texts(name, folder, missing))
-            stale = [str(path) for path, text in found.items() if not path.exists() or path.read_text("utf-8") != text]
-            if check and stale:
-                raise SystemExit(f"stale: {', '.join(stale)}; run make reproduction")
-            for path, text in {} if check else found.items():
-                path.write_text(text, encoding="utf-8")
-            for path in folder.glob("figures/*.png"):
-                shutil.copy(path, ROOT / "docs" / name / path.name)
+    ENDINGS.update(figures=("png",), tables=("md",))  # the documents show no others
+    with contextlib.chdir(ROOT):
+        for name in DOCUMENTS:
+            with tempfile.TemporaryDirectory() as temporary:
+                missing = make(name, folder := Path(temporary))
+                yield from texts(name, folder, missing)
+                figures = sorted(folder.glob("figures/*.png"))
+                yield from ((ROOT / "docs" / name / figure.name, figure.read_bytes()) for figure in figures)
 
 
-if __name__ == "__main__":
-    main()
+def alike(old: bytes, new: bytes) -> bool:
+    """Return whether texts are equal; pictures are where inputs and pixels are, on any machine and at any commit."""
+    if not new.startswith(b"\x89PNG"):
+        return old == new
+    (before, inputs), (after, now) = (_seen(Image.open(io.BytesIO(picture))) for picture in (old, new))
+    return inputs == now and before.shape == after.shape and bool((abs(before - after) > 32).mean() < 1e-4)
+
+
+def _seen(picture: Image.Image) -> tuple[np.ndarray, str]:
+    """Return a picture's levels of grey, 0 to 255, and the digests of what it was drawn from."""
+    grey = np.asarray(picture.convert("L"), dtype=int)
+    return grey, re.sub(r"^commit [^;]*; ", "", picture.info["Comment"])

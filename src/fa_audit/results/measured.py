@@ -51,7 +51,7 @@ def tables_of(folder: Path, settings: Iterable[str], names: Sequence[str] = MEAS
         if not path.is_file():
             known = listed(settings_in(folder)) or "none"
             raise AuditError(f"setting '{path.parent.name}': no file '{path}'; '{folder}' has the settings {known}.")
-        if path.stem == "runs" and (missing := [name for name in NEEDED if name not in read_table(path)]):
+        if path.stem == "runs" and (missing := sorted(set(NEEDED) - set(read_table(path)))):
             raise AuditError(f"{path}: missing the columns {listed(missing)}; expected a table of the workflow.")
     return paths
 

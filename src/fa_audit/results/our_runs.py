@@ -89,8 +89,11 @@ class OurRuns:
 
     def fails(self, spec: Spec) -> bool:
         """Return whether the three-check verdict on the runs of a specification is FAIL."""
-        rows = pd.DataFrame([self._tables["runs", ()][key, ()] for key in self.seeds(spec).values()])
-        return not rows.empty and bool(fails(rows).fillna(False).any())
+        return not self._failing.isdisjoint(self.seeds(spec).values())
+
+    @cached_property
+    def _failing(self) -> set[RunKey]:
+        return set(map(RunKey._make, self.tidy.runs.loc[fails(self.tidy.runs).fillna(False), list(KEY)].to_numpy()))
 
     def _value(self, entry: Entry, key: RunKey) -> Any:
         """Return a cell as a number, NaN where there is none, or as an answer; on NaN norms no flag ever fires.
