@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import operator
+import os
 from importlib import import_module
 from pathlib import Path
 
@@ -23,6 +24,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="write nothing")
     parser.add_argument("tools", nargs="*", metavar="TOOL", help=f"by default all: {', '.join(TOOLS)}")
     options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"  # small networks, which threads that wait for each other slow down
     stale = []
     for tool in map(import_module, options.tools or TOOLS):
         alike = getattr(tool, "alike", operator.eq)
