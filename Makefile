@@ -14,7 +14,7 @@ LOG := .venv.log
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check-evidence test test-all test-faults test-mutations test-slurm test-browser slurm lint docs documents report bench reproduction archive verify clean-env bootstrap
+.PHONY: help demo check-evidence test test-all test-faults test-mutations test-slurm test-browser slurm lint docs documents report bench archive verify clean-env bootstrap
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
@@ -62,19 +62,14 @@ lint: bootstrap ## check the style of the code and of the workflow, and the type
 bench: bootstrap ## measure the speed of training, of every method's step and of a large grid's plan
 	$(IN_VENV) .venv/bin/python benchmarks/throughput.py
 	$(IN_VENV) .venv/bin/python benchmarks/methods.py
-	$(IN_VENV) .venv/bin/python tools/methods_table.py
+	$(IN_VENV) .venv/bin/python tools/documents.py methods_table
 	$(IN_VENV) .venv/bin/python benchmarks/planning.py
 
 docs: bootstrap ## build the documentation as a site that needs no network, site/index.html
 	@$(IN_VENV) NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict && echo 'fa-audit: site/index.html'
 
-documents: bootstrap ## write what README.md and docs/ show of the code: outputs, numbers, tables, pictures
-	@for tool in methods_table schemas command_line pictures readme; do \
-		$(IN_VENV) .venv/bin/python "tools/$$tool.py" || exit; done
-
-reproduction: bootstrap ## make what README.md, docs/reproduction.md and docs/findings.md show from reference/measured
-	@$(IN_VENV) .venv/bin/python tools/reproduction.py
-	@$(IN_VENV) .venv/bin/python tools/readme.py
+documents: bootstrap ## write every generated picture, table and number of the documentation (CHECK=1: name the stale)
+	@$(IN_VENV) .venv/bin/python tools/documents.py $(if $(CHECK),--check)
 
 check-evidence: bootstrap ## train the cheapest published runs again, on DATA=data, and compare with reference/measured
 	@$(IN_VENV) .venv/bin/python tools/check_evidence.py --data "$(DATA)"

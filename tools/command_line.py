@@ -1,13 +1,10 @@
-"""Write docs/command_line.md from the parser of `fa-audit`, or check it.
-
-python tools/command_line.py [--check]
-"""
+"""docs/command_line.md, from the parser of `fa-audit`."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from methods_table import ROOT, markdown
 
@@ -47,13 +44,6 @@ def _rows(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
         yield f"`{typed}{more}`", needed + text.replace("|", "\\|")
 
 
-def main() -> None:
-    """Rewrite the document; with --check exit with 1 if it is stale instead."""
-    stale = not DOCUMENT.exists() or DOCUMENT.read_text(encoding="utf-8") != document()
-    if "--check" in sys.argv[1:] and stale:
-        raise SystemExit(f"{DOCUMENT} is stale: run make documents")
-    DOCUMENT.write_text(document(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+def made() -> Iterator[tuple[Path, str]]:
+    """Yield the document."""
+    yield DOCUMENT, document()

@@ -1,14 +1,10 @@
-"""Write the tables of docs/methods.md from the registry and from benchmarks/methods.json, or checks them.
-
-python tools/methods_table.py [--check]
-"""
+"""Tables of docs/methods.md, from the registry and from benchmarks/methods.json."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from fa_audit.methods.info import INFO
@@ -56,16 +52,7 @@ def filled(text: str, tables: Mapping[str, str], path: Path) -> str:
     return text
 
 
-def main() -> None:
-    """Rewrite the document; with --check exit with 1 if it is stale instead."""
-    before = DOCUMENT.read_text(encoding="utf-8")
-    after = filled(before, {"methods": methods_table(), "constants": constants_table()}, DOCUMENT)
-    if "--check" in sys.argv[1:]:
-        if after != before:
-            raise SystemExit(f"{DOCUMENT} is stale: run python tools/methods_table.py")
-        return
-    DOCUMENT.write_text(after, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+def made() -> Iterator[tuple[Path, str]]:
+    """Yield the document with its tables."""
+    tables = {"methods": methods_table(), "constants": constants_table()}
+    yield DOCUMENT, filled(DOCUMENT.read_text(encoding="utf-8"), tables, DOCUMENT)

@@ -1,7 +1,4 @@
-"""Draw docs/pictures: the library's rooms and the workflow's rules, from the imports and from Snakemake's own graph.
-
-python tools/pictures.py [--check]
-"""
+"""Pictures of the library's rooms and of the workflow's rules, from the imports and from Snakemake's own graph."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from html import escape
 from itertools import pairwise
+from pathlib import Path
 from statistics import mean
 
 import networkx as nx
@@ -92,19 +90,8 @@ def _box(name: str, x: float, y: float) -> str:
     return f'<rect class="box" {corner} rx="6"/><text x="{x:.1f}" y="{y + 5:.1f}">{escape(name)}</text>'
 
 
-def main() -> None:
-    """Draw both; with --check exit with 1 if one is stale instead."""
-    found = {FOLDER / "rooms.svg": draw(imports(), "Rooms of the library: an arrow goes to what is imported")}
-    found[FOLDER / "rules.svg"] = draw(
-        rules(), "Rules of the workflow: an arrow is a file that goes on to the next rule"
-    )
-    stale = [path for path, text in found.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    if "--check" in sys.argv[1:] and stale:
-        raise SystemExit(f"stale: {', '.join(map(str, stale))}; run make documents")
-    FOLDER.mkdir(exist_ok=True)
-    for path in stale:
-        path.write_text(found[path], encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+def made() -> Iterator[tuple[Path, str]]:
+    """Yield both."""
+    yield FOLDER / "rooms.svg", draw(imports(), "Rooms of the library: an arrow goes to what is imported")
+    title = "Rules of the workflow: an arrow is a file that goes on to the next rule"
+    yield FOLDER / "rules.svg", draw(rules(), title)

@@ -1,14 +1,10 @@
-"""Make what docs/reproduction.md, docs/findings.md and docs/leaderboard.md show from the tidy tables in reference/.
-
-python tools/reproduction.py [--check]
-"""
+"""Numbers, tables and figures of docs/reproduction.md, findings.md and leaderboard.md, from reference/."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -17,10 +13,13 @@ from typing import Any
 
 import numpy as np
 from methods_table import ROOT, filled, markdown
+from PIL import Image
 
 from fa_audit.cli import main as fa_audit
+from fa_audit.core.files import sha256_of
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.grid import Grid
+from fa_audit.experiments.paths import ENDINGS
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import parse_run
 from fa_audit.methods import METHODS
@@ -32,13 +31,13 @@ from fa_audit.results.kinds import KINDS
 from fa_audit.results.scorecard import counted
 from fa_audit.results.tidy import read_table
 
-MEASURED = ROOT / "reference/measured"
+MEASURED = Path("reference/measured")  # from the root, as origins of figures have it
 DOCUMENTS = {  # document -> configurations, their tidy tables, and how the names of what they make begin
     "reproduction": [("configs/measured.yaml", MEASURED, "")],
     "findings": [("configs/findings.yaml", MEASURED, "")],
     "leaderboard": [
-        ("configs/field_digits.yaml", ROOT / "reference/field", ""),
-        ("config.yaml", ROOT / "reference/field_cifar10", "field"),
+        ("configs/field_digits.yaml", Path("reference/field"), ""),
+        ("config.yaml", Path("reference/field_cifar10"), "field"),
     ],
 }
 SECTIONS = (("claims", "The paper's claims"), ("misses", "Missed, and why"), ("scripts", "Which script made"))
@@ -58,8 +57,8 @@ COLUMNS = {  # of docs/findings.md: those that the answer needs
 MARK = re.compile(r"<!-- table: (\S+) -->")
 
 
-def make(name: str, folder: Path, *, figures: bool) -> dict[str, str]:
-    """Write a document's tables, its figures if asked for, and the scorecard beside those of the reproduction.
+def make(name: str, folder: Path) -> dict[str, str]:
+    """Write a document's tables and figures, and the scorecard beside those of the reproduction.
 
     Returns:
         Parts of the document by name: what stands in place of a table whose settings were not run, pictures
@@ -71,24 +70,23 @@ def make(name: str, folder: Path, *, figures: bool) -> dict[str, str]:
         for section in ("figures", "tables"):
             config[section] = {key: entry for key, entry in config.get(section, {}).items() if key.startswith(prefix)}
         grid = read_grid(config, KINDS, line_of)
-        pictures = config["figures"]
-        config |= {} if figures else {"figures": {}}
         for artefact, problem in artefacts_from(config, grid, tidy, folder):
             section, _, key = artefact.partition("/")
             if absent := _absent(config[section][key], grid, tidy):
                 parts[key] = absent
             elif problem:
                 raise SystemExit(f"{artefact}: {problem}")
-        for key, entry in pictures.items():
+        for key, entry in config["figures"].items():
             parts[f"{key}.png"] = _absent(entry, grid, tidy) or f"![{entry['title']}]({name}/{key}.png)\n"
         if prefix:
             parts["coverage"] = coverage(config["labels"], grid, tidy)
     if name == "reproduction":
         with contextlib.redirect_stdout(io.StringIO()):
             fa_audit(["scorecard", "--from", str(MEASURED), "--output", str(folder)])
-        if figures:
-            picture = draw(read_table(folder / "scorecard.csv"), title="Scorecard")
-            save(picture, folder / "figures/scorecard.png", "reference/measured")
+        rows = folder / "scorecard.csv"
+        save(
+            draw(read_table(rows), title="Scorecard"), folder / "figures/scorecard.png", f"scorecard {sha256_of(rows)}"
+        )
     return parts
 
 
@@ -114,22 +112,22 @@ def coverage(labels: Mapping[str, str], grid: Grid, tidy: Path) -> str:
     return "\n".join([*lines, *hours, ""])
 
 
-def texts(name: str, folder: Path, made: dict[str, str]) -> Iterator[tuple[Path, str]]:
+def texts(name: str, folder: Path, parts: dict[str, str]) -> Iterator[tuple[Path, str]]:
     """Yield the path and the new text of a document, and of the tables that it links to."""
     document = ROOT / f"docs/{name}.md"
     text = document.read_text(encoding="utf-8")
     tables = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("tables/*.md")}
-    parts = made | {table: chosen(table, _rows(text)) for table, text in tables.items()}
+    shown = parts | {table: chosen(table, _rows(text)) for table, text in tables.items()}
     if name == "findings":
-        parts["samples"] = by_samples()
+        shown["samples"] = by_samples()
     if name == "reproduction":
-        parts |= from_scorecard(folder)
+        shown |= from_scorecard(folder)
         tables["scorecard"] = (folder / "scorecard.md").read_text(encoding="utf-8")
         yield ROOT / "docs/reproduction/scorecard.csv", (folder / "scorecard.csv").read_text(encoding="utf-8")
-    pages = made | tables
+    pages = parts | tables
     linked = (table for table in pages if f"]({name}/{table}.md)" in text)
     yield from ((ROOT / f"docs/{name}/{table}.md", pages[table]) for table in linked)
-    yield document, filled(text, {table: parts[table] for table in MARK.findall(text)}, document)
+    yield document, filled(text, {table: shown[table] for table in MARK.findall(text)}, document)
 
 
 def from_scorecard(folder: Path) -> dict[str, str]:
@@ -171,22 +169,28 @@ def _rows(text: str) -> str:
     return "".join(line for line in text.splitlines(keepends=True) if line.startswith("|"))
 
 
-def main() -> None:
-    """Rewrite the documents; with --check exit with 1 if a text is stale instead."""
-    check = "--check" in sys.argv[1:]
+def made() -> Iterator[tuple[Path, str | bytes]]:
+    """Yield the documents, the tables that they link to, and their figures."""
     sys.path.append(str(ROOT))  # kinds of tables of its own
-    for name in DOCUMENTS:
-        with tempfile.TemporaryDirectory() as temporary:
-            made = make(name, folder := Path(temporary), figures=not check)
-            found = dict(texts(name, folder, made))
-            stale = [str(path) for path, text in found.items() if not path.exists() or path.read_text("utf-8") != text]
-            if check and stale:
-                raise SystemExit(f"stale: {', '.join(stale)}; run make reproduction")
-            for path, text in {} if check else found.items():
-                path.write_text(text, encoding="utf-8")
-            for path in folder.glob("figures/*.png"):
-                shutil.copy(path, ROOT / "docs" / name / path.name)
+    ENDINGS.update(figures=("png",), tables=("md",))  # the documents show no others
+    with contextlib.chdir(ROOT):
+        for name in DOCUMENTS:
+            with tempfile.TemporaryDirectory() as temporary:
+                parts = make(name, folder := Path(temporary))
+                yield from texts(name, folder, parts)
+                figures = sorted(folder.glob("figures/*.png"))
+                yield from ((ROOT / "docs" / name / figure.name, figure.read_bytes()) for figure in figures)
 
 
-if __name__ == "__main__":
-    main()
+def alike(old: bytes, new: bytes) -> bool:
+    """Return whether texts are equal; pictures are where inputs and pixels are, on any machine and at any commit."""
+    if not new.startswith(b"\x89PNG"):
+        return old == new
+    (before, inputs), (after, now) = (_seen(Image.open(io.BytesIO(picture))) for picture in (old, new))
+    return inputs == now and before.shape == after.shape and bool((abs(before - after) > 32).mean() < 1e-4)
+
+
+def _seen(picture: Image.Image) -> tuple[np.ndarray, str]:
+    """Return a picture's levels of grey, 0 to 255, and the digests of what it was drawn from."""
+    grey = np.asarray(picture.convert("L"), dtype=int)
+    return grey, re.sub(r"^commit [^;]*; ", "", picture.info["Comment"])

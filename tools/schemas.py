@@ -1,16 +1,13 @@
-"""Write schemas/ and the tables of docs/configuration.md from the library's pydantic models, or check them.
-
-python tools/schemas.py [--check]
-"""
+"""Files of schemas/ and tables of docs/configuration.md, from the library's pydantic models."""
 
 from __future__ import annotations
 
-import re
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
+from methods_table import ROOT, filled, markdown
 from pydantic import BaseModel
 
 from fa_audit.audit.record import AuditFile
@@ -18,7 +15,6 @@ from fa_audit.experiments import config
 from fa_audit.experiments.published import PublishedFile
 from fa_audit.training.sidecar import Sidecar
 
-ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs/configuration.md"
 FILES = {"config": config.Configuration, "published": PublishedFile, "audit": AuditFile, "sidecar": Sidecar}
 TABLES = {
@@ -55,33 +51,15 @@ def _says_something(default: Any) -> bool:
 
 def table(model: type[BaseModel]) -> str:
     """Return a Markdown table of a model's keys: what is expected, and the default."""
-    rows = ["| key | expected | default |", "| --- | --- | --- |"]
+    rows = []
     for key, field in model.model_fields.items():
         default = f"`{field.default}`" if _says_something(field.default) else ""
-        rows.append(f"| `{key}` | {field.description} | {'required' if field.is_required() else default} |")
-    return "\n".join(rows)
+        rows.append([f"`{key}`", str(field.description), "required" if field.is_required() else default])
+    return markdown(["key", "expected", "default"], rows)
 
 
-def contents() -> dict[Path, str]:
-    """Return every generated file with its text."""
-    text = DOCUMENT.read_text(encoding="utf-8")
-    for name, model in TABLES.items():
-        start, end = f"<!-- table: {name} -->\n", "<!-- end -->"
-        made = f"{start}{table(model)}\n{end}"
-        text, count = re.subn(f"{start}.*?{end}", lambda _, made=made: made, text, flags=re.DOTALL)
-        if count != 1:
-            raise SystemExit(f"{DOCUMENT}: found {count} places for the table '{name}'; expected one.")
-    return {ROOT / f"schemas/{name}.schema.yaml": schema(model) for name, model in FILES.items()} | {DOCUMENT: text}
-
-
-def main() -> None:
-    """Rewrite the files; with --check exit with 1 if one is stale instead."""
-    stale = [path for path, text in contents().items() if not path.exists() or path.read_text("utf-8") != text]
-    if "--check" in sys.argv[1:] and stale:
-        sys.exit(f"stale: {', '.join(str(path.relative_to(ROOT)) for path in stale)}; run python tools/schemas.py")
-    for path in stale:
-        path.write_text(contents()[path], encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+def made() -> Iterator[tuple[Path, str]]:
+    """Yield every schema, and the document with its tables."""
+    yield from ((ROOT / f"schemas/{name}.schema.yaml", schema(model)) for name, model in FILES.items())
+    tables = {name: table(model) for name, model in TABLES.items()}
+    yield DOCUMENT, filled(DOCUMENT.read_text(encoding="utf-8"), tables, DOCUMENT)
