@@ -116,8 +116,8 @@ def test_a_configuration_that_snakemake_cannot_read_is_told_of_with_its_file_and
     (line,) = Terminal().log(error, logging.ERROR, event=LogEvent.ERROR).splitlines()
     assert line.startswith(f"fa-audit: {tmp_path}/broken.yaml, line 3, column 1: expected ',' or ']'")
     monkeypatch.setattr("sys.argv", ["snakemake", "--configfile", "a.pdf"])
-    said = Terminal().log(error, logging.ERROR, event=LogEvent.ERROR)
-    assert said.startswith(error.splitlines()[-1] + "\n") and "write targets before it" in said
+    (line,) = Terminal().log(error, logging.ERROR, event=LogEvent.ERROR).splitlines()
+    assert line.startswith(f"fa-audit: {error.splitlines()[-1]}. ") and line.endswith("write targets before it.")
 
 
 def test_jobs_that_the_user_stopped_did_not_fail(tmp_path):
@@ -131,7 +131,7 @@ def test_jobs_that_the_user_stopped_did_not_fail(tmp_path):
 
 def test_a_dry_run_counts_jobs_and_reasons_and_ends_with_the_table():
     terminal = Terminal(dryrun=True)
-    assert terminal.log("TABLE", fa_audit="table") == ""
+    assert terminal.log("", fa_audit="table", table=lambda networks: ["TABLE", *networks]) == ""
     terminal.plan(train_network=4)
     for job, reason in enumerate(
         ("Missing output files: a, b; Input files updated by another job: c", "Missing output files: d",

@@ -24,14 +24,19 @@ def say_start(device):
     )
 
 
-def table_lines():
-    """Return the table of the grid, and where Snakemake may do other jobs than those that it counts."""
-    yield plan_table(ORIGINS, COSTS)
+def table_lines(jobs=None):
+    """Return the table of the grid, or of a target's jobs, and where Snakemake may do others than it counts."""
+    yield plan_table(ORIGINS, COSTS, jobs)
     if os.path.isdir("results/checkpoints") and not any(Path(".snakemake/metadata").glob("*")):
         yield (
             "Snakemake's records of these results (.snakemake/metadata) are gone: what is newer than its inputs counts"
             " as up to date, whatever made it. What the table counts as to be done, delete."
         )
+
+
+def table_of(networks):
+    """Return the lines of a dry run's table, once the logger knows what there is to do: setting, run and seed."""
+    return table_lines({RunKey(setting, run, int(seed)) for setting, run, seed in networks})
 
 
 def say_results():
@@ -62,4 +67,4 @@ def say_how_to_go_on(log_files):
 
 # A dry run has no start; the logger prints the table at its end.
 if GRID.settings and DRY_RUN:
-    say("table", *table_lines())
+    logger.info("\n".join(table_lines()), extra={"fa_audit": "table", "table": table_of})

@@ -5,6 +5,7 @@ Snakemake discovers the package by its name; profiles/default selects it with ``
 """
 
 import sys
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from logging import INFO, LogRecord
 
@@ -12,12 +13,14 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 
-from snakemake_logger_plugin_fa_audit.failures import Failures
+from snakemake_logger_plugin_fa_audit.failures import Failures, missing_executor
 from snakemake_logger_plugin_fa_audit.progress import Progress, rule_and_job
-from snakemake_logger_plugin_fa_audit.summary import Summary
+from snakemake_logger_plugin_fa_audit.summary import Network, Summary
 
 # What the Snakefile logs for a reader carries this attribute; the table is printed after all else, as `LAST`.
 PART, LAST, STOPPED = "fa_audit", "table", "stopped"
+if missing := missing_executor(sys.argv[1:]):  # Snakemake imports this before it reads its arguments
+    raise SystemExit(missing)
 CHATTER = ("Assuming unrestricted shared filesystem usage.", "Exiting because a job execution failed.")
 
 
@@ -41,7 +44,7 @@ class LogHandler(LogHandlerBase):
         self.stream = sys.stdout if self.common_settings.stdout else sys.stderr
         self.progress, self.failures, self.summary = Progress(), Failures(), Summary()
         self.running = False  # from here on Snakemake's messages are about its own work
-        self.last: list[str] = []
+        self.last: Callable[[Collection[Network]], Iterable[str]] | None = None
         if not self.settings.plain:
             sys.excepthook = _interrupted_in_brief
 
@@ -57,9 +60,9 @@ class LogHandler(LogHandlerBase):
 
     def close(self) -> None:
         """Print what comes last."""
-        if self.running and not self.failures.stopped:
-            print(*self.last, sep="\n", end="\n" if self.last else "", file=self.stream, flush=True)
-        self.last = []
+        if self.last and self.running and not self.failures.stopped:
+            print(*self.last(self.summary.networks), sep="\n", file=self.stream, flush=True)
+        self.last = None
         super().close()
 
     def lines(self, record: LogRecord) -> list[str]:
@@ -67,7 +70,7 @@ class LogHandler(LogHandlerBase):
         event, part = getattr(record, "event", None), getattr(record, PART, None)
         self.running |= event == LogEvent.WORKFLOW_STARTED
         if part == LAST:
-            self.last = [record.getMessage()]
+            self.last = record.table
             return []
         if self.settings.plain:
             return [text] if (text := self.format(record)) and text != "None" else []
@@ -84,7 +87,7 @@ class LogHandler(LogHandlerBase):
                 self.progress.plan(record.stats, record.created)
                 self.summary.plan(record.stats)
             case LogEvent.JOB_INFO if self.common_settings.dryrun:
-                self.summary.add(record.rule_name, record.reason)
+                self.summary.add(record.rule_name, record.reason, record.wildcards)
             case LogEvent.JOB_INFO if record.output:  # a target has none
                 self.progress.start(record.jobid, rule_and_job(record.rule_name, record.wildcards), record.created)
             case LogEvent.JOB_FINISHED:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -23,9 +24,18 @@ seed of the run is done. '~': from the time of backpropagation, or of the method
 that were never measured: python benchmarks/costs.py, with --device cuda on a GPU."""
 
 
-def plan_table(origins: Origins, costs: Costs) -> str:
-    """Return the table, one row per block of the configuration; a run that two of them share counts in the first."""
-    grid, finished = origins.grid, Finished(origins)
+def plan_table(origins: Origins, costs: Costs, jobs: Collection[RunKey] | None = None) -> str:
+    """Return the table, one row per block of the configuration; a run that two of them share counts in the first.
+
+    Args:
+        jobs: the networks that there is something to do for, of a plan; where others are not finished either, a target
+            was named, and the table is of these alone.
+    """
+    finished = Finished(origins)
+    if jobs is not None and not all(key in jobs or finished.network(key) for key in origins.grid.all_run_keys()):
+        origins = replace(origins, grid=_part(origins.grid, jobs))
+        finished = Finished(origins)
+    grid = origins.grid
     blocks: dict[str, list[Setting]] = {}
     for setting in grid.settings.values():
         blocks.setdefault(setting.block, []).append(setting)
@@ -40,6 +50,19 @@ def plan_table(origins: Origins, costs: Costs) -> str:
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
     machines = [f"{d.upper()}: {', '.join(costs.machines(d)) or 'nothing measured yet'}" for d in DEVICES]
     return "\n".join(["", *lines, NOTE, f"Measured on {'; '.join(machines)}.", *_replaced(grid)])
+
+
+def _part(grid: Grid, keys: Collection[RunKey]) -> Grid:
+    """Return the settings of some networks, with no other runs, baselines and seeds than theirs."""
+    found = {}
+    for name, setting in grid.settings.items():
+        if own := [key for key in keys if key.setting == name]:
+            runs, seeds = {key.run for key in own}, {key.seed for key in own}
+            parts = {
+                role: tuple(run for run in getattr(setting, role) if run in runs) for role in ("runs", "baselines")
+            }
+            found[name] = replace(setting, seeds=tuple(seed for seed in setting.seeds if seed in seeds), **parts)
+    return Grid(found)
 
 
 def _replaced(grid: Grid) -> Iterator[str]:
