@@ -175,7 +175,7 @@ BROKEN = {
     "noise": (with_credits(DFA, lambda a: a + 0.01 * torch.rand(a.shape)), "purity"),
     "global stream": (with_credits(DFA, lambda a: [torch.rand(1), a][1]), "purity"),
     "drifts globally": (after_step(Buffered, lambda _, s: s.matrix.add_(torch.randn(s.matrix.shape))), "determinism"),
-    "unfreezes": (after_step(FA, lambda net, s: [net.requires_grad_(True), s.B0.mul_(1.01)]), "frozen"),
+    "unfreezes": (after_step(FA, lambda net, _: net.requires_grad_(True)), "frozen"),
     "writes to a block": (after_step(FA, lambda net, _: [p.mul_(1.01) for p in net.blocks[:1].parameters()]), "frozen"),
     "graph": (Attached, "detached"),
     "idle": (with_parts(FA, lambda c: replace(c, blocks=(*c.blocks[:-1], *(0 * a for a in c.blocks[-1:])))), "moves"),

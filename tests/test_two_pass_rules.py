@@ -336,7 +336,7 @@ class Penalised(Layerwise):
 BROKEN = [
     (Uncorrected, "labels", "neither follows the label nor vanishes"),
     (Unmirrored, "moves", "feedback='learned B"),
-    (partial(WeightMirror, eta=0.0, decay=0.0), "traits", "the same bits of a training without update_state"),
+    (partial(WeightMirror, eta=0.0, decay=0.0), "moves", "feedback='learned B"),
     (declaring(WeightMirror, update_state=Method.update_state), "moves", "feedback='learned B"),
     (GoingOn, "stages", r"blocks \[0, 0, 0, 1, 0, 1,.* learning"),
     (Penalised, "stages", "blocks .* learning"),

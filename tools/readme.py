@@ -65,7 +65,7 @@ def facts(text: str) -> dict[str, str]:
     known = f"{gpu} GPU hours" if "?" not in gpu else f"of one GPU an estimated {float(counted[1]):.0f}, not measured"
     return {
         "sum": f"{share} ({day[1] if day else date.today()}, {machines}).".replace(". (", " ("),
-        "hours": f"The full grid takes about {float(cpu):,.0f} hours of one CPU core, its main audit"
+        "hours": f"The full grid takes about {float(cpu.strip('~')):,.0f} hours of one CPU core, its main audit"
         f" {float(hours['main_audit'][0]):.0f}; {known}.",
     }
 

@@ -30,17 +30,9 @@ from fa_audit.networks.trace import Trace
 
 @dataclass(frozen=True)
 class DTP(Method):
-    """Difference target propagation.
-
-    Attributes:
-        eta: step from the last state to its target.
-        sigma: standard deviation of the noise, relative to the state's rms.
-        hidden: units of the hidden layer of each inverse.
-    """
-
-    eta: float = 0.33
-    sigma: float = 0.36
-    hidden: int = 256
+    eta: float = 0.33  # step from the last state to its target
+    sigma: float = 0.36  # standard deviation of the noise, relative to the state's rms
+    hidden: int = 256  # units of the hidden layer of each inverse
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         widths = [network.width_of(layer) for layer in range(len(network.blocks) + 1)]
@@ -64,21 +56,16 @@ class DTP(Method):
     def auxiliary_loss(
         self, network: Network, trace: Trace, labels: Tensor, state: Any, randomness: torch.Generator
     ) -> Tensor | None:
-        misses = [
-            self._miss(network, layer, h.detach(), u, randomness)
-            for layer, (h, u) in enumerate(zip(trace.states, state))
-        ]
+        misses = []
+        for layer, (h, u) in enumerate(zip(trace.states, state)):
+            with torch.no_grad():
+                v = network.read(h)
+                noise = torch.randn(v.shape, generator=randomness, device=randomness.device).to(v.dtype)
+                noisy = network.shift(h, self.sigma * rms(v) * noise)
+                target, following = network.read(noisy), network.read(network.split(layer, noisy)[1])
+            found = u(following) + following if skips(network, layer) else u(following)
+            misses.append((found - target).square().mean())
         return added(misses) if misses else None
-
-    def _miss(self, network: Network, layer: int, h: Tensor, u: nn.Module, randomness: torch.Generator) -> Tensor:
-        """Return the mean square of what the inverse of block `layer` misses of its noisy input."""
-        with torch.no_grad():
-            v = network.read(h)
-            noise = torch.randn(v.shape, generator=randomness, device=randomness.device).to(v.dtype)
-            noisy = network.shift(h, self.sigma * rms(v) * noise)
-            target, following = network.read(noisy), network.read(network.split(layer, noisy)[1])
-        found: Tensor = u(following) + following if skips(network, layer) else u(following)
-        return (found - target).square().mean()
 
 
 def skips(network: Network, layer: int) -> bool:

@@ -17,9 +17,7 @@ It classifies by the head, which the engine trains by cross-entropy on the plain
 a test pass. Accuracy says what a linear head makes of the features, not which label has most goodness. An audit has
 a_l, the slope of both losses as the states of both passes move alike, beside the gradient of the plain image's
 cross-entropy, which nothing descends: a cosine near 0 means another objective, not a wrong gradient; an equal frozen
-baseline, that the features do not help.
-
-Constants: none. Cost: three forward passes, two backward passes within blocks.
+baseline, that the features do not help. Constants: none. Cost: three forward passes, two backward passes within blocks.
 """
 
 from __future__ import annotations

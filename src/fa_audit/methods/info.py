@@ -17,7 +17,6 @@ from fa_audit.methods import METHODS
 
 NOT_STATED = "not stated by the method"
 TOP = r"a_{L-1} = \partial\mathrm{CE}/\partial h_L,\quad a_{l-1} = "
-HEADS = "linear nets, initialised as torch's are, trained with the network"
 SYMBOLS = (
     "h_l: input of block l, h_L: of the head; p: softmax of the logits, y: one-hot label, s = p - y, t_l = l/L; CE:"
     " cross-entropy; d: width, C: classes; J_l[W -> B]: Jacobian of block l with its weights W replaced by B"
@@ -57,6 +56,14 @@ class MethodInfo:
     constants: Mapping[str, Any] = field(default_factory=dict)
 
 
+LOCAL = MethodInfo(
+    normalises=False,
+    latex=r"a_l = \partial\,\mathrm{CE}(A_l h_{l+1} + b_l, y)/\partial h_{l+1}",
+    feedback="learned linear classifier per block",
+    drawn="linear nets, initialised as torch's are, trained with the network",
+    source="Nokland, Eidnes 2019",
+    relative_time=1.2,
+)
 INFO: dict[str, MethodInfo] = {
     "bp": MethodInfo(
         normalises=False,
@@ -173,46 +180,33 @@ INFO: dict[str, MethodInfo] = {
         relative_time=15.0,
         constants={"steps": 20, "alpha": 0.2, "fixed": False},
     ),
-    "local_pred": MethodInfo(
-        normalises=False,
+    "local_pred": replace(
+        LOCAL,
         summary="local prediction losses: every block has a linear classifier of its own",
         equation="a_l = d/dh_{l+1} CE(A_l h_{l+1} + b_l, y)",
-        latex=r"a_l = \partial\,\mathrm{CE}(A_l h_{l+1} + b_l, y)/\partial h_{l+1}",
-        feedback="learned linear classifier per block",
-        drawn=HEADS,
-        source="Nokland, Eidnes 2019",
-        relative_time=1.2,
     ),
-    "local_sim": MethodInfo(
-        normalises=False,
+    "local_sim": replace(
+        LOCAL,
         summary="local similarity losses: every block makes samples as alike as their labels are",
         equation="a_l = d/dh_{l+1} mean (S(M_l h_{l+1}) - S(y))^2,  S: cosines of the batch's samples",
         latex=r"a_l = \partial\,\|S(M_l h_{l+1}) - S(y)\|^2/\partial h_{l+1}",
         feedback="learned linear map per block",
-        drawn=HEADS,
-        source="Nokland, Eidnes 2019",
         relative_time=1.8,
     ),
-    "local_predsim": MethodInfo(
-        normalises=False,
+    "local_predsim": replace(
+        LOCAL,
         summary="local losses, prediction and similarity: 0.01 local_pred + 0.99 local_sim",
         equation="a_l = (1 - beta) a_l^pred + beta a_l^sim",
         latex=r"a_l = (1 - \beta)\,a_l^{\mathrm{pred}} + \beta\,a_l^{\mathrm{sim}}",
         feedback="learned linear classifier and map per block",
-        drawn=HEADS,
-        source="Nokland, Eidnes 2019",
         relative_time=2.1,
         constants={"beta": 0.99},
     ),
-    "layerwise": MethodInfo(
-        normalises=False,
+    "layerwise": replace(
+        LOCAL,
         summary="layer-wise training: local_pred, one block after the other",
         equation="a_l = d/dh_{l+1} CE(A_l h_{l+1} + b_l, y), learned in the l-th stage of L",
-        latex=r"a_l = \partial\,\mathrm{CE}(A_l h_{l+1} + b_l, y)/\partial h_{l+1}",
-        feedback="learned linear classifier per block",
-        drawn=HEADS,
         source="Belilovsky, Eickenberg, Oyallon 2019",
-        relative_time=1.2,
     ),
     "ep": MethodInfo(
         normalises=False,

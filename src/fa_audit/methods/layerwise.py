@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
 
 from fa_audit.methods.local_losses import LocalPred
 from fa_audit.networks.network import Network
@@ -28,16 +27,12 @@ class Layerwise(LocalPred):
     own_objective: ClassVar[bool] = True
     greedy: ClassVar[bool] = True
 
-    def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        state = super().init_state(network, generator)
-        self.begin_epoch(state, 0.0)
-        return state
-
     def begin_epoch(self, state: Any, progress: float) -> None:
         state.stage = int(progress * (len(state) - 1) + 1e-9)  # on the host: no step may wait for a tensor's value
 
     def learning(self, state: Any) -> range:
-        return range(state.stage + 1 if state.stage else 0, min(state.stage + 2, len(state)))
+        stage = getattr(state, "stage", 0)
+        return range(stage + 1 if stage else 0, min(stage + 2, len(state)))
 
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
         for i, part in enumerate([network.embed, *network.blocks]):

@@ -30,14 +30,9 @@ from fa_audit.networks.trace import trace as run
 
 @dataclass(frozen=True)
 class PEPITA(Method):
-    """PEPITA.
-
-    Attributes:
-        strength: scale of F, relative to the limits of a He-uniform initialisation.
-    """
-
     random_feedback: ClassVar[bool] = True
-    strength: float = 0.05
+
+    strength: float = 0.05  # scale of F, relative to the limits of a He-uniform initialisation
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         """Return ``F``, ``(inputs, C)``."""

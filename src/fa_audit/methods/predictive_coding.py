@@ -29,17 +29,9 @@ from fa_audit.networks.trace import Trace
 
 @dataclass(frozen=True)
 class PredictiveCoding(Method):
-    """Predictive coding.
-
-    Attributes:
-        steps: T, of the relaxation.
-        alpha: their size.
-        fixed: hold predictions and Jacobians at the forward pass.
-    """
-
-    steps: int = 20
-    alpha: float = 0.2
-    fixed: bool = False
+    steps: int = 20  # T, of the relaxation
+    alpha: float = 0.2  # their size
+    fixed: bool = False  # hold predictions and Jacobians at the forward pass
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
         """Return the prediction errors of every state, ``(B, d)``, and the energy to descend unless `fixed`."""

@@ -29,21 +29,12 @@ FEWEST = 6  # a sixth of the fan-in: B is then within 10 degrees of W, whatever 
 
 @dataclass(frozen=True)
 class WeightMirror(Method):
-    """Weight mirror.
-
-    Attributes:
-        eta: rate of the mirror.
-        decay: what B loses of itself in a step.
-        sigma: standard deviation of the noise.
-        draws: n, of the noise in a step; more for a weight of a large fan-in.
-    """
-
     random_feedback: ClassVar[bool] = True
 
-    eta: float = 0.01
-    decay: float = 0.01
-    sigma: float = 1.0
-    draws: int = 128
+    eta: float = 0.01  # rate of the mirror
+    decay: float = 0.01  # what B loses of itself in a step
+    sigma: float = 1.0  # standard deviation of the noise
+    draws: int = 128  # n, of the noise in a step; more for a weight of a large fan-in
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         state = nn.Module()

@@ -170,8 +170,7 @@ def _snapshot(learner: Learner, run: Trace, labels: Tensor) -> Iterator[tuple[st
 
 
 def rows(subject: Subject) -> None:
-    """Check that another image and label in row i change row i of every credit, unless it is zero, and no other,
-    unless the method declares `across_samples`, wherever in the batch it is."""
+    """Check that another image and label in row i change row i of every credit, and no other, wherever it is."""
     learner, (x, labels) = subject.copy(), subject.batch(12)
     labels = (labels + 1) % CLASSES  # wrong ones: errors of order one
     before = named(credits_of(learner, x[:6], labels[:6]))

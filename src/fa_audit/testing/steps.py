@@ -234,10 +234,7 @@ def means(subject: Subject) -> None:
 
 
 def labels(subject: Subject) -> None:
-    """Check that every credit of a sample depends on its label, except where it is zero.
-
-    In a network that is certain of the right label and learns nothing at the top, the credits below are as follows.
-    """
+    """Check that every credit of a sample depends on its label or is zero, also where no error is left at the top."""
     learner, (x, own) = subject.copy(), subject.batch(6)
     others = [(own + step) % subject.data.classes for step in (1, 2)]
     others.append(torch.zeros_like(own))  # other samples are alike then, which is all that a similarity knows
@@ -258,8 +255,8 @@ def _deaf(versions: list[dict[str, Tensor]]) -> list[str]:
 
 def stages(subject: Subject) -> None:
     """Check that blocks of a `greedy` method learn one after the other, and that a penalty moves no others."""
-    learner, randomness = subject.build(penalty=0.01, lr=2e-3), generator(subject.seed, "method")
-    optimiser, moved = learner.optimiser(), []
+    learner, randomness, moved = subject.build(penalty=0.01, lr=2e-3), generator(subject.seed, "method"), []
+    optimiser = learner.optimiser()
     for step, batch in enumerate(_minibatches(subject, 2 * DEPTH) if subject.method.greedy else ()):
         learner.method.begin_epoch(learner.state, step / (2 * DEPTH))
         before = copy.deepcopy(learner.network.blocks)

@@ -35,7 +35,6 @@ from fa_audit.training.optimiser import Optimiser
 from fa_audit.training.resume import Resume
 
 FREED = {"across_samples": (rows, steps.sizes), "own_objective": (steps.trains, direction, downhill)}  # by a trait
-LONG = {"epochs": 6, "terminal_norm": False}
 WELL_ABOVE_CHANCE = 0.6  # chance is 1/6
 EXACT = 0.999  # cosine of credits that are the gradients
 
@@ -67,7 +66,7 @@ def learns(subject: Subject) -> None:
     """Check that held-out accuracy ends far above chance, if credits have a sign, but not on random targets."""
     signed = not math.isnan(topmost_cosine(subject.copy(**GENTLE), *subject.batch(HELD_OUT))[1])
     for changes, reaches in (({}, True), ({"penalty": 0.01}, True), ({"random_targets": True}, False)):
-        accuracy = subject.trained(**LONG | changes).accuracy
+        accuracy = subject.trained(epochs=6, terminal_norm=False, **changes).accuracy
         bound = f"{'at least' if reaches else 'less than'} {WELL_ABOVE_CHANCE} (chance is {1 / CLASSES:.2f})"
         advice = "check scale and sign of the credits, and that `labels` and nothing else tells the target"
         found = f"accuracy {accuracy:.2f} on separable classes with {changes or 'no options'}"
@@ -234,28 +233,16 @@ def declarations(subject: Subject) -> None:
 
 
 def traits(subject: Subject) -> None:
-    """Check that a method needs the traits that free it of checks: without one it would fail one of them.
-
-    Likewise that its `update_state` has an effect on a training, with a residual penalty.
-    """
-    kind, options = type(subject.method), {**LONG, "penalty": 0.01}
-    if kind.update_state is not Method.update_state:
-        both = (one.trained(**options).learner for one in (subject, _with(subject, update_state=Method.update_state)))
-        idle = not differing(*map(learner_tensors, both))
-        expect(not idle, "the same bits of a training without update_state", "others", "let it update, or drop it")
+    """Check that a method needs the traits that free it of checks: without one it would fail one of them."""
+    kind = type(subject.method)
     for name in (name for name in FREED if getattr(kind, name)):
+        strict = type(kind.__name__, (kind,), {name: False})(**vars(subject.method))
         try:
             for check in FREED[name]:
-                check(_with(subject, **{name: False}))
+                check(replace(subject, method=strict))
         except Finding:
             continue
         raise Finding(f"found {name} declared without need; expected none; drop it, and more is checked.")
-
-
-def _with(subject: Subject, **members: Any) -> Subject:
-    """Return a subject whose method's class has other members."""
-    kind = type(subject.method)
-    return replace(subject, method=type(kind.__name__, (kind,), members)(**vars(subject.method)), runs={})
 
 
 def _is(kind: type, value: Any) -> bool:
