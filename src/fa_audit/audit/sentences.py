@@ -196,7 +196,7 @@ def _decided(kind: Criterion, found: Sequence[Outcome], doubted: bool) -> tuple[
     if len({kind.causes.get(note) for note in fired}) > 1:
         return None, f"{kind.label} {kind.verb} for different causes", ""
     remedy = kind.advice.get(fired[0], kind.advice.get("", "")) if fired else ""
-    return bool(fired), f"{kind.label} {kind.verb}", remedy
+    return bool(fired), f"{kind.label} {kind.verb}" if fired else "", remedy
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------
