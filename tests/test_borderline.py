@@ -77,7 +77,9 @@ def test_a_borderline_verdict_stays_and_is_called_so_in_texts_and_in_json(tmp_pa
     for text in (str(report()), report().to_markdown()):
         said = " ".join(text.replace("\\", "").split())
         assert "needs walk-back (c) (borderline)" in said
-        assert "(0.4, 95 % interval 0.25 to 0.55, 0.1 above its limit; fires > 0.3)" in said
+        assert "PASS, and (c) (borderline) fires" in said
+        assert "mean cosine between batches is 0.4 (one network; 95 % interval 0.25 to 0.55; limit 0.3" in said
+        assert "that the mean gradients of batches differ, or the opposite: (c) is borderline" in said
     entry = report().to_dict()
     assert entry["borderline"] == {"checks": ["c"], "three_check": False, "four_check": True}
     (tmp_path / "audit.json").write_text(json.dumps(entry))

@@ -21,7 +21,7 @@ def test_examples_of_a_module(path):
 @pytest.mark.parametrize(
     ("script", "status", "words"),
     [
-        ("minimal_worked_example.py", 0, "What to do\n  - "),
+        ("minimal_worked_example.py", 0, "You may write\n  - "),
         ("smoke_test.py", 2, "no such file; run `make demo` first"),
     ],
 )

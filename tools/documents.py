@@ -15,7 +15,17 @@ from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TOOLS = ("methods_table", "schemas", "command_line", "pictures", "reproduction", "readme")  # later ones read earlier
+TOOLS = (  # later ones read what earlier ones wrote
+    "methods_table", "schemas", "command_line", "pictures", "sentences", "reproduction", "readme",
+)  # fmt: skip
+    "methods_table",
+    "schemas",
+    "command_line",
+    "pictures",
+    "sentences",
+    "reproduction",
+    "readme",
+)  # later ones read earlier
 
 
 def main() -> None:

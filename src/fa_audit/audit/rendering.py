@@ -88,7 +88,7 @@ def _checks(report: AuditResult) -> Table:
         value = None if found.value is None else kind.scale * found.value
         outcome = {True: "FIRES", False: "ok", None: "not evaluated"}[found.fires] + ", borderline" * found.borderline
         numbers = [_number(number) for number in (value, *(ends if found.interval else (None, None)))]
-        limit = f"{kind.sign} {kind.scale * found.threshold:g}"
+        limit = f"{kind.sign} {kind.scale * found.threshold:g}{' points' * (kind.unit == 'points')}"
         rows.append((kind.label, outcome, *numbers, limit))
     return Table("", ("check", "outcome", "value", "95 % from", "to", "fires"), tuple(rows))
 

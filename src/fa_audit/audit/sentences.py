@@ -197,7 +197,7 @@ def _decided(kind: Criterion, found: Sequence[Outcome], doubted: bool) -> tuple[
     if len({kind.causes.get(note) for note in fired}) > 1:
         return None, f"{kind.label} {kind.verb} for different causes", ""
     remedy = kind.remedy(fired[0]) if fired else ""
-    return bool(fired), f"{kind.label} {kind.verb}", remedy
+    return bool(fired), f"{kind.label} {kind.verb}" if fired else "", remedy
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------
@@ -206,11 +206,8 @@ def _decided(kind: Criterion, found: Sequence[Outcome], doubted: bool) -> tuple[
 def _numbers(name: str, kind: Criterion, found: Sequence[Outcome], seeds: Sequence[Facts], unit: str) -> str:
     """Return the numbers of a sentence in words, with what they are of, their interval and their limit."""
     points, values = kind.unit == "points", [each.value for each in found if each.value is not None]
-    scope = (
-        f"{'means of ' * points}{len(seeds)} {'network' if unit == 'file' else unit}s"
-        if len(seeds) > 1
-        else "one network"
-    )
+    of = "networks" if unit == "file" else f"{unit}s"
+    scope = f"{'means of ' * points}{len(seeds)} {of}" if len(seeds) > 1 else "one network"
     limit = f"{kind.scale * max(each.threshold for each in found):.3g}{' points' * points}"
     slots = {"scope": scope, "limit": limit, "note": found[0].threshold_note}
     if len(seeds) == 1 and found[0].note not in kind.causes:

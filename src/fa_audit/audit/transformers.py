@@ -25,6 +25,8 @@ class TrainerMonitor(TrainerCallback):
 
     def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         control.should_training_stop |= self.monitor.step()
-        waiting = control.should_log  # which logging clears: the trainer's own numbers of the epoch are yet to be logged
+        waiting = (
+            control.should_log
+        )  # which logging clears: the trainer's own numbers of the epoch are yet to be logged
         self.trainer.log(self.monitor.metrics)
         control.should_log = waiting

@@ -99,12 +99,12 @@ class Checks:
     @property
     def quoted(self) -> str:
         """Return the verdict to quote: the three-check verdict, and the checks of other limits that fire beside it."""
-        named = {CHECKS[name].limit for name in THREE.checks if self.fires[name] and THREE.decides(self.fires)}
-        beside = [
-            f"{kind.paper or kind.label}{f' ({found.note})' * (found.note in kind.causes)}"
-            for (name, kind), found in ((pair, self[pair[0]]) for pair in CHECKS.items())
-            if found.fires and kind.limit not in named
-        ]
+        against, beside = THREE.decides(self.fires, self.finite), []
+        named = {CHECKS[name].limit for name in THREE.checks if self.fires[name] and against}
+        for name, kind in CHECKS.items():
+            if self[name].fires and kind.limit not in named:
+                why = [self[name].note] * (self[name].note in kind.causes) + ["borderline"] * self[name].borderline
+                beside.append((kind.paper or kind.label) + f" ({', '.join(why)})" * bool(why))
         text = self.verdict(THREE) + " (borderline)" * self.is_borderline(THREE)
         return f"{text}, and {' and '.join(beside)} fire{'s' * (len(beside) == 1)}" if beside else text
 

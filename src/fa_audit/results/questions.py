@@ -28,7 +28,7 @@ QUESTIONS = (
         " blocks help. Otherwise the accuracy comes from embedding and head. Absent: nothing is known of the blocks."),
     Question("bp_frozen", "What does backpropagation reach with these blocks frozen?",
         "the accuracy of that network, its embedding and head trained by backpropagation",
-        "About as much as the method: the method does not beat a well-trained embedding. Much more than the answer to"
+        "About as much as the method: it does not beat a well-trained embedding. Much more than the answer to"
         " question 1: that baseline may have failed to train."),
     Question("growth", "How much do the states grow in one block?",
         "the median norm of the state after every block, on test samples",
@@ -41,11 +41,11 @@ QUESTIONS = (
         f" cosine between batches above {LIMITS['stability']:g}: alignment is not evidence of learning."),
     Question("aggregation", "Of which blocks is the cosine, and how was it averaged?",
         "the cosine of every block with the gradient at its output, over which samples and layers, and its epsilon",
-        "A mean over all blocks may be the work of the first. At a block's input even the exact gradient has less than"
+        "A mean over all blocks may come from the first alone. At a block's input even the exact gradient has less than"
         " 1. An epsilon hides small gradients."),
     Question("chance", "Are the credits better than chance?",
         "the cosine that fresh feedback reaches; rho, with that of random credits and of the true gradient; nudging",
-        "Within what fresh feedback or random credits reach: there is no evidence of alignment. Above it, with negative"
+        "Within what fresh feedback or random credits reach: no evidence of alignment. Above, with negative"
         " nudging: a small step against the credits lowers the loss."),
     Question("seeds", "How many seeds are there, and what does each fix?",
         "the numbers of every seed, their mean and its 95 % interval",

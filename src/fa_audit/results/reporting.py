@@ -112,13 +112,18 @@ def _identification(group: SeedGroup) -> Iterator[tuple[str, str]]:
     if "spec" in audit:
         yield "Trained by commit", by_seed(group, lambda audit: audit.get("commit", UNKNOWN))
         yield "Trained on", by_seed(group, lambda audit: audit.get("device", UNKNOWN))
-    yield "Audited by commit", by_seed(group, lambda audit: audit.get("provenance", {}).get("commit", UNKNOWN))
+    yield "Audited by commit", by_seed(group, _audited_by)
     yield "Audited on", by_seed(group, lambda audit: audit.get("provenance", {}).get("device", UNKNOWN))
     yield "Training time", by_seed(group, lambda audit: f"{audit['seconds']} s" if "seconds" in audit else UNKNOWN)
     stability = f"over {audit['batches']} batches of {audit['stability'].get('samples') or audit['samples']}"
     which = "samples of the unshuffled test set" if "spec" in audit else "samples that were given to the audit"
     yield "Evaluation", f"the first {audit['samples']} {which}; stability {stability}"
     yield "Files", "; ".join(f"{group.unit} {label}: {path}" for label, path in zip(group.labels, group.paths))
+
+
+def _audited_by(audit: Mapping[str, Any]) -> str:
+    version = audit.get("about", {}).get("versions", {}).get("fa_audit")
+    return audit.get("provenance", {}).get("commit") or (f"{UNKNOWN}; fa-audit {version}" if version else UNKNOWN)
 
 
 def _specification(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
