@@ -49,8 +49,8 @@ def test_a_changed_measured_number_makes_texts_and_pictures_stale(tmp_path):
     done = check(tmp_path, "reproduction")
     assert done.returncode == 1
     stale = set(re.search(r"stale: (.*); run make documents", done.stderr)[1].split(", "))
-    assert stale >= {f"docs/reproduction{name}" for name in (".md", "/scorecard.md", "/scorecard.csv", "/scorecard.png")}
-    assert "docs/reproduction/audit_overview.png" in stale
+    changed = (".md", "/scorecard.md", "/scorecard.csv", "/scorecard.png", "/audit_overview.png")
+    assert stale >= {f"docs/reproduction{name}" for name in changed}
 
 
 WORDS = 20_000
@@ -63,8 +63,9 @@ def words(text):
 
 
 def test_the_documentation_is_short():
-    """All pages that people write: README, CONTRIBUTING and docs/, but not the folders and the page that tools write."""
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/api").glob("*")]
+    """Of the pages that people write; a tool writes docs/command_line.md and the folders but docs/api."""
+    names = ("README.md", "CONTRIBUTING.md", "docs/*.md", "docs/api/*.md")
+    pages = [page for name in names for page in ROOT.glob(name)]
     counted = {page.name: len(words(page.read_text())) for page in pages if page.name != "command_line.md"}
     assert sum(counted.values()) <= WORDS, counted
 

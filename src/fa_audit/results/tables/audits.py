@@ -95,7 +95,7 @@ def variation(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
 
 
 def varied_sizes(runs: pd.DataFrame) -> list[str]:
-    """Return what differs between settings, if that tells every two of them apart; else nothing."""
+    """Return what differs between settings, if no two of them share it; else nothing."""
     settings = runs.drop_duplicates("setting")
     varied = [name for name in SIZES if name in settings and settings[name].nunique() > 1]
     return [] if varied and settings.duplicated(varied).any() else varied
