@@ -92,7 +92,7 @@ clean-env: ## delete .venv
 # interrupted installation begins again; the lock lets a second make wait for the first.
 bootstrap:
 	@"$(PYTHON)" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-		echo "fa-audit: '$(PYTHON)' is no Python 3.11 or newer with venv (Debian: python3-venv);" \
+		echo "fa-audit: '$(PYTHON)' is not Python 3.11 or newer with venv (Debian: python3-venv);" \
 			"choose another: make PYTHON=python3.12 demo" >&2; exit 1; }
 	@exec 9>.venv.lock || exit; ! command -v flock >/dev/null || flock 9; \
 	home="$$PWD, $$("$(PYTHON)" --version)"; wanted="$$home, $$(cat pyproject.toml constraints.txt | cksum)"; \

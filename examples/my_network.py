@@ -1,4 +1,4 @@
-"""What an author brings to an audit: a network and its training in plain PyTorch, here a residual MLP under DFA.
+"""A network and its training in plain PyTorch, as an author brings them to an audit: a residual MLP under DFA.
 
 Nothing in this file knows of fa-audit. README.md audits what it trains; docs/tutorial.md goes through it line by line.
 Replace it by your own code: a model, its frozen twin, and about ten batches of the test set.

@@ -4,7 +4,7 @@
 
 Backpropagation must pass. Direct feedback alignment must fail: its states explode and its blocks add nothing.
 Equilibrium propagation must pass: it is less accurate than backpropagation, but its states do not explode, and its
-blocks are worth something. What an accuracy does not tell, the audit does.
+blocks are worth something. The audit shows what an accuracy does not.
 Exit status: 0 as expected, 1 another verdict, 2 files missing or damaged.
 """
 

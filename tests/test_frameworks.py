@@ -60,7 +60,11 @@ def fitted_by_lightning(folder, **options):
     )
     trainer.fit(module, *loaders)
     (log,) = folder.rglob("metrics.csv")
-    return trainer, callback.monitor, [row for row in csv.DictReader(log.read_text().splitlines()) if row.get("fa_audit/loss")]
+    return (
+        trainer,
+        callback.monitor,
+        [row for row in csv.DictReader(log.read_text().splitlines()) if row.get("fa_audit/loss")],
+    )
 
 
 def fitted_by_transformers(folder, **options):

@@ -76,7 +76,7 @@ def test_what_fails_is_one_line_with_the_log_and_begins_again(repository, word):
 def test_an_old_python_is_one_line(repository):
     (repository.parent / "version").write_text("3.10.2")
     done, (line,) = installed(repository)
-    assert done == [] and "no Python 3.11 or newer" in line and "make PYTHON=python3.12 demo" in line
+    assert done == [] and "not Python 3.11 or newer" in line and "make PYTHON=python3.12 demo" in line
 
 
 @pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not installed")

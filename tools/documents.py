@@ -16,8 +16,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = (  # later ones read what earlier ones wrote
-    "methods_table", "schemas", "command_line", "pictures", "sentences", "reproduction", "readme",
-)  # fmt: skip
     "methods_table",
     "schemas",
     "command_line",
@@ -25,7 +23,7 @@ TOOLS = (  # later ones read what earlier ones wrote
     "sentences",
     "reproduction",
     "readme",
-)  # later ones read earlier
+)
 
 
 def main() -> None:

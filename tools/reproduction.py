@@ -84,9 +84,8 @@ def make(name: str, folder: Path) -> dict[str, str]:
         with contextlib.redirect_stdout(io.StringIO()):
             fa_audit(["scorecard", "--from", str(MEASURED), "--output", str(folder)])
         rows = folder / "scorecard.csv"
-        save(
-            draw(read_table(rows), title="Scorecard"), folder / "figures/scorecard.png", f"scorecard {sha256_of(rows)}"
-        )
+        picture, origin = draw(read_table(rows), title="Scorecard"), f"scorecard.csv {sha256_of(rows)}"
+        save(picture, folder / "figures/scorecard.png", origin)
     return parts
 
 

@@ -1,7 +1,7 @@
 """Hooks of mkdocs: README.md is the start of the site, and files beside docs/ that a page links to are pages, too.
 
 Links are written for a reader of the repository. Here they lead to the site's pages: of ``docs/X`` that is ``X``, of
-any other file ``repository/X``, which shows a text that is no Markdown as code.
+any other file ``repository/X``, which shows a text that is not Markdown as code.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ PUBLISHED_FILE = os.path.relpath(PROJECT / FILE)
 @cache
 @readable
 def published_keys():
-    """Return the audits of every setting that has a published run: those runs, and others that may stand in for them."""
+    """Return the audits of every setting that has a published run: those runs, and others that may be mistaken for them."""
     settings = {key.setting for key in read_published_file(PUBLISHED_FILE).run_keys_in(GRID)}
     return [key for key in GRID.run_keys("runs") if key.setting in settings]
 

@@ -30,7 +30,7 @@ def table_lines(jobs=None):
     if os.path.isdir("results/checkpoints") and not any(Path(".snakemake/metadata").glob("*")):
         yield (
             "Snakemake's records of these results (.snakemake/metadata) are gone: what is newer than its inputs counts"
-            " as up to date, whatever made it. What the table counts as to be done, delete."
+            " as up to date, whatever made it. Delete what the table counts as to be done."
         )
 
 

@@ -1,4 +1,4 @@
-"""What failed, and why, in a few lines."""
+"""Failed jobs and their causes, in a few lines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Failures:
         return ["fa-audit: stopping"]
 
     def error(self, message: str) -> list[str]:
-        """Return an error of Snakemake; one about a job is kept, to stand in for an empty log."""
+        """Return an error of Snakemake; one about a job is kept, in place of an empty log."""
         if READING.search(message):
             return mistakes(sys.argv[1:]) or [f"fa-audit: {message.splitlines()[-1]}. {CONFIGFILE}"]
         if message.startswith(("RuleException", "CalledProcessError")):

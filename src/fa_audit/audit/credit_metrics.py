@@ -6,7 +6,7 @@ compares ``a_l`` at the block's output, with ``g_{l+1}``. Its twin ``..._at_inpu
 input, with ``g_l``, as published numbers do: without a skip that is unrelated to the credit.
 
 The cosines, ``credit_norm`` and what is called float32 use the credits that trained the network, in its own precision;
-everything else is computed on a float64 copy. What cannot be measured is absent with its reason.
+everything else is computed on a float64 copy. A value that cannot be measured is absent with its reason.
 """
 
 from __future__ import annotations

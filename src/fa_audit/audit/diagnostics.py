@@ -277,4 +277,4 @@ def _in_double(
         estimates = {state: norms_along_directions(twin, x, labels, loss_fn, truth, state) for state in untrue}
     except Exception as error:
         return truth, {}, first_line(error)
-    return truth, estimates, f"too small to tell at state {', '.join(map(str, open_))}" if open_ else ""
+    return truth, estimates, f"too small to resolve at state {', '.join(map(str, open_))}" if open_ else ""

@@ -167,7 +167,7 @@ def as_rows(name: str, value: Any) -> Tensor:
     """Return a value as a tensor with a row for each sample.
 
     Raises:
-        AuditError: it is none; the message begins with `name`.
+        AuditError: it is not one; the message begins with `name`.
     """
     try:
         tensor = torch.as_tensor(value)

@@ -170,7 +170,7 @@ def _reference(given: Given) -> Outcome:
         meant = f"{thresholds.g_norm_floor:g} {meant}, scaled to {evidence.samples}"
     if not math.isfinite(last.grad_norm):
         untrue = last.layer in evidence.untrue
-        note = "the backward pass does not tell the gradient at h_L" if untrue else "the gradient at h_L is not finite"
+        note = "the backward pass does not give the gradient at h_L" if untrue else "the gradient at h_L is not finite"
         return replace(_open("reference", floor, note), threshold_note=meant)
     low = [str(layer.layer) for layer in evidence.layers[:-1] if fires("reference", layer.grad_norm, floor)]
     others = f"below the limit at state {', '.join(low)}" if low else ""

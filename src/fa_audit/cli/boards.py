@@ -27,7 +27,7 @@ KEY = (
 
 def leaderboard_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit leaderboard`."""
-    parser.set_defaults(command=_board, compared=False, log_level=logging.WARNING)  # fonts are no news
+    parser.set_defaults(command=_board, compared=False, log_level=logging.WARNING)  # fonts are not news
     parser.add_argument("audits", type=Path, nargs="*", metavar="AUDIT", help="JSON of audits of your own")
     _add_from(parser)
     help_text = "write table and figure leaderboard.* and table claims.* there; default the terminal"

@@ -1,4 +1,4 @@
-"""`fa-audit check` and `describe`: a training method, or a model, of one's own."""
+"""`fa-audit check` and `describe`: a user-defined training method or model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fa_audit.methods import METHODS
 
 def check_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit check`."""
-    parser.set_defaults(command=_check, log_level=logging.WARNING)  # its many small trainings are no news
+    parser.set_defaults(command=_check, log_level=logging.WARNING)  # its many small trainings are not news
     method = parser.add_argument("method", help="my_file:ClassName, or one of `fa-audit list methods`")
     completed(method, METHODS)
 

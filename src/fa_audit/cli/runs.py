@@ -84,7 +84,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
         help="the method's own frozen baseline: its .json, or with a model its accuracy; default none: no D3",
     )
     add("--bp-frozen", metavar="BASELINE", help="backpropagation's frozen baseline, likewise; default none")
-    own = parser.add_argument_group("of a model of one's own")
+    own = parser.add_argument_group("of a user-defined model")
     own.add_argument("--accuracy", type=float, help="on the whole test set, a fraction; default unknown")
     own.add_argument("--blocks", nargs="+", metavar="NAME", help="default the best proposal of `fa-audit describe`")
     own.add_argument("--reads", help="what the head reads of a state; default as proposed")

@@ -128,7 +128,7 @@ def _imported_files(path: Path) -> tuple[Path | None, ...]:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"), path.name)
     except (SyntaxError, ValueError) as error:
-        raise AuditError(f"{path} is no Python source ({error}).") from error
+        raise AuditError(f"{path} is not Python source ({error}).") from error
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found += [_module_file(alias.name) for alias in node.names]

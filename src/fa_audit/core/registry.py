@@ -64,7 +64,7 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
 
 
 def documentation(kind: str, registry: Mapping[str, str], name: str) -> str:
-    """Return the docstring of what a name stands for, or else its module's; empty without.
+    """Return the docstring of what a name refers to, or else its module's; empty without.
 
     Raises:
         AuditError: as of `load`.
@@ -74,7 +74,7 @@ def documentation(kind: str, registry: Mapping[str, str], name: str) -> str:
 
 
 def call(kind: str, registry: Mapping[str, str], name: str, returns: type[T], *arguments: Any, **keywords: Any) -> T:
-    """Call what a name stands for.
+    """Call what a name refers to.
 
     Raises:
         AuditError: as of `load`; or it is not registered, and fails or returns something else than `returns`.

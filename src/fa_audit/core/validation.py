@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Strict(BaseModel):
-    """A mapping of known keys: 5.0 is no integer, true is no number, NaN and infinities are refused."""
+    """A mapping of known keys: 5.0 is not an integer, true is not a number, NaN and infinities are refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, frozen=True)
 

@@ -1,7 +1,7 @@
 """A data set as arrays in memory, and its minibatches.
 
 Shapes: N images, C channels, H x W pixels, p padding, B batch. Images stay as they are stored (uint8, or float32 for
-inputs that are no pictures) until a batch is made.
+inputs that are not pictures) until a batch is made.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What is asked for: specifications, grids, configurations, costs, published numbers."""
+"""Requested runs: specifications, grids, configurations, costs, published numbers."""

@@ -57,7 +57,7 @@ def _usual_name(text: str) -> str:
 
 def _check_baseline(name: str) -> None:
     if not parse_run(name).is_baseline:
-        raise AuditError(f"'{name}' is no baseline; expected '+frozen' or '+shallow', or list it under runs.")
+        raise AuditError(f"'{name}' is not a baseline; expected '+frozen' or '+shallow', or list it under runs.")
 
 
 def _check_model(name: str) -> None:
@@ -78,7 +78,7 @@ RunName = Annotated[RunText, AfterValidator(_usual_name)]
 BaselineName = Annotated[RunName, Field(description="a run name such as dfa+frozen"), _accepted_by(_check_baseline)]
 DatasetName = Annotated[
     str,
-    Field(max_length=100, description="the name of a data set, or package.module:function of one's own"),
+    Field(max_length=100, description="the name of a data set, or a user-defined package.module:function"),
     _accepted_by(partial(check_function, "dataset", DATASETS)),
 ]
 SettingName = Annotated[str, Field(description="the name of a setting")]
@@ -104,7 +104,7 @@ class Architecture(Strict, extra="allow"):
 
     __pydantic_extra__: dict[str, Option]
     name: Annotated[str, _accepted_by(architecture_options)] = Field(
-        max_length=100, description="the name of an architecture, or package.module:Class of one's own"
+        max_length=100, description="the name of an architecture, or a user-defined package.module:Class"
     )
 
     @property
@@ -342,7 +342,7 @@ LIMIT_RANGES: dict[str, tuple[dict[str, float], str]] = {
 
 
 def _limit(name: str, default: float) -> tuple[Any, float]:
-    """Return type and default of a limit; the only one that is no check's is that of saturation."""
+    """Return type and default of a limit; only saturation does not belong to a check."""
     unit, meaning = "factor", "a small gradient is called saturated below it"
     if check := next((check for check in CHECKS.values() if check.limit == name), None):
         unit, meaning = check.unit, f"{check.paper or check.label} fires {check.side} it"
@@ -364,7 +364,7 @@ class Artefact(Strict):
     kind: str = Field(
         "",
         max_length=100,
-        description="the name of a figure or table, or package.module:function of one's own (default: the entry's own"
+        description="the name of a figure or table, or user-defined package.module:function (default: the entry's own"
         " name)",
     )
     settings: Different[SettingName] = Field(

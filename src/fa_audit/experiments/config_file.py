@@ -56,7 +56,7 @@ def load_config(path: str | Path) -> tuple[dict[str, Any], LineOf]:
     'config.yaml, line 17'
 
     Raises:
-        AuditError: the file cannot be read, or is no mapping; says the line where there is one.
+        AuditError: the file cannot be read, or is not a mapping; names the line if it is known.
     """
     config = None
     try:

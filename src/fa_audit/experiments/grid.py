@@ -25,7 +25,7 @@ class Setting:
         sweep: those of them that make the penalty sweep, method by method, the penalty rising.
         baselines: names of the frozen and shallow runs that they are compared with.
         seeds: every run is done once for each.
-        common: `RunSpec` fields that all runs share; the monitor is for those that are no baselines, whose
+        common: `RunSpec` fields that all runs share; the monitor is for those that are not baselines, whose
             accuracy counts with its full budget only.
     """
 

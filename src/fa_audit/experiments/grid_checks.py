@@ -169,7 +169,7 @@ def _impossible_runs(setting: Setting, where: str, names: Iterable[str]) -> Iter
         if run.frozen > depth:
             yield f"{where}: '{run}' freezes {run.frozen} blocks; the network has {depth}."
         elif run.snapshot is not None and run.snapshot >= epochs:
-            yield f"{where}: '{run}' is no snapshot; the last epoch is {epochs}, after which it is '{run.whole}'."
+            yield f"{where}: '{run}' is not a snapshot; the last epoch is {epochs}, after which it is '{run.whole}'."
 
 
 def _width_problems(where: str, architecture: str, names: Iterable[str]) -> Iterator[str]:

@@ -92,7 +92,7 @@ class Origins:
 
 @dataclass(frozen=True)
 class Finished:
-    """What needs not be done again.
+    """Finished work, which need not be done again.
 
     A result whose origin was not recorded, as of an earlier version of this package, counts by its specification alone.
 

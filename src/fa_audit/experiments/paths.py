@@ -55,7 +55,7 @@ class RunKey(NamedTuple):
         """
         parts = PurePath(path).parts[-3:]
         seed = PurePath(path).stem.removeprefix("seed")
-        plain = seed.isascii() and seed.isdigit() and seed == str(int(seed))  # seed042 is no seed of any run
+        plain = seed.isascii() and seed.isdigit() and seed == str(int(seed))  # seed042 is not the seed of any run
         if len(parts) < 3 or not parts[-1].startswith("seed") or not plain:
             raise AuditError(f"{path}: expected a path that ends in {RUN_PATTERN}: keep the file where it was written.")
         return cls(parts[0], parts[1], int(seed))

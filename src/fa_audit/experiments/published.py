@@ -129,7 +129,7 @@ class Entry(Strict):
     below: float | None = Field(None, description="a number: every seed lies below it")
     minus: RunName | None = Field(None, description="a run name: its quantity is subtracted, seed by seed")
     over: RunName | None = Field(None, description="a run name: its quantity divides, seed by seed")
-    n: int = Field(ge=1, description="an integer >= 1: how many numbers stand behind the value")
+    n: int = Field(ge=1, description="an integer >= 1: how many numbers the value averages")
     source: Text = Field(description="a text: where it was published")
     seeds: Different[Seed] = Field(
         list(SEEDS), min_length=1, description="a non-empty list of different integers >= 0: audits to compare with"
@@ -140,7 +140,7 @@ class Entry(Strict):
         None, description="a text: which other numbers say the same, so that it is not counted"
     )
     decides: bool = Field(
-        False, description="true or false: whether the setting's script was told by it, so that it is not counted"
+        False, description="true or false: whether it decided the setting's script, so that it is not counted"
     )
     counts: Text | None = Field(None, description="a text: why it counts although a wrong run passes its rule")
     samples: Samples = BATCH

@@ -1,4 +1,4 @@
-"""Forward-forward: every layer has a loss of its own, which tells images with their label from those with a wrong one.
+"""Forward-forward: every layer has its own loss, which separates images with the right label from those with another.
 
     G = mean(h^2),    loss = log(1 + exp(-s (G - 1))),    s = +1: the image with its label, -1: with a wrong label
     h_0 = embed(x with label),  h_{l+1} = split_l(h_l / rms(h_l)), its input detached

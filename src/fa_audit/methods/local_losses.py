@@ -11,7 +11,7 @@ the same for all images, so that sim teaches its embedding rounding.
 
 Source: Nokland, Eidnes 2019 (arXiv 1901.06656). Constants: beta 0.99 is the paper's. Ours: nets read vectors also where
 states are maps, whose sim convolves and takes deviations over positions there; torch's initialisation, where A begins
-at 0 there; the net on h_0, which there is no layer's output. Cost: BP's, and the small nets'.
+at 0 there; the net on h_0, which is not a layer's output there. Cost: BP's, and the small nets'.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from fa_audit.networks.trace import Trace
 
 @dataclass(frozen=True)
 class Credits:
-    """The teaching signals of one batch, as vectors ``(B, d)`` that stand for loss gradients.
+    """The teaching signals of one batch, as vectors ``(B, d)`` in place of loss gradients.
 
     Attributes:
         blocks: ``a_0..a_{L-1}``; ``a_l`` is assigned to the output ``f_l`` of block l.
@@ -55,7 +55,7 @@ class Method:
         random_feedback: `init_state` draws feedback at random, so that fresh draws make a null for its cosine.
         across_samples: a sample's credit depends on the others of its batch, as with centred errors and negatives.
         own_objective: `Credits.objective` is another loss than the network's, as of forward-forward and layer-wise
-            training: the credits are gradients of parts of it, which may wait; it must tell right labels from wrong
+            training: the credits are gradients of parts of it, which may wait; it must separate right labels from wrong
             ones.
         greedy: blocks learn one after the other, and one that has had its turn stays as it is.
         decays_state: the optimiser's weight decay acts on the parameters of the state as on those of the network.

@@ -65,7 +65,7 @@ class _Chain:
 
     Attributes:
         names: in the order in which they ran.
-        share: the part of the model's modules with parameters of their own that lies inside of them.
+        share: the part of the model's modules with their own parameters that is inside of them.
         kinds: the names of their classes.
     """
 
@@ -320,5 +320,5 @@ def _general(model: nn.Module, names: tuple[str, ...]) -> str:
 
 
 def _shared(column: tuple[str, ...]) -> str:
-    """Return what stands for all the parts of names in one place: ``layer*`` for layer1 and layer2."""
+    """Return the pattern for all the parts of names in one place: ``layer*`` for layer1 and layer2."""
     return column[0] if len(set(column)) == 1 else commonprefix(column) + "*"  # noqa: RUF071 - parts, not paths

@@ -195,7 +195,7 @@ class Description:
     """Where the states of a model are, for a model that knows nothing of this package.
 
     Attributes:
-        blocks: dotted names of modules in the order in which they run; in a name, ``*`` stands for one or more
+        blocks: dotted names of modules in the order in which they run; in a name, ``*`` matches one or more
             characters other than dots and means every module that fits, in the order of ``named_modules()``.
         reads: which vector of a state the head reads: ``"all features"``, ``"cls token"`` (the first one of
             ``(B, T, d)``), ``"last token"``, ``"spatial mean"`` (of ``(B, d, H, W)``, or of the tokens) or

@@ -1,4 +1,4 @@
-"""Place audits of one's own among measured runs of their network and budget, and find the nearest and why."""
+"""Place user audits among measured runs of their network and budget, and find the nearest and why."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ def distances(units: pd.DataFrame) -> pd.Series:
 
 
 def comparison_text(tidy: Tidy, own: Key, measured: Sequence[Key]) -> str:
-    """Return where a run of one's own stands, if anything is comparable, and what is nearest to it, for a terminal.
+    """Return the place of a user's run, if anything is comparable, and what is nearest to it, for a terminal.
 
     Other runs are those of its network and budget; without any, all of them, by what compares across networks.
 
     Args:
         tidy: measured runs and one's own.
-        own: setting and run of one's own.
+        own: setting and run of the user's audit.
         measured: settings and runs of the others.
     """
     ranked = with_margins(tidy)

@@ -20,7 +20,7 @@ from fa_audit.results.statistics import Summary, summarise
 
 REPRODUCED, NOT_REPRODUCED, NOT_RUN = "reproduced", "not reproduced", "not run"
 LEAST = 0.1  # that a magnitude's logarithm may differ: published numbers have two digits, some one
-FEWEST = 3  # seeds that tell how they scatter
+FEWEST = 3  # seeds that show their scatter
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,6 @@ class OurRuns:
 
 
 def _rows_of(table: pd.DataFrame, places: tuple[str, ...]) -> dict[Any, dict[str, Any]]:
-    """Return the rows of a table by run and place; of the states of an epoch any one where only epochs are told."""
+    """Return the rows of a table by run and place; any one of an epoch's states where a row is an epoch."""
     rows = table.to_dict("records")
     return {(RunKey(*(row[name] for name in KEY)), tuple(row[name] for name in places)): row for row in rows}

@@ -1,4 +1,4 @@
-"""Audits of one's own beside measured runs: read from their files, and put into the network that they belong to."""
+"""User audits beside measured runs: read from their files, and put into the network that they belong to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_own(paths: Sequence[str | Path]) -> list[SeedGroup]:
     """Read audits, those of one network over its seeds together, in the order in which they come.
 
     Raises:
-        AuditError: a file is no audit, contradicts itself, repeats a seed or differs from others of its model.
+        AuditError: a file is not an audit, contradicts itself, repeats a seed or differs from others of its model.
     """
     groups: dict[str, list[str | Path]] = defaultdict(list)
     for path in paths:
@@ -47,13 +47,13 @@ def beside(measured: Tidy, groups: Iterable[SeedGroup]) -> tuple[Tidy, list[tupl
 
 
 def alone(groups: Iterable[SeedGroup]) -> tuple[Tidy, dict[RunKey, Mapping[str, Any]]]:
-    """Return one's own audits in tables of their own, with the trajectories that lie beside them, and by their keys.
+    """Return the user's audits as tables, with the trajectories beside their files, and by their keys.
 
     Settings and runs have their own names, or else those of their network and method; groups that would share both
     are numbered.
 
     Raises:
-        AuditError: a trajectory is none, or of another run.
+        AuditError: a trajectory is not one, or of another run.
     """
     return _tables(_named(groups, lambda audit: audit.get("setting") or _network_name(audit), "", ", {}"))
 

@@ -63,7 +63,7 @@ def read_results(folder: Path) -> Tidy:
         folder: of results, whose audits are made tables, or of tidy tables.
 
     Raises:
-        AuditError: there are neither; a file is none, or of another run, or lacks a column.
+        AuditError: there are neither; a file is not one, or of another run, or lacks a column.
     """
     if audits := sorted(folder.glob("audits/*/*/seed*.json")):
         histories = [folder / "trajectories" / f"{RunKey.of(path)}.csv" for path in audits]
@@ -76,7 +76,7 @@ def read_explanations(folder: Path, published: Published) -> dict[str, str]:
     """Read why numbers are missed, by the key of their entry; empty if the folder has no such file.
 
     Raises:
-        AuditError: it is no mapping, or names no entry.
+        AuditError: it is not a mapping, or names an unknown entry.
     """
     path = provided(folder) / EXPLANATIONS
     found = load_config(path)[0] if path.exists() else {}
@@ -212,8 +212,8 @@ class Scorecard:
     def _stands_in(self, entry: Entry, specs: Mapping[str, Spec], change: Spec, spec: Spec) -> bool:
         """Return whether a changed run is wrong for an entry, and of the kind that could be taken for the right one.
 
-        In their first epoch trainings of every length are the same network, as are untrained ones of every kind; what
-        is told of early epochs says nothing of the budget.
+        In their first epoch trainings of every length are the same network, as are untrained ones of every kind; a
+        number of early epochs does not depend on the budget.
         """
         early = entry.epoch is not None or entry.quantity.startswith(("first_", "stopped_"))
         after, right = last_epoch(spec), last_epoch(specs[entry.runs[0]])
@@ -230,7 +230,7 @@ class Scorecard:
 
 
 def _difference(right: Spec, spec: Spec) -> Spec:
-    """Return the fields in which a run differs from the right one; none where it is no wrong run of its kind."""
+    """Return the fields in which a run differs from the right one; none where it is not a wrong run of its kind."""
     one, other = flat(right), flat(spec)
     change = {name: other.get(name) for name in one | other if one.get(name) != other.get(name)}
     of_run = change.keys() & OF_A_RUN

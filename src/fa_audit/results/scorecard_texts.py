@@ -105,7 +105,7 @@ def numbers_table(title: str, rows: pd.DataFrame, columns: Sequence[str] = BRIEF
 
 
 def _scripts_table(published: Published, rows: pd.DataFrame) -> Table:
-    """Return which script every setting is of, why, and what each script's runs have of the number that tells them."""
+    """Return which script every setting is of, why, and what each script's runs have of the number that decides."""
     numbers = {}
     for row in rows[rows["status"] == DECIDES].to_dict("records"):
         told = dict(zip(HEADINGS, _cells(row)))

@@ -45,7 +45,7 @@ def with_margins(tidy: Tidy) -> Tidy:
 def standing(tidy: Tidy) -> list[tuple[str, str]]:
     """Return every (setting, run) of tables `with_margins`: in each setting the largest mean margin first.
 
-    Runs without any margin follow, by accuracy; equal ones stand in the order of their names.
+    Runs without any margin follow, by accuracy; equal ones are in the order of their names.
     """
     means = tidy.runs.groupby(["setting", "run"])[["margin", "accuracy"]].mean().fillna(-math.inf).reset_index()
     means = means.sort_values(["margin", "accuracy", "run"], ascending=[False, False, True])

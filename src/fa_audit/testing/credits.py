@@ -188,7 +188,7 @@ def rows(subject: Subject) -> None:
             expect(not others and (zero or row in changed), found, f"row {row} alone", advice)
     turned = named(credits_of(learner, x[:6].flip(0), labels[:6].flip(0)))
     longest = max(a.norm() for a in before.values())
-    scale = {name: max(a.norm(), SAME_PLACE * longest) for name, a in before.items()}  # of rounding there is no order
+    scale = {name: max(a.norm(), SAME_PLACE * longest) for name, a in before.items()}  # rounding errors have no order
     moved = [name for name, a in before.items() if (turned[name].flip(0) - a).norm() > SAME_PLACE * scale[name]]
     expect_none(moved, "another credit of {} for a sample at another place of the batch", "the same", advice)
 
@@ -200,7 +200,7 @@ def direction(subject: Subject) -> None:
     short training it replaces every direct feedback matrix in the state. The topmost credit is the last block's, or the
     embedding's in a network without blocks. One that is zero, or the same direction for all samples (a global scalar
     error), has no sign. In other networks, untrained, it must only not point against ``g_L``, and in none the credit of
-    an `own_objective`, which is for another loss: `downhill` checks what it tells.
+    an `own_objective`, which is for another loss: `downhill` checks what it lowers.
     """
     mlp = subject.architecture == "resmlp"
     least = (-LEAST_COSINE if subject.method.own_objective else LEAST_COSINE) if mlp else AGAINST

@@ -128,7 +128,7 @@ def _check_step(
         implied = [(part, _joined(real, part, expected), _joined(taught, part, expected)) for part in parts]
         turned = [f"{part} ({value:.2f})" for part, *pair in implied if (value := _cosine(*pair)) < least]
         found = "cosines between the objective's gradient of {} and the one that its credit implies"
-        advice = f"report the credits that the objective stands for, or declare own_objective; {advice}"
+        advice = f"report the credits that belong to the objective, or declare own_objective; {advice}"
         expect_none(turned, found, f"at least {least}", advice)
         if not own:
             return

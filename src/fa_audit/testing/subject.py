@@ -23,7 +23,7 @@ from fa_audit.training.checkpoint import learner_tensors, load_learner_tensors
 from fa_audit.training.learner import Learner, build
 from fa_audit.training.loop import Trained, train
 
-WIDTH, DEPTH, CLASSES = 21, 3, 6  # no two alike, and no hidden layer of a bridge: shapes tell feedback from the rest
+WIDTH, DEPTH, CLASSES = 21, 3, 6  # no two alike, nor like a bridge's hidden layers: feedback is found by its shape
 OPTIONS = {"depth": DEPTH, "residual": True, "terminal_norm": True, "width": WIDTH}
 SAMPLES, HELD_OUT = 97, 60  # the last minibatch of 16 holds a single sample
 COMMON = {"epochs": 2, "batch_size": 16, "lr": 2e-2, "weight_decay": 0.0}  # decay would move what no gradient reaches

@@ -68,7 +68,7 @@ def learns(subject: Subject) -> None:
     for changes, reaches in (({}, True), ({"penalty": 0.01}, True), ({"random_targets": True}, False)):
         accuracy = subject.trained(epochs=6, terminal_norm=False, **changes).accuracy
         bound = f"{'at least' if reaches else 'less than'} {WELL_ABOVE_CHANCE} (chance is {1 / CLASSES:.2f})"
-        advice = "check scale and sign of the credits, and that `labels` and nothing else tells the target"
+        advice = "check scale and sign of the credits, and that nothing but `labels` gives the target"
         found = f"accuracy {accuracy:.2f} on separable classes with {changes or 'no options'}"
         expect((accuracy >= WELL_ABOVE_CHANCE) == reaches or (reaches and not signed), found, bound, advice)
 

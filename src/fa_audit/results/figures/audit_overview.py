@@ -65,7 +65,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
 
 
 def _name(label: str, group: pd.DataFrame) -> str:
-    """Return how a row is called: the run; its four-check verdict, with the checks that it names or hangs on."""
+    """Return how a row is called: the run; its four-check verdict, with the checks that it names or depends on."""
     found = verdict_over_seeds(group.to_dict("records"))
     verdict = found.verdict.removeprefix("needs ").removesuffix(" not evaluated)").rstrip(")")
     kind, _, letters = verdict.partition(" (")

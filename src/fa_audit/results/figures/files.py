@@ -28,7 +28,7 @@ def write_figure(
         figures: files to write, PDF or PNG.
 
     Raises:
-        AuditError: a file is no table, or a text no formula that can be read.
+        AuditError: a file is not a table, or a text not a formula that can be read.
     """
     origin = make_figure(entry, read_tidy(tidy_files, entry.get("runs", ())), tidy_files, figures)
     write_json(origin_file, origin.to_dict())

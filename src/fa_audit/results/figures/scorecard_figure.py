@@ -1,6 +1,6 @@
 """The scorecard at one glance: how far every number that was run lies from the published one.
 
-What was not run, or does not count, has no line: the title and the headings of the settings count it.
+A number that was not run, or does not count, has no line: the title and the headings of the settings count it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEADING = 20  # characters of a setting's name in one line
 LINE_HEIGHT, SURROUNDINGS = 0.135, 1.1  # inches: one line; title, axis and legend
 REACH = 3.2  # of the axis, in margins
 LEAST = 4  # lines of an empty figure
-BESIDE = 1.05  # where marks without a distance stand, as a fraction of the axis
+BESIDE = 1.05  # where marks without a distance are, as a fraction of the axis
 MARKS = {REPRODUCED: ("o", style.FINE), NOT_REPRODUCED: ("X", style.ERROR)}
 BEYOND = {True: ">", False: "<"}
 PER_LINE = 4  # numbers below each other before a line becomes higher
@@ -39,7 +39,7 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
 
     Args:
         rows: as `fa_audit.results.scorecard.scorecard` makes them.
-        title: stands before the summary.
+        title: comes before the summary.
     """
     count = counted(rows)
     run = count["verdict"] != NOT_RUN

@@ -148,7 +148,7 @@ def run_styles(runs: Iterable[str]) -> dict[str, RunStyle]:
     """Return a style per run: colour and marker are its method's, in every figure.
 
     Variants of a method (penalties, frozen blocks, random targets, snapshots) have half of its marker and broken lines.
-    A method of one's own has a look that follows from its name; another free one where two in a figure would share it.
+    A user-defined method has a look that follows from its name; another free one where two in a figure would share it.
     """
     groups: dict[str, list[str]] = {}
     for run in sorted(set(runs)):
@@ -195,7 +195,7 @@ def check_texts(texts: Iterable[str]) -> None:
     r"""Refuse what matplotlib would take for mathematics and cannot read: two dollar signs enclose a formula.
 
     Raises:
-        AuditError: a text is no such formula; ``\$`` is a dollar sign.
+        AuditError: a text is not such a formula; ``\$`` is a dollar sign.
     """
     for text in filter(str.strip, texts):
         try:

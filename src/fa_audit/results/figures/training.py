@@ -70,7 +70,7 @@ def trajectories(tidy: Tidy, *, title: str, labels: Mapping[str, str], threshold
 def joined(tidy: Tidy) -> Tidy:
     """Return one history per run and seed, under the run's own name: its snapshots' and, from epoch 1 on, its own.
 
-    They agree where they overlap, and epoch 0 is a snapshot's only. What else is known of a run is that of its latest
+    They agree where they overlap, and epoch 0 is a snapshot's only. Everything else about a run is that of its latest
     network.
     """
     latest = tidy.runs["run"].map(lambda run: parse_run(run).until)
@@ -121,7 +121,7 @@ def _off_scale(ax: Axes, values: np.ndarray) -> np.ndarray:
 
 
 def _ring(ax: Axes, epochs: np.ndarray, values: np.ndarray, *, colour: str) -> None:
-    """Draw a ring around a point of a curve, or around the arrow that stands for it."""
+    """Draw a ring around a point of a curve, or around the arrow in its place."""
     hidden = _off_scale(ax, values)
     heights = [style.OFF_SCALE[style.INFINITE if value == np.inf else style.ZERO][1] for value in values[hidden]]
     ax.plot(epochs[~hidden], values[~hidden], color=colour, label=FIRST, **RING)

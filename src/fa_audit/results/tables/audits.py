@@ -108,7 +108,7 @@ def variation(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
 
 
 def varied_sizes(runs: pd.DataFrame) -> list[str]:
-    """Return what differs between settings, if that tells every two of them apart; else nothing."""
+    """Return what differs between settings, if no two of them share it; else nothing."""
     settings, varied = runs.drop_duplicates("setting"), _differing(runs)
     return [] if varied and settings.duplicated(varied).any() else varied
 

@@ -1,4 +1,4 @@
-"""What a method's own source reports, beside what its trained blocks add to frozen ones here."""
+"""Claims of each method's own source, beside what its trained blocks add to frozen ones here."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def write_table(
     """Build one table in every format, and write where it comes from; arguments as of `write_figure`.
 
     Raises:
-        AuditError: a file is no table.
+        AuditError: a file is not a table.
     """
     origin = make_table(entry, read_tidy(tidy_files, entry.get("runs", ())), tidy_files, tables)
     write_json(origin_file, origin.to_dict())

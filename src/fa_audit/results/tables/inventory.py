@@ -1,4 +1,4 @@
-"""What was done: every setting with its network, budget, runs and seeds, what its training took, and where."""
+"""Inventory: every setting with its network, budget, runs and seeds, the time of its trainings, and their devices."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def inventory(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return one row per setting, in the order in which they are listed; in the caption what they share counts once.
 
     ``values`` is tidy, with columns `VALUES`. Statistic ``seed`` is one network's own: its ``hours``, and as text
-    `FACTS`. Of the setting there are the ``sum`` of the hours, over the `n` networks whose time is known, the ``count``
+    `FACTS`. A setting has the ``sum`` of the hours, over the `n` networks whose time is known, the ``count``
     of ``runs``, ``seeds`` and ``networks``, and the ``value`` of `SIZES`.
     """
     runs = tidy.runs.merge(tidy.work, on=list(KEY), how="left", validate="one_to_one")

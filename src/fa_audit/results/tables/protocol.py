@@ -30,7 +30,7 @@ SATURATION = replace(
     limit="saturation",
     column="scale_free_last",
     formula="B median ||h_L|| median ||g_L||",
-    source="ours; tells the two causes of D2 apart",
+    source="ours; separates the two causes of D2",
 )
 LIMITS = CHECKS | {"saturation": SATURATION}
 THRESHOLD_COLUMNS = ("check", "quantity", "fires", "source", "networks that fire", "trusted", "failing", "limits alike")
@@ -140,7 +140,7 @@ def _headline(tidy: Tidy) -> pd.Series:
 
 
 def _compared(runs: pd.DataFrame) -> pd.Series:
-    """Choose the runs that have baselines: those that are none, and were not stopped."""
+    """Choose the runs that have baselines: those that are not baselines, and were not stopped."""
     baseline = runs["run"].str.contains(r"\+(?:frozen|shallow)(?:\+|$)")
     return ~baseline & runs["stopped_after"].isna()
 
@@ -192,7 +192,7 @@ VALIDATIONS = (
 )  # fmt: skip
 VALIDATIONS_NOTE = (
     "What must hold for the protocol's numbers to be believed, computed from the same audits. Holds: in how many of the"
-    " places that have a value; worst: the value nearest to failing, or farthest beyond. What fails is a finding about"
+    " places that have a value; worst: the value nearest to failing, or farthest beyond. A failure is a finding about"
     " these networks (a reference that float32 does not resolve, say), to be read with their verdicts."
 )
 VALIDATION_COLUMNS = ("validation", "what must hold", "holds in", "worst")

@@ -1,4 +1,4 @@
-"""From the tidy runs table to a table: a row is one run of one setting, its numbers stand for all of its seeds."""
+"""From the tidy runs table to a table: a row is one run of one setting, its numbers summarise all of its seeds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fa_audit.results.statistics import rank_runs, summarise
 from fa_audit.results.tidy import Tidy, side_of
 
 STATISTICS = ("mean", "deviation", "interval_low", "interval_high", "median", "max")
-NETWORK = ("width", "depth", "epochs", "penalty")  # what else of a row's specification stands in `values`
+NETWORK = ("width", "depth", "epochs", "penalty")  # what else of a row's specification is in `values`
 CREDITS = {  # by the suffix of their names
     "": " Credits are compared at the blocks' outputs.",
     AT_INPUT: " Credits are compared at the blocks' inputs, as published ones: some audits have no others.",
@@ -116,14 +116,14 @@ def run_table(
     ``values`` is tidy, one number a row: ``setting, run, label``, `NETWORK`, ``quantity, statistic, seed, n, value,
     verdict``. Statistic ``seed`` is one seed's own value; the others (`STATISTICS`; deviation with divisor n - 1,
     the 95 % t-interval) are over the `n` seeds that have one. Accuracies are fractions. Both verdicts are among the
-    quantities, whatever is printed; their text stands in a column of its own. Statistic ``over_seeds`` is the
+    quantities, whatever is printed; their text is in its own column. Statistic ``over_seeds`` is the
     four-check verdict over all seeds, `n` of which agree; ``<check>_distance`` is what it is formed of (see
     docs/protocol.md), and its statistic ``seeds_to_settle`` the number of seeds that would settle a borderline check.
 
     Args:
         labels: how to print runs and settings; their names where they are not listed.
-        varied: columns of the runs table that tell the settings apart and are printed in place of their labels;
-            they stand in ``values``, too.
+        varied: columns of the runs table that distinguish the settings and are printed in place of their labels;
+            they are in ``values``, too.
     """
     plain = [column for column in columns if isinstance(column, Column)]
     of_credits = {column.quantity for column in plain if f"{column.quantity}{AT_INPUT}" in tidy.runs}
