@@ -96,8 +96,8 @@ def missing_executor(words: Sequence[str]) -> str:
     if not asked and not any(pair in (("-e", "slurm"), ("--executor", "slurm")) for pair in pairwise(values)):
         return ""
     return (
-        "fa-audit: executor: found 'slurm' without the package snakemake-executor-plugin-slurm; install it: `make slurm`"
-        " in a clone, or pip install 'fa-audit[slurm]'."
+        "fa-audit: executor: found 'slurm' without the package snakemake-executor-plugin-slurm; install it:"
+        " `make slurm` in a clone, or pip install 'fa-audit[slurm]'."
     )
 
 
