@@ -69,7 +69,7 @@ docs: bootstrap ## build the documentation as a site that needs no network, site
 	@$(IN_VENV) NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet --strict && echo 'fa-audit: site/index.html'
 
 documents: bootstrap ## write what README.md and docs/ show of the code: outputs, numbers, tables, pictures
-	@for tool in methods_table schemas command_line pictures readme; do \
+	@for tool in methods_table schemas command_line pictures readme notebook; do \
 		$(IN_VENV) .venv/bin/python "tools/$$tool.py" || exit; done
 
 reproduction: bootstrap ## make what README.md, docs/reproduction.md and docs/findings.md show from reference/measured

@@ -18,7 +18,7 @@ from fa_audit.training.trajectory import TRAJECTORY_COLUMNS
 PROTOCOL = (ROOT / "docs/protocol.md").read_text()
 
 
-TOOLS = {"methods_table", "command_line", "pictures", "readme"}
+TOOLS = {"methods_table", "command_line", "pictures", "readme", "notebook"}
 
 
 @pytest.mark.parametrize("tool", sorted(TOOLS))

@@ -1,4 +1,4 @@
-"""Write what README.md and docs/tutorial.md show from what their code prints, the scorecard and the plan; or check it.
+"""Write what three documents show from what their code prints, the scorecard and the plan; or check it.
 
     python tools/readme.py [--check]
 
@@ -23,7 +23,7 @@ from methods_table import ROOT, filled
 
 from fa_audit.cli import main as fa_audit
 
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs/tutorial.md")
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs/tutorial.md", ROOT / "docs/monitor.md")
 CODE = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<said>.*?)```)?", re.DOTALL)
 NUMBER = re.compile(r"[-+]?\d[\d.,e+-]*")
 PICTURES = ROOT / "docs/pictures"

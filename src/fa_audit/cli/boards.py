@@ -110,7 +110,8 @@ def _draw(options: argparse.Namespace) -> int:
     folder = measured_folder(options.folder)
     config, line_of = load_config(options.configfile)
     problems: dict[str, list[str]] = {}
-    for name, problem in artefacts_from(config, read_grid(config, KINDS, line_of), folder, options.output):
+    made = list(artefacts_from(config, read_grid(config, KINDS, line_of), folder, options.output))
+    for name, problem in made:  # after the line of progress
         if problem:
             problems.setdefault(problem, []).append(name)
         else:
