@@ -157,7 +157,7 @@ MUTATIONS: dict[str, Mutation] = {
          "every epoch is shuffled anew", "engine"),
         ("history-layer", "training/loop.py", "for first in (1, 0)", "for first in (0, 1)",
          "the cosine compares with the gradient at the block's output", "engine"),
-        ("monitor-any", "training/monitor.py", "and all(fires", "and any(fires",
+        ("monitor-any", "training/monitor.py", "and all(outcomes", "and any(outcomes",
          "a training ends when all checks of its monitor fire", "monitor"),
         ("unnormalised-scale", "training/learner.py", "a * len(a) for a in targets", "a for a in targets",
          "credits as they are are gradients of the per-sample loss", "architectures"),

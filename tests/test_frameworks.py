@@ -1,7 +1,9 @@
-"""`Monitor` in Lightning and in Hugging Face's Trainer: its metrics in the framework's own log, warnings, and an end."""
+"""`Monitor` in Lightning and in Hugging Face's Trainer: its metrics in the framework's log, warnings, and an end."""
 
 import csv
 import logging
+import sys
+from importlib import import_module
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from fa_audit import Description, DiagnosticThresholds, diagnose
-from fa_audit.core.extras import EXTRAS
+from fa_audit.core.errors import AuditError
 
 BLOCKS, ENCODER = Description("blocks.*", "all features"), Description("bert.encoder.layer.*", "cls token")
 SEEN = {"thresholds": DiagnosticThresholds(h_norm_explosion_ratio=1e-6), "stop_on": "D1"}  # D1 fires
@@ -116,5 +118,10 @@ def test_hugging_face_s_trainer_logs_every_epoch_and_ends(tmp_path):
     assert len([row for row in trainer.state.log_history if "loss" in row]) == 1
 
 
-def test_both_name_their_extra():
-    assert {EXTRAS[name] for name in ("lightning", "transformers", "accelerate")} == {"lightning", "transformers"}
+@pytest.mark.parametrize("package", ["lightning", "transformers"])
+def test_without_the_package_its_extra_is_named(package, monkeypatch):
+    for name in (package, f"{package}.pytorch"):
+        monkeypatch.setitem(sys.modules, name, None)  # importing it raises ModuleNotFoundError
+    monkeypatch.delitem(sys.modules, f"fa_audit.audit.{package}", raising=False)
+    with pytest.raises(AuditError, match=rf"'{package}' is not installed.*fa-audit\[{package}\]"):
+        import_module(f"fa_audit.audit.{package}")

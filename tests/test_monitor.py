@@ -10,7 +10,7 @@ from fa_audit.core.files import sha256_of
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.data.dataset import save_dataset
 from fa_audit.training.loop import train
-from fa_audit.training.monitor import MONITORS, first_flags, should_stop
+from fa_audit.training.monitor import fired, first_flags, should_stop
 from fa_audit.training.resume import Resume
 from fa_audit.training.run_files import train_run
 from fa_audit.training.trajectory import read_trajectory, trajectory_csv
@@ -27,7 +27,7 @@ def epoch(number, growths, grad_norm):
 
 
 @pytest.mark.parametrize(
-    ("growths", "grad_norm", "fired"),
+    ("growths", "grad_norm", "expected"),
     [
         ([1.0, 51.0], 1e-8, {"D1", "D2"}),
         ([51.0, 1.0], 1e-6, {"D1"}),
@@ -37,14 +37,14 @@ def epoch(number, growths, grad_norm):
         ([], 1e-8, {"D2"}),  # no blocks
     ],
 )
-def test_the_checks_of_one_epoch(growths, grad_norm, fired):
+def test_the_checks_of_one_epoch(growths, grad_norm, expected):
     states = epoch(3, growths, grad_norm)
-    assert {check for check, limit in LIMITS if MONITORS[check](states, limit)} == fired
-    assert should_stop(LIMITS, states) == (fired == {"D1", "D2"})
-    assert [should_stop([pair], states) for pair in LIMITS] == [check in fired for check in ("D1", "D2")]
+    assert {check for check, limit in LIMITS if fired(check, states, limit)} == expected
+    assert should_stop(LIMITS, states) == (expected == {"D1", "D2"})
+    assert [should_stop([pair], states) for pair in LIMITS] == [check in expected for check in ("D1", "D2")]
     assert not should_stop((), states) and not should_stop(LIMITS, [])
     flags = first_flags(states, DiagnosticThresholds())
-    assert flags == {f"first_{name}_flag": 3 if check in fired else None for name, check in
+    assert flags == {f"first_{name}_flag": 3 if check in expected else None for name, check in
                      (("scale", "D1"), ("reference", "D2"))}  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from typing import assert_type
 
 from torch import Tensor, nn
 
-from fa_audit import Description, DiagnosticReport, DiagnosticThresholds, FAProtocol, diagnose
+from fa_audit import Description, DiagnosticReport, DiagnosticThresholds, FAProtocol, Monitor, diagnose
 from fa_audit.methods.method import Credits, Method
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Trace
@@ -22,4 +22,7 @@ def audited(model: nn.Module, x: Tensor, labels: Tensor) -> DiagnosticReport:
     report = diagnose(model, [(x, labels)], 0.9, 0.5, thresholds=DiagnosticThresholds(), description=where)
     assert_type(report.verdict, str)
     assert_type(report.residual_norms, list[float])
+    monitor = Monitor(model, [(x, labels)], description=where, stop_on=("D1", "D2"))
+    assert_type(monitor.step(), bool)
+    assert_type(monitor.metrics, dict[str, float])
     return FAProtocol(model, x, labels, description=where).run(frozen_baseline_acc=0.5, test_acc=0.9).report

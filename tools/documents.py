@@ -23,6 +23,7 @@ TOOLS = (  # later ones read what earlier ones wrote
     "sentences",
     "reproduction",
     "readme",
+    "notebook",
 )
 
 

@@ -24,7 +24,7 @@ from methods_table import ROOT, filled
 
 from fa_audit.cli import main as fa_audit
 
-DOCUMENTS = (ROOT / "README.md", ROOT / "docs/tutorial.md")
+DOCUMENTS = (ROOT / "README.md", ROOT / "docs/tutorial.md", ROOT / "docs/monitor.md")
 CODE = re.compile(r"```python\n(?P<code>.*?)```(?:\n\n```text\n(?P<said>.*?)```)?", re.DOTALL)
 PRINTED = re.compile(r"(?<=\n```text\n).*?(?=```)", re.DOTALL)
 DIGEST = re.compile(r"p[0-9a-f]{10}")  # in a picture, of numbers

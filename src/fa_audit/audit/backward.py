@@ -17,6 +17,7 @@ from torch import Tensor
 from fa_audit.audit.credit_metrics import loss_changes, losses_of_samples
 from fa_audit.core.errors import AuditError
 from fa_audit.core.metrics import sample_norms
+from fa_audit.core.progress import following
 from fa_audit.core.randomness import generator
 from fa_audit.networks.description import passes_from
 from fa_audit.networks.network import Network
@@ -50,7 +51,10 @@ def check_backward(
     def loss(state: int, move: Tensor) -> Tensor:
         return loss_fn(passes.logits_from(state, passes.shift(starts[state], move)), targets.clone())
 
-    agree = [_agrees(partial(loss, s), _moves(h, s, CHECKED + 1), smallest) for s, h in enumerate(states)]
+    agree = [
+        _agrees(partial(loss, s), _moves(h, s, CHECKED + 1), smallest)
+        for s, h in enumerate(following(states, "gradient at state"))
+    ]
     return [s for s, found in enumerate(agree) if found is False], [s for s, found in enumerate(agree) if found is None]
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
 from fa_audit.audit.diagnostics import Batch, measure
-from fa_audit.audit.expected_time import announce, expected_seconds
+from fa_audit.audit.expected_time import expected_seconds
 from fa_audit.audit.frequencies import frequencies
 from fa_audit.audit.given_credits import CreditFunction, checked_credits, measure_given_credits
 from fa_audit.audit.guards import (
@@ -26,6 +26,7 @@ from fa_audit.audit.inputs import check_layer, check_texts, fraction, paired, pr
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.verdicts import Baselines
 from fa_audit.core.errors import AuditError, shortened
+from fa_audit.core.progress import announce
 from fa_audit.core.thresholds import DiagnosticThresholds, fires
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, LossFunction, forward
@@ -117,7 +118,8 @@ def diagnose(
             check_layer("layer_for_stability", layer_for_stability, network)
         given_credits = checked_credits(credits, draw, directions, blocks, network)
         where = (first or batches or others)[0]
-        announce(expected_seconds(network, where, [*batches, *others], loss_fn, given_credits))
+        seconds = expected_seconds(network, where, [*batches, *others], loss_fn, given_credits)
+        announce("this audit", seconds, "; fewer directions= or blocks= take less" if given_credits else "")
         measured = CreditReport()
         if given_credits:
             measured = measure_given_credits(given_credits, model, network, *where, loss_fn)

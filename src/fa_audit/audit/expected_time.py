@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 
 from fa_audit.audit.backward import CHECKED
@@ -12,22 +11,10 @@ from fa_audit.audit.credit_metrics import DRAWS
 from fa_audit.audit.diagnostics import Batch
 from fa_audit.audit.given_credits import Given
 from fa_audit.core.metrics import median_norm
-from fa_audit.core.progress import duration
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, reference, untouched
 
-LONG = 10  # seconds that are announced
 TIMED, MEASURED = 8, 2  # samples of the trial pass, and its longest time in seconds
-
-
-def announce(seconds: float) -> None:
-    """Print the estimate before a long audit."""
-    if seconds > LONG:
-        print(
-            f"fa-audit: this audit takes about {duration(seconds)}; fewer directions= or blocks= take less.",
-            file=sys.stderr,
-            flush=True,
-        )
 
 
 def expected_seconds(

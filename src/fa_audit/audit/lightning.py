@@ -17,11 +17,11 @@ class LightningMonitor(Callback):
     """
 
     def __init__(self, **options: Any) -> None:
-        """Keep what to make the monitor with, when a training begins: any of its arguments; by default of the module."""
+        """Keep the arguments of the monitor, which is made when a training begins, by default of its module."""
         self.options = options
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.monitor = Monitor(**{"model": pl_module, "epoch": trainer.current_epoch} | self.options)
+        self.monitor = Monitor(**dict[str, Any](model=pl_module, epoch=trainer.current_epoch) | self.options)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         trainer.should_stop |= self.monitor.step()

@@ -19,14 +19,12 @@ from fa_audit.audit.sentences import NOT_FINITE, RETRAIN
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.intervals import FEWEST
-from fa_audit.core.rules import NON_FINITE
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.networks.trace import Description, LossFunction
 from fa_audit.training.monitor import all_fire
 
 FOLLOWED = {CHECKS[name].flag: name for name in ("scale", "reference", "stability")}  # the others need accuracies
 OF_STATES = ("hidden_norm", "grad_norm", "growth")
-OF_EPOCHS = ("loss", "stability", "finite", *FOLLOWED)
 
 
 class Monitor:
@@ -38,17 +36,15 @@ class Monitor:
             if monitor.step():
                 break
 
-    Every number is that of `diagnose` on the same batches, and the model is left as it was found. Each check that fires
-    is a warning, once.
+    Numbers are those of `diagnose`, and the model is left as it was found. A check that fires is a warning, once.
 
     Attributes:
         history: a row per epoch and state, from the model as it was given on: ``epoch``, ``layer``, ``hidden_norm``,
             ``grad_norm``, ``growth`` (None for the last state); the same in every row of an epoch: ``loss``,
             ``stability``, ``finite``, and whether ``D1``, ``D2`` and ``c`` fire (None: not evaluated).
-            ``pandas.DataFrame(monitor.history)`` is a table.
         report: what `diagnose` returned last.
         epoch: after which that was.
-        stopped: whether the training should have ended by now.
+        stopped: whether the training should have ended there.
     """
 
     def __init__(
@@ -66,10 +62,9 @@ class Monitor:
 
         Args:
             model, description, loss_fn, thresholds: as for `diagnose`.
-            eval_batches: the first 10 are kept: norms, gradients and loss come from the first, and (c) from all if
-                there are 8 or more.
-            stop_on: of ``"D1"``, ``"D2"`` and ``"c"``: the training should end after the first epoch at which all of
-                these fire, or at which a state, gradient or logit is not finite; without any it never should.
+            eval_batches: the first 10 are kept: norms, gradients and loss come from the first, (c) from 8 or more.
+            stop_on: of ``"D1"``, ``"D2"`` and ``"c"``: training should end after the first epoch at which all of these
+                fire, or at which a state, gradient or logit is not finite; without any it never should.
             epoch: epochs that the model was trained for before.
 
         Raises:
@@ -85,9 +80,8 @@ class Monitor:
             raise AuditError(f"stop_on: found 'c' with {len(batches)} batches; expected {FEWEST} or more for (c).")
         self._given: dict[str, Any] = {"model": model, "eval_batches": batches, "headline_acc": None}
         self._given |= {"description": description, "loss_fn": loss_fn, "thresholds": thresholds}
-        self._warned: set[str] = set()
         self.history: list[dict[str, Any]] = []
-        self.epoch, self.stopped = epoch, False
+        self.epoch, self.stopped, self._warned = epoch, False, set[str]()
         self._look()
         for warning in self.report.warnings:
             warnings.warn(f"fa-audit: {warning}", stacklevel=2)
@@ -95,13 +89,12 @@ class Monitor:
     def step(self) -> bool:
         """Audit the model after another epoch of training; return whether to end the training here."""
         self.epoch += 1
-        self._look()
-        last = self.history[-1]
+        last = self._look()
         self.stopped = all_fire(self.stop_on, last) or (bool(self.stop_on) and not last["finite"])
         for name, sentence in self._findings():
             if name not in self._warned:
-                self._warned.add(name)
                 warnings.warn(f"fa-audit: epoch {self.epoch}: {sentence}", stacklevel=2)
+            self._warned.add(name)
         return self.stopped
 
     @property
@@ -112,23 +105,24 @@ class Monitor:
         """
         rows = [row for row in self.history if row["epoch"] == self.epoch]
         values = {f"{name}_{row['layer']}": row[name] for name in OF_STATES for row in rows}
-        values |= {name: rows[0][name] for name in OF_EPOCHS}
+        values |= {name: value for name, value in rows[0].items() if name not in ("epoch", "layer", *OF_STATES)}
         return {f"fa_audit/{name}": float(value) for name, value in values.items() if value is not None}
 
-    def _look(self) -> None:
-        """Audit the model, and append its rows."""
+    def _look(self) -> dict[str, Any]:
+        """Audit the model, append its rows, and return the last one."""
         self.report: DiagnosticReport = diagnose(**self._given)
         evidence = self.report.evidence
-        epoch = {"loss": evidence.loss, "stability": evidence.stability.value, "finite": evidence.finite}
-        epoch |= {flag: self.report.checks[name].fires for flag, name in FOLLOWED.items()}
+        of_epoch = {"loss": evidence.loss, "stability": evidence.stability.value, "finite": evidence.finite}
+        of_epoch |= {flag: self.report.checks[name].fires for flag, name in FOLLOWED.items()}
         for state in evidence.layers:
             norms = {name: getattr(state, name) for name in OF_STATES}
-            self.history.append({"epoch": self.epoch, "layer": state.layer, **norms, **epoch})
+            self.history.append({"epoch": self.epoch, "layer": state.layer, **norms, **of_epoch})
+        return self.history[-1]
 
     def _findings(self) -> Iterator[tuple[str, str]]:
         """Yield what there is to warn of, by what it is about."""
         if not self.report.evidence.finite:
-            yield NON_FINITE, f"{NOT_FINITE} {RETRAIN}"
+            yield "finite", f"{NOT_FINITE} {RETRAIN}"
         for name in FOLLOWED.values():
             kind, found = CHECKS[name], self.report.checks[name]
             if found.fires:

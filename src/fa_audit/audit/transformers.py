@@ -17,7 +17,7 @@ class TrainerMonitor(TrainerCallback):
     """
 
     def __init__(self, trainer: Trainer, **options: Any) -> None:
-        """Keep what to make the monitor with, when a training begins: any of its arguments; by default of the model."""
+        """Keep the arguments of the monitor, which is made when a training begins, by default of its model."""
         self.trainer, self.options = trainer, options
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **given: Any) -> None:
@@ -25,8 +25,6 @@ class TrainerMonitor(TrainerCallback):
 
     def on_epoch_end(self, args: Any, state: TrainerState, control: TrainerControl, **given: Any) -> None:
         control.should_training_stop |= self.monitor.step()
-        waiting = (
-            control.should_log
-        )  # which logging clears: the trainer's own numbers of the epoch are yet to be logged
+        waiting = control.should_log  # the trainer's own numbers of this epoch, which logging others clears
         self.trainer.log(self.monitor.metrics)
         control.should_log = waiting

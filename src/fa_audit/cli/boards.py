@@ -113,7 +113,8 @@ def _draw(options: argparse.Namespace) -> int:
     config, line_of = load_config(provided(options.configfile))
     problems: dict[str, list[str]] = {}
     more = _width_of(options) | ({"runs": options.only} if options.only else {})
-    for name, problem in artefacts_from(config, read_grid(config, KINDS, line_of), folder, options.output, more):
+    made = list(artefacts_from(config, read_grid(config, KINDS, line_of), folder, options.output, more))
+    for name, problem in made:  # after the line of progress
         if problem:
             problems.setdefault(problem, []).append(name)
         else:

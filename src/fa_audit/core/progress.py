@@ -1,23 +1,45 @@
-"""Tell on standard error how long work takes, and on a terminal how far it is."""
+"""Tell on standard error how long work takes and how far it is."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
+LONG = 10  # seconds that are announced, and between two lines of a log
+EVERY = 0.5  # seconds between two states of a terminal's line
 
 
-def following(items: Sequence[T], what: str) -> Iterator[T]:
-    """Yield items, and on a terminal write which of how many it is, on a line that is cleared at the end."""
-    shown = sys.stderr.isatty()
-    for number, item in enumerate(items, 1):
-        if shown:
-            print(f"\r\x1b[Kfa-audit: {what} {number}/{len(items)}", end="", file=sys.stderr, flush=True)
-        yield item
-    if shown:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+def announce(what: str, seconds: float, hint: str = "") -> None:
+    """Print the estimate before long work."""
+    if seconds > LONG:
+        print(f"fa-audit: {what} takes about {duration(seconds)}{hint}.", file=sys.stderr, flush=True)
+
+
+def following(items: Iterable[T], what: str, count: int | None = None) -> Iterator[T]:
+    """Yield items, and write which of how many it is and the time left, as estimated from those that are done.
+
+    On a terminal that is one line, cleared at the end; elsewhere a line every ten seconds.
+
+    Args:
+        what: each of the items is.
+        count: of the items, if they have no length.
+    """
+    total = len(items) if isinstance(items, Collection) else count or 0
+    terminal, started, told = sys.stderr.isatty() and total > 1, time.monotonic(), 0.0
+    start, end, pause = ("\r\x1b[K", "", EVERY) if terminal else ("", "\n", LONG)
+    try:
+        for done, item in enumerate(items):
+            passed = time.monotonic() - started
+            if passed - told > pause or (terminal and not done):
+                told, left = passed, f", {duration(passed / done * (total - done))} left" if done else ""
+                print(f"{start}fa-audit: {what} {done + 1}/{total}{left}", end=end, file=sys.stderr, flush=True)
+            yield item
+    finally:
+        if terminal:
+            print(start, end="", file=sys.stderr, flush=True)
 
 
 def duration(seconds: float) -> str:

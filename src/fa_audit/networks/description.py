@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, first_line, printable, unknown
+from fa_audit.core.progress import following
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import (
     Description,
@@ -215,7 +216,7 @@ class DescribedNetwork(Network):
     def _check_chain(self, points: list[Tensor]) -> None:
         """Check that every block influences the next one, and the last one the logits."""
         ends = [*(f"block '{name}'" for name in self.names), "the logits"]
-        for index, (point, after) in enumerate(pairwise(points)):
+        for index, (point, after) in enumerate(following(list(pairwise(points)), "link of blocks")):
             if not after.requires_grad or not self._depends(after, point):
                 start = f"the output of block '{self.names[index - 1]}'" if index else "the input of the first block"
                 raise self._error(

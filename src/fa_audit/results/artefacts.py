@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fa_audit.core.errors import AuditError, unknown
+from fa_audit.core.progress import following
 from fa_audit.documents.latex import slug
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import ENDINGS, MEASURED, ORIGIN, TIDY, artefact_files
@@ -58,17 +59,17 @@ def artefacts_from(
     from fa_audit.results.tables.files import write_table
 
     write = {"figures": write_figure, "tables": write_table}
-    for section in ENDINGS:
-        for name in config.get(section, {}):
-            entry = artefact_entry(config, grid, section, name) | (more or {})
-            files = artefact_files(section, name, str(output))
-            try:
-                tidy = tables_of(folder, entry["settings"], tables_read(section, entry["kind"]))
-                write[section](entry, tidy, files, f"{output}/{section}/{name}{ORIGIN}")
-            except AuditError as error:
-                yield f"{section}/{name}", str(error)
-            else:
-                yield f"{section}/{name}", ""
+    every = [(section, name) for section in ENDINGS for name in config.get(section, {})]
+    for section, name in following(every, "figure or table"):
+        entry = artefact_entry(config, grid, section, name) | (more or {})
+        files = artefact_files(section, name, str(output))
+        try:
+            tidy = tables_of(folder, entry["settings"], tables_read(section, entry["kind"]))
+            write[section](entry, tidy, files, f"{output}/{section}/{name}{ORIGIN}")
+        except AuditError as error:
+            yield f"{section}/{name}", str(error)
+        else:
+            yield f"{section}/{name}", ""
 
 
 Shown = tuple[str, str, str, str, "Tidy"]  # section, kind, title, name of the files without endings, tables

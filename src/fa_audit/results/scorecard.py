@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 
 from fa_audit.core.errors import unknown
+from fa_audit.core.progress import following
 from fa_audit.core.provided import provided
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.paths import TIDY, RunKey
@@ -97,7 +98,7 @@ def scorecard(published: Published, tidy: Tidy, explanations: Mapping[str, str] 
         explanations: why numbers are missed, by the key of their entry.
     """
     card = Scorecard(published, OurRuns(tidy))
-    rows = [card.row(entry) for entry in published.entries]
+    rows = [card.row(entry) for entry in following(published.entries, "published number")]
     for entry, row in zip(published.entries, rows):
         if row["verdict"] == NOT_REPRODUCED:
             row["explanation"] = (explanations or {}).get(entry.key, UNEXPLAINED)

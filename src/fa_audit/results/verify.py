@@ -12,6 +12,7 @@ from typing import Any
 from fa_audit.core.errors import AuditError, first_line, printable
 from fa_audit.core.files import FOREIGN, read_json, sha256_of
 from fa_audit.core.origin import packages
+from fa_audit.core.progress import following
 from fa_audit.data.data_file import data_digest
 from fa_audit.experiments.paths import MANIFEST, ORIGIN, RunKey, data_file
 
@@ -97,7 +98,7 @@ RECORDS: dict[str, Callable[[Path], Iterator[Record]]] = {
 
 def mismatches(records: Iterable[Record]) -> Iterator[str]:
     """Yield one line for every file that is missing or differs from what is recorded of it."""
-    for name, part, expected in records:
+    for name, part, expected in following(records, "file"):
         found = f"{part} {DIGESTS[part](name)}" if Path(name).is_file() else "no file"
         if found != f"{part} {expected}":
             yield f"{printable(name)}: found {found}; expected {part} {expected}"
@@ -105,4 +106,4 @@ def mismatches(records: Iterable[Record]) -> Iterator[str]:
 
 def sums(paths: Iterable[Path]) -> str:
     """Return the lines that ``sha256sum`` prints of files."""
-    return "".join(f"{sha256_of(path)}  {path}\n" for path in sorted(paths))
+    return "".join(f"{sha256_of(path)}  {path}\n" for path in following(sorted(paths), "file"))

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 import torch
 
 from fa_audit.core.errors import AuditError
+from fa_audit.core.progress import following
 from fa_audit.core.randomness import seeded, stream_seed
 from fa_audit.methods import METHODS
 from fa_audit.methods.method import Method, load_method
@@ -102,7 +103,7 @@ def conformance(method: str | type[Method] | Method) -> Conformance:
     subject = Subject(*_instance_and_name(method))
     passed: list[str] = []
     findings: dict[str, str] = {}
-    for name in sorted(CHECKS, key=lambda name: (name not in FIRST, name not in FORM | STATE)):
+    for name in following(sorted(CHECKS, key=lambda name: (name not in FIRST, name not in FORM | STATE)), "check"):
         if _follows(name, set(findings)):
             continue
         if error := _failure(CHECKS[name], subject):

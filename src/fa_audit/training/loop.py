@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.core.metrics import cosine, growth, median_norm
+from fa_audit.core.progress import duration, following
 from fa_audit.core.randomness import generator
 from fa_audit.data.dataset import Dataset, evaluation_batches, held_out, pad, training_batches
 from fa_audit.experiments.spec import RunSpec
@@ -95,10 +96,11 @@ def train(
         if resume and time.monotonic() >= due:
             resume.save(learner, optimiser, progress)
             due = time.monotonic() + resume.every
-        line = "epoch %d/%d  loss %.4f  test accuracy %.4f  max growth %.3g  ||h_L|| %.3g  ||g_L|| %.3g  %.2f s"
+        line = "epoch %d/%d  loss %.4f  test accuracy %.4f  growth %.3g  ||h_L|| %.3g  ||g_L|| %.3g  %.2f s, %s left"
         last = {**rows[-1], "growth": max((row["growth"] for row in rows[:-1]), default=1)}
         shown = (last[name] for name in ("train_loss", "test_accuracy", "growth", "hidden_norm", "grad_norm"))
-        log.info(line, epoch + 1, spec.epochs, *shown, time.perf_counter() - start)
+        left = duration(progress["seconds"] / (epoch + 1) * (spec.last_epoch - epoch - 1))
+        log.info(line, epoch + 1, spec.epochs, *shown, time.perf_counter() - start, left)
     if resume:
         resume.save(learner, optimiser, progress)
     own = {name: p for name, p in learner.network.named_parameters() if name in drawn}
@@ -131,7 +133,8 @@ def _run_epoch(learner: Learner, optimiser: Optimiser, dataset: Dataset, padded:
     if spec.random_targets:
         batches = _with_random_targets(batches, dataset, generator(spec.seed, "targets", epoch), spec.batch_size)
     total, hits = torch.zeros(2, device=padded.device)
-    for step, (x, labels) in enumerate(batches):
+    steps = -(-len(dataset.train_labels) // spec.batch_size)
+    for step, (x, labels) in enumerate(following(batches, f"epoch {epoch + 1}, batch", steps)):
         if epoch == step == 0:
             check_credits(learner, x, labels)
         optimiser.zero_grad()

@@ -15,6 +15,7 @@ import pandas as pd
 from fa_audit.audit.sentences import Facts, facts_of, sentences
 from fa_audit.audit.verdicts import Baselines, Checks, Outcome
 from fa_audit.core.checks import CHECKS, Check
+from fa_audit.core.progress import following
 from fa_audit.core.rules import FOUR, THREE, flag_of, is_finite
 from fa_audit.core.thresholds import DiagnosticThresholds, depth_margin, floor_for
 from fa_audit.experiments.paths import RunKey
@@ -434,7 +435,7 @@ def pages_of(tidy: Tidy, audits: Audits, labels: Mapping[str, str]) -> list[RunP
     """
     tables = {name: _by_run(getattr(tidy, name)) for name in ("layers", "trajectories", "work")}
     pages = []
-    for number, (setting, run) in enumerate(standing(with_margins(tidy))):
+    for number, (setting, run) in enumerate(following(standing(with_margins(tidy)), "run")):
         rows = of_run(tidy, setting, run).to_dict("records")
         seeds = tuple(Seed(row, audits.get(RunKey(setting, run, row["seed"]), {})) for row in rows)
         own = {name: groups.get((setting, run), getattr(tidy, name).iloc[:0]) for name, groups in tables.items()}

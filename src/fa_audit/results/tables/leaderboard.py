@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import pandas as pd
 
 from fa_audit.core.checks import CHECKS, lettered
+from fa_audit.core.progress import following
 from fa_audit.documents.formats import PLAIN, Number, Table, render
 from fa_audit.experiments.spec import short_number
 from fa_audit.results.standings import BUSY, checks_of, learning_rates, nature, standing, with_margins
@@ -115,4 +116,5 @@ def leaderboard(
     ranked = with_margins(tidy)
     bounds = UPPER_BOUNDS if ranked.runs[BUSY].eq(True).any() else ""
     caption = f"{title}. {NOTE}{bounds} {learning_rates(tidy, labels)}"
-    return run_table(ranked, columns, rows=rows or standing(ranked), caption=caption, labels=labels)
+    runs = following(rows or standing(ranked), "run")
+    return run_table(ranked, columns, rows=runs, caption=caption, labels=labels)

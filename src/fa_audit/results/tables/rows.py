@@ -106,7 +106,7 @@ def run_table(
     tidy: Tidy,
     columns: Sequence[AnyColumn],
     *,
-    rows: Sequence[tuple[str, str]],
+    rows: Iterable[tuple[str, str]],
     caption: str,
     labels: Mapping[str, str],
     varied: Sequence[str] = (),
