@@ -246,7 +246,7 @@ def visit(chromium):
     assert said == [] and {url for url in asked if not url.startswith(("data:", "blob:"))} <= {asked[0]}
 
 
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("width", [360, 768, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_width_and_scheme_is_accessible_and_does_not_scroll_sideways(measured, visit, width, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
