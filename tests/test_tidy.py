@@ -99,7 +99,7 @@ def test_a_figure_or_table_shows_the_runs_it_names(write, kind, ending, tmp_path
     assert json.loads(Path("shown.json").read_text(encoding="utf-8")) == {"settings": ["both"]} | {
         name: ["dfa"] for name in MEASURED
     }
-    with pytest.raises(AuditError, match="^both, first: unknown run \'ep\'; known: bp, dfa"):
+    with pytest.raises(AuditError, match=r"^both, first: unknown run 'ep'; known: bp, dfa"):
         write(entry | {"runs": ["ep"]}, list(paths), [f"shown.{ending}"], "shown.origin.json")
 
 

@@ -17,7 +17,7 @@ EXTRAS = {
     "sklearn": "datasets",
     "torchvision": "datasets",
     "vl_convert": "report",
-    "yaml": "workflow",
+    "yaml": "plots",
 }
 
 
