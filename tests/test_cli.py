@@ -8,6 +8,7 @@ import pytest
 from networks import MY_METHOD
 
 from fa_audit.cli import COMMANDS, main
+from fa_audit.cli.lists import KINDS
 from fa_audit.data import DATASETS
 from fa_audit.data.dataset import save_dataset
 from fa_audit.data.digits import digits
@@ -15,7 +16,7 @@ from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.testing import CHECKS
 
-DATA = "--data digits.safetensors"
+DATA = "--data digits"
 SMALL = f"{DATA} --width 16 --depth 2 --epochs 1 --batch-size 64"
 
 
@@ -25,14 +26,13 @@ def run(command):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A folder with the digits made by `fa-audit data` and one short run made by `fa-audit train`."""
+    """A folder with one short run made by `fa-audit train`, and the data set that it makes."""
     folder = tmp_path_factory.mktemp("cli")
     save_dataset(replace(digits(None), name="others"), folder / "others.safetensors")
     (folder / "my_own_method.py").write_text(MY_METHOD)
     (folder / "broken_method.py").write_text("class X(")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        assert run("data digits --output digits.safetensors") == 0
         assert run(f"train dfa dfa.safetensors {SMALL} --lr 2e-3 --weight-decay 0 --penalty 0") == 0
     return folder
 
@@ -97,7 +97,13 @@ def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(folder, 
         (f"train dfa+frozen x.safetensors {DATA} --frozen", "option 'frozen' appears twice"),
         ("train dfa", "required: output, --data. See: fa-audit train --help"),
         ("audti dfa.safetensors", "unknown command 'audti'; "),
-        ("data digit", "Did you mean 'digits'?"),
+        ("train dfa x.safetensors --data digit", "Did you mean 'digits'?"),
+        ("train dfa x.safetensors --data absent.safetensors", "absent.safetensors: no such file"),
+        ("data digits", "it is now: fa-audit train --data NAME"),
+        ("methods", "it is now: fa-audit list methods"),
+        ("list method", "invalid choice: 'method'"),
+        ("leaderboard --only bq", "unknown run 'bq'; known: bp, "),
+        ("draw --width 2 --output x", "expected 4.5 to 12 inches"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_1(capsys, command, words):
@@ -108,10 +114,23 @@ def test_bad_input_is_one_line_and_exit_status_1(capsys, command, words):
 
 def test_the_lists_have_a_line_for_everything_registered(capsys):
     for kind, registry in {"methods": METHODS, "architectures": ARCHITECTURES, "datasets": DATASETS}.items():
-        assert run(kind) == 0
+        assert run(f"list {kind}") == 0
         lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
         assert [line.split(maxsplit=1)[0] for line in lines] == list(registry)
         assert all(len(line.split()) > 1 for line in lines)
+    assert run("list") == 0
+    assert {line for line in capsys.readouterr().out.splitlines() if line.endswith(":")} == {
+        f"{kind}:" for kind in KINDS
+    }
+
+
+def test_the_help_has_every_command_under_who_uses_it(capsys):
+    with pytest.raises(SystemExit):
+        run("--help")
+    *_, authors, engineers, maintainers = capsys.readouterr().out.split("\n\n")
+    named = [re.findall(r"(?m)^  (\w+) ", group) for group in (authors, engineers, maintainers)]
+    assert named[:2] == [["audit", "describe", "report", "compare", "draw"], ["train", "check", "list"]]
+    assert [name for group in named for name in group] == list(COMMANDS)
 
 
 def test_every_argument_has_help_and_every_option_its_default(capsys):

@@ -99,7 +99,7 @@ def test_the_command_line_takes_own_networks_but_no_file_decides_what_is_importe
     assert main(["audit", "mine.safetensors"]) == 1
     assert "--architecture package.module:Class" in capsys.readouterr().err
     assert main(["audit", "mine.safetensors", *named]) == 0
-    assert main(["architectures", "my_net:GatedMLP"]) == main(["datasets", "my_data:blobs"]) == 0
+    assert main(["list", "architectures", "my_net:GatedMLP"]) == main(["list", "datasets", "my_data:blobs"]) == 0
     assert re.search("Audit of dfa.*Gated MLP: .*width=128, depth=4.*Blobs: 512", capsys.readouterr().out, re.DOTALL)
 
 

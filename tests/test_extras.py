@@ -21,12 +21,13 @@ print(diagnose(model, [batch], 0.41, 0.40, description=Description(("1", "2"), "
 for line in sys.argv[2:]:
     main(line.split())
 """
-SMALL = "--data d.safetensors --width 8 --depth 2 --epochs 1"
-WORKING = ("data synthetic_teacher --output d.safetensors", f"train dfa a.safetensors {SMALL}",
-           f"train dfa b.safetensors {SMALL} --frozen", "audit a.safetensors --data d.safetensors --frozen b.json",
-           "datasets")  # fmt: skip
-MISSING = {"data digits": "datasets", "data cifar10": "datasets", "report a.json": "plots",
-           "report --html a.json": "report", "plan": "workflow", "scorecard": "workflow"}  # fmt: skip
+SMALL = "--width 8 --depth 2 --epochs 1"
+TRAIN = f"train dfa a.safetensors {SMALL} --data"
+WORKING = (f"{TRAIN} synthetic_teacher", f"train dfa b.safetensors {SMALL} --data synthetic_teacher --frozen",
+           "audit a.safetensors --frozen b.json", "list datasets")  # fmt: skip
+MISSING = {f"{TRAIN} digits": "datasets", f"{TRAIN} cifar10": "datasets", "report a.json": "plots",
+           "report --html a.json": "report", "plan": "plots", "scorecard": "plots", "draw a.json": "plots",
+           "compare a.json": "plots"}  # fmt: skip
 
 
 def python(folder, *arguments, **environment):
@@ -37,7 +38,7 @@ def python(folder, *arguments, **environment):
 def test_without_extras_models_and_runs_are_audited_and_the_rest_names_the_extra(tmp_path):
     done = python(tmp_path, "-c", PROGRAM, ",".join(EXTRAS), *WORKING, *MISSING)
     said = [line for line in done.stderr.splitlines() if not line.startswith("epoch ")]
-    assert done.returncode == 0 and done.stdout.startswith("FAIL(D3)\nd.safetensors\n"), done.stderr
+    assert done.returncode == 0 and done.stdout.startswith("FAIL(D3)\n"), done.stderr
     assert "Audit of dfa" in done.stdout and "\ncifar10 " in done.stdout
     expected = [f"fa-audit[{extra}]'" for extra in MISSING.values()]
     assert [line.rpartition("pip install '")[2] for line in said] == expected
@@ -45,7 +46,7 @@ def test_without_extras_models_and_runs_are_audited_and_the_rest_names_the_extra
 
 def test_too_little_memory_for_torch_is_one_line(tmp_path):
     limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (10**9, 10**9)); "
-    limited += "from fa_audit.cli import main; sys.exit(main(['architectures']))"
+    limited += "from fa_audit.cli import main; sys.exit(main(['list', 'architectures']))"
     done = python(tmp_path, "-c", limited)
     assert done.returncode == 1 and "too little memory; raise the limit" in done.stderr, done.stderr
     assert len(done.stderr.splitlines()) == 1

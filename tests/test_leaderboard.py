@@ -6,10 +6,11 @@ import re
 import shutil
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
-from drawing import assert_readable, drawn, lines
+from drawing import assert_readable, drawn, lines, markers
 from made_up_runs import cells, run, tidy_of
 from printed_audits import printed_audits
 from projects import ROOT
@@ -157,6 +158,54 @@ def test_audits_of_ones_own_are_placed_and_written_whether_or_not_they_have_a_sp
     assert values["dfa (yours)", "accuracy", "mean"].item() == sum(audit["headline_acc"] for audit in audits) / 2
     assert main(["compare", own[0], "--from", str(tmp_path)]) == 1
     assert "found no tables SETTING/runs.csv" in capsys.readouterr().err
+
+
+def test_audits_of_ones_own_are_drawn_without_measured_runs(tmp_path, capsys):
+    (audit,) = printed_audits(tmp_path, (3,))
+    bare = {key: value for key, value in audit.items() if key not in ("spec", "seed", "digest", "commit", "trajectory")}
+    paths = {}
+    for name, changes in {"mine": {}, "plain": {"credit": [], "deep": {}}}.items():
+        paths[name] = str(tmp_path / f"{name}.json")
+        Path(paths[name]).write_text(json.dumps(signed(bare | {"method": name} | changes)), encoding="utf-8")
+    (tmp_path / "dfa.json").write_text(json.dumps(audit))
+    draw = ["draw", "--output", str(tmp_path / "all")]
+    assert main([*draw, *paths.values(), str(tmp_path / "dfa.json"), "--only", "mine", "plain"]) == 0
+    out, err = capsys.readouterr()
+    assert {path.rpartition("/")[2] for path in out.split()} == {
+        *(f"{name}.{end}" for name in ("audit_overview", "layers", "accuracy_frozen") for end in ("pdf", "png")),
+        *(f"audits.{end}" for end in ("csv", "md", "tex", "html")),
+    } and not err  # fmt: skip
+    latex = (tmp_path / "all/audits.tex").read_text()
+    assert r"\toprule" in latex and re.findall(r"(?m)^(\w+) & .* \\\\$", latex) == ["run", "mine", "plain"]
+    assert main(["draw", paths["plain"], "--output", str(tmp_path / "plain"), "--width", "7"]) == 0
+    assert "no audit has credits: the cosine by layer is not drawn" in capsys.readouterr().err
+    width, height = (int.from_bytes((tmp_path / "plain/layers.png").read_bytes()[i : i + 4]) for i in (16, 20))
+    assert width == 2100 and height < 2100
+    assert main([*draw, *paths.values(), str(tmp_path / "dfa.json")]) == 0
+    assert (tmp_path / "all/layers_other-models.pdf").exists()
+
+
+def test_growth_gradient_and_cosine_of_every_layer_are_drawn():
+    values = {"growth": [2.0, 3.0, 4.0, None], "grad_norm": [1.0, 0.1, 1e-8, 1e-8], "cosine": [0.0, 0.3, 0.6, None]}
+    tidy = tidy_of(run("mine", 1))
+    table = pd.DataFrame(values).assign(setting="main", run="mine", seed=tidy.runs["seed"][0], layer=range(4))
+    panels = dict(zip(values, drawn("layers", replace(tidy, layers=table)).axes))
+    for name, ax in panels.items():
+        measured = [value for value in values[name] if value is not None]
+        assert [y for _, y, _ in markers(ax, "mine")] == pytest.approx(measured)
+    assert [hollow for *_, hollow in markers(panels["grad_norm"], "mine")] == [False, False, True, True]
+    assert [hollow for *_, hollow in markers(panels["cosine"], "mine")] == [False, True, True]
+    assert len(drawn("layers", replace(tidy, layers=table.drop(columns="cosine"))).axes) == 2
+
+
+def test_a_board_of_very_many_runs_is_a_page():
+    rows = [
+        run(f"dfa+penalty{i}e-3", setting=f"s{i}", epochs=i, accuracy=0.5, own_frozen_acc=0.4) for i in range(1, 40)
+    ]
+    figure = drawn("leaderboard", tidy_of(*rows))
+    assert figure.get_size_inches()[1] < 9
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names[:2] == ["dfa", "half: a variant (penalty, epoch, ...)"]
 
 
 def test_draw_makes_what_it_can_and_names_the_setting_that_is_missing(tmp_path, capsys):

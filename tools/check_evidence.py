@@ -139,7 +139,8 @@ def main() -> None:
     if not (options.data / "cifar-10-batches-py").is_dir():
         raise SystemExit(
             f"check-evidence: no cifar-10-batches-py in '{options.data}': nothing was compared. Put the published files"
-            " there, or name their folder: make check-evidence DATA=DIR (`fa-audit data cifar10` downloads them)."
+            " there, or name their folder: make check-evidence DATA=DIR (`snakemake results/data/cifar10.safetensors`"
+            " downloads them)."
         )
     published, tidy = read_published_file(ROOT / FILE), read_results(MEASURED)
     card, dataset = Scorecard(published, OurRuns(tidy)), cifar10(options.data)

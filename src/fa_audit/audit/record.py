@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
-from itertools import zip_longest
+from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -403,7 +403,7 @@ def _mean(blocks: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 def layer_rows(audit: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the rows of the tidy table of layers: of every state, with the credit of the block that reads it."""
-    for layer, credit in zip_longest(audit["layers"], audit["credit"], fillvalue={}):
+    for layer, credit in zip(audit["layers"], chain(audit["credit"], repeat({}))):
         own = {name: value for name, value in layer.items() if name != "more_samples"}
         plain = {name: value for name, value in own.items() if not isinstance(value, dict)}
         measured = {name: value for name, value in (own | credit).items() if isinstance(value, dict)}

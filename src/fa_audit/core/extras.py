@@ -20,7 +20,7 @@ EXTRAS = {
     "torchvision": "datasets",
     "transformers": "transformers",
     "vl_convert": "report",
-    "yaml": "workflow",
+    "yaml": "plots",
 }
 
 

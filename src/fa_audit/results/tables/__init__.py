@@ -12,7 +12,7 @@ This file holds names only and imports nothing.
 
 TABLES: dict[str, str] = {
     "main_audit": "fa_audit.results.tables.audits:main_audit",
-    "audits": "fa_audit.results.tables.audits:audits",
+    "audits": "fa_audit.results.tables.leaderboard:audits",
     "comparison": "fa_audit.results.tables.audits:comparison",
     "variation": "fa_audit.results.tables.audits:variation",
     "tuned": "fa_audit.results.tables.audits:tuned",

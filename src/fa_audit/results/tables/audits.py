@@ -58,18 +58,6 @@ def main_audit(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     return run_table(audited, MAIN_AUDIT, rows=by_setting(tidy), caption=f"{title}. {MAIN_AUDIT_NOTE}", labels=labels)
 
 
-AUDITS_NOTE = f"{MAIN_AUDIT_NOTE} Deep cosine: credit with gradient, mean over samples and over blocks l >= 1."
-
-
-def audits(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return one row for every run of any settings: what the main audit shows of it, and its cosine if it has one."""
-    known = tidy.has("deep_cosine")
-    columns = (*MAIN_AUDIT[:3], *MAIN_AUDIT[4:6], *([DEEP_COSINE] * known), *MAIN_AUDIT[6:])
-    caption = f"{title}. {AUDITS_NOTE if known else MAIN_AUDIT_NOTE}"
-    audited = replace(tidy, runs=with_margin(tidy.runs))
-    return run_table(audited, columns, rows=by_setting(tidy), caption=caption, labels=labels)
-
-
 # --- settings side by side -----------------------------------------------------------------------------------------
 
 COMPARISON = (ACCURACY, OWN_FROZEN, GROWTH, GRADIENT, *FIRST_FLAGS, THREE_CHECK, FOUR_CHECK)

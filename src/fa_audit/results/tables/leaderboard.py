@@ -11,8 +11,8 @@ from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.core.progress import following
 from fa_audit.documents.formats import PLAIN, Number, Table, render
 from fa_audit.experiments.spec import short_number
-from fa_audit.results.standings import BUSY, checks_of, learning_rates, nature, standing, with_margins
-from fa_audit.results.tables.audits import ACCURACY, FOUR_CHECK_NOTE, OWN_FROZEN
+from fa_audit.results.standings import BUSY, CHECKS_TEXT, checks_of, learning_rates, nature, standing, with_margins
+from fa_audit.results.tables.audits import ACCURACY, DEEP_COSINE, FOUR_CHECK_NOTE, GRADIENT, GROWTH, OWN_FROZEN
 from fa_audit.results.tables.rows import AnyColumn, Column, Made, WithInterval, four_check, run_table, three_check
 from fa_audit.results.tidy import Tidy
 
@@ -118,3 +118,19 @@ def leaderboard(
     caption = f"{title}. {NOTE}{bounds} {learning_rates(tidy, labels)}"
     runs = following(rows or standing(ranked), "run")
     return run_table(ranked, columns, rows=runs, caption=caption, labels=labels)
+
+
+MARGIN = Pooled("margin (points)", "margin", scale=100, decimals=1, signed=True)
+AUDITS = (*(Pooled(**vars(column)) for column in (ACCURACY, OWN_FROZEN)), MARGIN, GROWTH, GRADIENT)
+AUDITS_NOTE = (
+    "Accuracy: mean ± sample standard deviation over seeds; margin: accuracy minus that of the same network with "
+    "frozen blocks; growth: largest over seeds; ||g_L||: median over seeds; deep cosine: credit with gradient, mean "
+    f"over samples and over blocks l >= 1. Checks that fire over the seeds: {CHECKS_TEXT}; ?: borderline."
+)
+
+
+def audits(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
+    """Return one narrow row per run, as `leaderboard` sorts them; with cosines where some run has one."""
+    ranked = with_margins(tidy)
+    columns = (*AUDITS, *([DEEP_COSINE] if tidy.has("deep_cosine") else []), IN_A_TERMINAL[-2])
+    return run_table(ranked, columns, rows=standing(ranked), caption=f"{title}. {AUDITS_NOTE}", labels=labels)
