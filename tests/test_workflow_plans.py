@@ -176,7 +176,7 @@ def wrong_published_numbers(folder):
 
 
 REFUSED = {  # what the message says -> what is edited, and the target
-    "fa-audit: tiny.yaml, line 2: settings.tiny: unknown key 'epoch'": (
+    "fa-audit: tiny.yaml, line 7: settings.tiny.epoch: unknown key 'epoch'": (
         lambda folder: write_config(folder, {"settings": {"tiny": SETTING | {"epoch": 3}}}),
     ),
     "unknown run 'epp'; known: bp+frozen, ep, ep+frozen": (untouched, "results/audits/student_mlp/epp/seed1.json"),
