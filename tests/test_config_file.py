@@ -32,8 +32,8 @@ REFUSED = {  # content -> what the message says behind the name of the file
     b"a: 1\nsettings: \xff\n": r", line 2, column 11: found the byte 0xff; expected YAML or JSON in UTF-8",
     b"a: 1\nb: \x07\n": r", line 2, column 4: found the character 0x07; expected YAML or JSON",
     b"settings: [\n  a: {b: 'c\n": r", line 3, column 1: .* \(while scanning a quoted scalar, from line 2\)",
-    b"- settings\n": r": found \['settings'\]; expected a mapping",
-    b"": r": found nothing; expected a mapping",
+    b"- settings\n": r": found a sequence; expected a mapping",
+    b"": r": found an empty file; expected a mapping",
     None: r": No such file or directory; expected a file",
 }
 

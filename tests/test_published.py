@@ -5,7 +5,7 @@ import yaml
 from projects import EXPERIMENT, ROOT
 
 from fa_audit.core.errors import AuditError
-from fa_audit.experiments.published import identity, read_published
+from fa_audit.experiments.published import identity, read_published, read_published_file
 from fa_audit.experiments.read_grid import read_grid
 
 SHIPPED = yaml.safe_load((ROOT / "reference/published.yaml").read_text())

@@ -1,5 +1,8 @@
 # What is printed before the first job and after the last. The logger fa-audit knows these messages by their part.
 
+import atexit
+from contextlib import suppress
+
 from fa_audit.experiments.plan import plan_table
 from fa_audit.results.verdict_summary import verdict_lines
 from snakemake.logging import logger
@@ -19,14 +22,22 @@ def say_start(device):
         f"  device     {device}",
         *([f"  models     {len(models)}, {done} audited already"] if models else []),
         "  progress   one line per epoch in results/logs/train_network/",
-        *(table_lines() if GRID.settings else []),
+        *table_lines(),
         "",
     )
 
 
+def planned(*names):
+    """Return the runs of the jobs of some rules that the targets rest on, done or to be done."""
+    return {RunKey.of(job.output[0]) for job in workflow.dag.jobs if job.rule.name in names}
+
+
 def table_lines():
-    """Return the table of the grid, and where Snakemake may do other jobs than those that it counts."""
-    yield plan_table(ORIGINS, COSTS)
+    """Return the table of what is asked for, and where Snakemake may do other jobs than those that it counts."""
+    networks, audits = planned("train_network", "share_run"), planned("audit_network")
+    if not networks:
+        return
+    yield plan_table(ORIGINS, COSTS, networks, audits)
     if os.path.isdir("results/checkpoints") and not any(Path(".snakemake/metadata").glob("*")):
         yield (
             "Snakemake's records of these results (.snakemake/metadata) are gone: what is newer than its inputs counts"
@@ -60,6 +71,12 @@ def say_how_to_go_on(log_files):
     )
 
 
-# A dry run has no start; the logger prints the table at its end.
-if GRID.settings and DRY_RUN:
-    say("table", *table_lines())
+def print_table():
+    if workflow.scheduler:  # all targets are known
+        with suppress(BrokenPipeError):
+            os.write(1, "".join(f"{line}\n" for line in table_lines()).encode())
+
+
+# A dry run has no start: the table is printed after all else.
+if DRY_RUN:
+    atexit.register(print_table)

@@ -12,13 +12,15 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 
+from snakemake_logger_plugin_fa_audit.command_line import refuse
 from snakemake_logger_plugin_fa_audit.failures import Failures
 from snakemake_logger_plugin_fa_audit.progress import Progress, rule_and_job
 from snakemake_logger_plugin_fa_audit.summary import Summary
 
-# What the Snakefile logs for a reader carries this attribute; the table is printed after all else, as `LAST`.
-PART, LAST, STOPPED = "fa_audit", "table", "stopped"
+PART, STOPPED = "fa_audit", "stopped"  # of what the Snakefile logs for a reader: this attribute of a record
 CHATTER = ("Assuming unrestricted shared filesystem usage.", "Exiting because a job execution failed.")
+
+refuse(sys.argv)
 
 
 @dataclass
@@ -41,7 +43,6 @@ class LogHandler(LogHandlerBase):
         self.stream = sys.stdout if self.common_settings.stdout else sys.stderr
         self.progress, self.failures, self.summary = Progress(), Failures(), Summary()
         self.running = False  # from here on Snakemake's messages are about its own work
-        self.last: list[str] = []
         if not self.settings.plain:
             sys.excepthook = _interrupted_in_brief
 
@@ -55,20 +56,10 @@ class LogHandler(LogHandlerBase):
         except Exception:
             self.handleError(record)
 
-    def close(self) -> None:
-        """Print what comes last."""
-        if self.running and not self.failures.stopped:
-            print(*self.last, sep="\n", end="\n" if self.last else "", file=self.stream, flush=True)
-        self.last = []
-        super().close()
-
     def lines(self, record: LogRecord) -> list[str]:
         """Return the lines to print for a record."""
         event, part = getattr(record, "event", None), getattr(record, PART, None)
         self.running |= event == LogEvent.WORKFLOW_STARTED
-        if part == LAST:
-            self.last = [record.getMessage()]
-            return []
         if self.settings.plain:
             return [text] if (text := self.format(record)) and text != "None" else []
         if part == STOPPED:

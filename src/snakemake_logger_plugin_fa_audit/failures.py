@@ -10,10 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SHOWN = 2  # of the failures, at the end
-READING = re.compile(r"^Config file |\bload_configfile\b", re.MULTILINE)  # in Snakemake's errors over a configuration
-CONFIGFILE = (
-    "fa-audit: Snakemake takes every word after --configfile for a file of YAML or JSON: write targets before it."
-)
 TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} +")
 
 
@@ -32,8 +28,6 @@ class Failures:
 
     def error(self, message: str) -> list[str]:
         """Return an error of Snakemake; one about a job is kept, to stand in for an empty log."""
-        if READING.search(message):
-            return mistakes(sys.argv[1:]) or [message.splitlines()[-1], CONFIGFILE]
         if message.startswith(("RuleException", "CalledProcessError")):
             self.interrupted |= "Signals.SIGINT" in message
             self.message = message.splitlines()[-1]
@@ -67,22 +61,6 @@ class Failures:
             lines.append(f"  and {len(self.jobs) - SHOWN} more")
         command = os.environ.get("FA_AUDIT_COMMAND") or shlex.join(["snakemake", *sys.argv[1:]])
         return [*lines, *advice.splitlines()[1:], f"             {command}"]
-
-
-def mistakes(words: Sequence[str]) -> list[str]:
-    """Return what is wrong with the configurations that a command names, each with its file and line."""
-    # Not on top: the rules import the library of the folder in which they run.
-    from fa_audit.core.errors import AuditError
-    from fa_audit.experiments.config_file import load_config
-
-    found = []
-    for path in (word.rpartition("=")[2] for word in words):
-        try:
-            if path.endswith((".yaml", ".yml", ".json")):
-                load_config(path)
-        except AuditError as error:
-            found.append(f"fa-audit: {error}")
-    return found
 
 
 def last_line(path: str) -> str:

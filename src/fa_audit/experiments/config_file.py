@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from yaml.reader import ReaderError
 
-from fa_audit.core.errors import AuditError, first_line, printable, shortened
+from fa_audit.core.errors import AuditError, first_line, printable
 from fa_audit.core.files import FOREIGN
 
 # What YAML reads as seconds, in base 8, or as true or false: 1:30, 010, no.
@@ -58,36 +58,36 @@ def load_config(path: str | Path) -> tuple[dict[str, Any], LineOf]:
     'config.yaml, line 17'
 
     Raises:
-        AuditError: the file cannot be read, or is no mapping; says line and column where there are any.
+        AuditError: as of `parsed`, or a key is repeated, or YAML reads something else than is written.
     """
+    config, loader, node = parsed(path)
     with _refused(path):
-        config, loader, node = _parsed(path)
         lines = dict(_lines("", node))
-        config = config or (loader.construct_document(node) if node else None)
-    if not isinstance(config, dict):
-        found = "nothing" if config is None else shortened(config)
-        raise AuditError(f"{path}: found {found}; expected a mapping, 'settings:' and the like on top.")
+        config = config or loader.construct_document(node)
     values = dict(_values("", config))
     return config, LineOf({place: (f"{path}, line {line}", values.get(place)) for place, line in lines.items()})
 
 
-def check_syntax(path: str | Path) -> None:
-    """Check that a file is YAML or JSON of any content, as every program reads them.
+def parsed(path: str | Path) -> tuple[dict[str, Any], yaml.SafeLoader, yaml.MappingNode]:
+    """Parse YAML or JSON as every program reads it; keys may be repeated.
+
+    Returns:
+        the content if it is JSON; a loader, and the node that it has yet to construct, which has the lines.
 
     Raises:
-        AuditError: as of `load_config`.
+        AuditError: the file cannot be read, or is not a mapping.
     """
+    config = {}
     with _refused(path):
-        _parsed(path)
-
-
-def _parsed(path: str | Path) -> tuple[Any, yaml.SafeLoader, yaml.Node | None]:
-    """Return the content where it is JSON, and its nodes with their lines."""
-    config, text = None, Path(path).read_text(encoding="utf-8-sig")
-    with contextlib.suppress(json.JSONDecodeError):  # JSON is YAML, but for tabs and for 1e-3
-        config, text = json.loads(text), text.replace("\t", " ")
-    loader = yaml.SafeLoader(text)
-    return config, loader, loader.get_single_node()
+        text = Path(path).read_text(encoding="utf-8-sig")
+        with contextlib.suppress(json.JSONDecodeError):  # JSON is YAML, but for tabs and for 1e-3
+            config, text = json.loads(text), text.replace("\t", " ")
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+    if not isinstance(node, yaml.MappingNode):
+        found = f"a {node.id}" if node else "an empty file"
+        raise AuditError(f"{path}: found {found}; expected a mapping, 'settings:' and the like on top.")
+    return config, loader, node
 
 
 @contextlib.contextmanager
