@@ -8,6 +8,7 @@ imports the modules, then reads an order in JSON from every line of its input an
     {"wait": process id}                                                             ->    [exit status, output]
 """
 
+import atexit
 import json
 import os
 import subprocess
@@ -114,6 +115,7 @@ def _run(program, arguments, faults):
         traceback.print_exc()
         return 1
     finally:
+        atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
 

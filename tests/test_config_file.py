@@ -20,15 +20,20 @@ REFUSED = {  # content -> what the message says behind the name of the file
     b"settings:\n\ta: 1\n": r", line 2, column 1: found character '\\t'",
     b"settings: {}\nlabels: {bp: a, bp: b}\n": r", line 2, column 17: found 'bp' twice",
     b"settings: {a: {epochs: 1:30}}\n": ", line 1, column 24: found 1:30, which YAML reads as 90; write '1:30' if",
+    b"settings: {a: {lr: 1:30.5}}\n": ", line 1, column 20: found 1:30.5, which YAML reads as 90.5; write",
+    b"settings: {a: {epochs: 010}}\n": ", line 1, column 24: found 010, which YAML reads as 8; write '010' if",
+    b"settings:\n  2001-02-03: {}\n": ", line 2, column 3: found 2001-02-03, which YAML reads as a date; write",
     b"settings: {a: {runs: [bp, no]}}\n": ", line 1, column 27: found no, which YAML reads as false; write 'no' if",
     b"settings:\n  yes: {}\n": ", line 2, column 3: found yes, which YAML reads as true; write 'yes' if",
     b"settings:\n  null: {}\n": ", line 2, column 3: found null, which YAML reads as null; write 'null' if",
     b'{"settings": {},\n\t"settings": {}}': r", line 2, column 2: found 'settings' twice",
     b"settings: !!python/name:os.system\n": r", line 1, column 11: could not determine a constructor",
-    b"settings: 2001-99-99\n": r": ValueError month must be in 1..12",
-    b"settings: \xff\n": r": UnicodeDecodeError .* expected YAML or JSON in UTF-8",
-    b"- settings\n": r": found \['settings'\]; expected a mapping",
-    b"": r": found None; expected a mapping",
+    b"settings: 2001-99-99\n": r", line 1, column 11: found 2001-99-99, which YAML reads as a date; write",
+    b"a: 1\nsettings: \xff\n": r", line 2, column 11: found the byte 0xff; expected YAML or JSON in UTF-8",
+    b"a: 1\nb: \x07\n": r", line 2, column 4: found the character 0x07; expected YAML or JSON",
+    b"settings: [\n  a: {b: 'c\n": r", line 3, column 1: .* \(while scanning a quoted scalar, from line 2\)",
+    b"- settings\n": r": found a sequence; expected a mapping",
+    b"": r": found an empty file; expected a mapping",
     None: r": No such file or directory; expected a file",
 }
 
@@ -88,7 +93,7 @@ def test_every_problem_has_its_file_and_line(tmp_path, monkeypatch):
     ]
     assert refused(*load_config("a.json"))[0].startswith("a.json, line 5: settings.a.seeds.1: found -2")
     (tmp_path / "names.yaml").write_text(TEXT.replace("-2", "2").replace("epochs: -1", "baseline: []"))
-    assert refused(*load_config("names.yaml"))[0].startswith("names.yaml, line 2: settings.a: unknown key 'baseline'")
+    assert refused(*load_config("names.yaml"))[0].startswith("names.yaml, line 8: settings.a.baseline: unknown key")
     varied = TEXT.replace("-2", "2").replace("epochs: -1", "vary: {epochs: [1, 2]}").replace("dfa", "dfa+frosen")
     (tmp_path / "runs.yaml").write_text(varied)
     (line,) = refused(*load_config("runs.yaml"))

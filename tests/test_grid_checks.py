@@ -36,9 +36,9 @@ def also(**parts):
 
 MISTAKES = [
     # the types of a setting
-    (setting(epoch=3), "settings.demo: unknown key 'epoch'", "Did you mean 'epochs'"),
-    (setting(architecture={"name": "resmlp", 3: 4}), "settings.demo.architecture: found the key 3; expected text"),
-    ({"settings": {"demo": {5: 1}}}, "settings.demo: found the key 5; expected text"),
+    (setting(epoch=3), "settings.demo.epoch: unknown key 'epoch'", "Did you mean 'epochs'"),
+    (setting(architecture={"name": "resmlp", 3: 4}), "settings.demo.architecture.3: found the key 3; expected text"),
+    ({"settings": {"demo": {5: 1}}}, "settings.demo.5: found the key 5; expected text"),
     (setting(epochs="many"), "settings.demo.epochs: found 'many'; expected an integer 0..100000"),
     (setting(lr=float("nan")), "settings.demo.lr: found nan; expected a number > 0"),
     (setting(lr=10**400), "settings.demo.lr: found 1000"),
@@ -106,8 +106,8 @@ MISTAKES = [
     (also(figures={"trajectories": FIGURE | {"runs": ["bp+frozen"]}}), "unknown run 'bp+frozen'", "bp, dfa"),
     (also(figures={"trajectories": FIGURE | {"runs": []}}), "trajectories.runs: found []; expected a non-empty list"),
     (also(figures={"trajektories": FIGURE}), "figures.trajektories: unknown figure 'trajektories'", "'trajectories'?"),
-    (also(figures={"scorecard": FIGURE}), "figures: found the key 'scorecard'", "other than scorecard"),
-    (also(figures={"a/b": FIGURE}), "figures: found the key 'a/b'; expected a name of at most 100 lower-case letters"),
+    (also(figures={"scorecard": FIGURE}), "figures.scorecard: found the key 'scorecard'", "other than scorecard"),
+    (also(figures={"a/b": FIGURE}), "figures.a/b: found the key 'a/b'; expected a name of at most 100 lower-case"),
     (
         {"settings": {"a": SETTING | VARIED}, "tables": {"main_audit": {"settings": ["a"], "title": "t"}}},
         "tables.main_audit.settings: found a_epochs1, a_epochs3; a figure or table of this kind shows one",
@@ -123,8 +123,8 @@ MISTAKES = [
     (model(batches=11), "models.mine.batches: found 11; expected an integer 1..10"),
     (model(accuracy=61), "models.mine.accuracy: found 61; expected a fraction 0..1"),
     (model(arguments={"a": [float("inf")]}), "models.mine.arguments.a.0: found inf; expected a finite number"),
-    (model(arguments={1: 2}), "models.mine.arguments: found the key 1; expected the name of an argument, quoted"),
-    (model(weigths="x"), "models.mine: unknown key 'weigths'", "Did you mean 'weights'"),
+    (model(arguments={1: 2}), "models.mine.arguments.1: found the key 1; expected the name of an argument, quoted"),
+    (model(weigths="x"), "models.mine.weigths: unknown key 'weigths'", "Did you mean 'weights'"),
     ({"models": {"mine": {}}}, "models.mine: missing model, dataset, blocks, reads; expected a mapping"),
 ]  # fmt: skip
 

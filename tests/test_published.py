@@ -5,7 +5,7 @@ import yaml
 from projects import EXPERIMENT, ROOT
 
 from fa_audit.core.errors import AuditError
-from fa_audit.experiments.published import identity, read_published
+from fa_audit.experiments.published import identity, read_published, read_published_file
 from fa_audit.experiments.read_grid import read_grid
 
 SHIPPED = yaml.safe_load((ROOT / "reference/published.yaml").read_text())
@@ -64,7 +64,7 @@ def changed(position, **values):
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        (changed(0, tolerence=0.02), "entries.0: unknown key 'tolerence'; .* Did you mean 'tolerance'"),
+        (changed(0, tolerence=0.02), "entries.0.tolerence: unknown key 'tolerence'; .* Did you mean 'tolerance'"),
         (changed(0, quantity="acuracy"), "entries.0: unknown quantity 'acuracy'; .* Did you mean 'accuracy'"),
         (changed(0, setting="tny"), "entries.0: unknown setting 'tny'; known: tiny"),
         (changed(0, claim="tny"), "entries.0: unknown claim 'tny'; known: tiny_gradients"),
@@ -98,3 +98,11 @@ def test_entries_that_differ_in_any_identifying_field_stand_side_by_side():
         assert len(read_published(FILE | {"entries": [*FILE["entries"], more]}).entries) == 6
         with pytest.raises(AuditError, match=r"entries\.6: the same as entries\.5"):
             read_published(FILE | {"entries": [*FILE["entries"], more, more | {"value": 0.5, "note": "another page"}]})
+
+
+def test_a_mistake_has_the_file_and_the_line_that_was_read(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(changed(0, tolerence=0.02)))
+    line = path.read_text()[: path.read_text().index("tolerence")].count("\n") + 1
+    with pytest.raises(AuditError, match=rf"\A{path}, line {line}: entries.0.tolerence: unknown key"):
+        read_published_file(path)

@@ -14,18 +14,8 @@ SCORECARD_FOLDER, FIGURES_FOLDER, TABLES_FOLDER = "1 Scorecard", "2 Figures", "3
 PROVENANCE_FOLDER = "4 Provenance"
 
 
-@readable
-def check_drawable():
-    """Find formulas that matplotlib cannot read before training; without dollar signs there are none."""
-    titles = [figure["title"] for figure in config.get("figures", {}).values()]
-    if texts := [text for text in (*titles, *config.get("labels", {}).values()) if "$" in text]:
-        from fa_audit.results.figures.style import check_texts
-
-        check_texts(texts)
-
-
 if MODE == ExecMode.DEFAULT:
-    check_drawable()
+    readable(artefacts.check_formulas)(config, LINES)
 
 
 # ---- one figure or table, by its section of the configuration and its name

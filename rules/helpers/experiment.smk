@@ -48,7 +48,8 @@ LIMITS = workflow.global_resources  # of --resources, and cores and nodes
 def load_lines():
     """Return the line of every value of the configuration; read before Snakemake does, whose errors name no line."""
     files = filter(os.path.exists, CONFIG_FILES or ["config.yaml"])
-    return reduce(or_, [load_config(os.path.relpath(path))[1] for path in files], LineOf())
+    names = [os.path.abspath(path).removeprefix(f"{os.getcwd()}/") for path in files]
+    return reduce(or_, [load_config(name)[1] for name in names], LineOf())
 
 
 LINES = load_lines()

@@ -2,16 +2,21 @@
 
 from fa_audit.core.folder import check_room, check_writable, claim
 from fa_audit.core.gpu import asks_for_gpu, visible_gpu_count
-from fa_audit.core.limits import check_cluster_limits, check_limit, check_memory
+from fa_audit.core.limits import (
+    check_address_space,
+    check_cluster_limits,
+    check_limit,
+    check_memory,
+)
 from fa_audit.data.data_file import check_data_files
 from fa_audit.experiments.costs import own_benchmarks, read_costs
+from fa_audit.experiments.grid_checks import check_data_root
 
 COSTS = read_costs(
     PROJECT / "benchmarks/costs.json", own_benchmarks() if MODE == ExecMode.DEFAULT else ()
 )
 COMPUTING = ("train_network", "audit_network", "audit_model")
 WRITTEN = ("results", ".snakemake")
-DOWNLOADS = "data"  # the folder of data sets, unless the configuration names another: made where it is missing
 # Per run: the count decides the bits, and one-thread runs side by side are fastest on a CPU.
 THREADS = 1
 
@@ -52,15 +57,21 @@ def devices():
     return f"GPU, {limits['gpu']} at a time" if limits["gpu"] else "CPU"
 
 
-def data_files():
-    return {data_file(setting.common["dataset"]) for setting in GRID.settings.values()}
+def datasets():
+    entries = [
+        *(part.common for part in GRID.settings.values()),
+        *config.get("models", {}).values(),
+    ]
+    return {entry["dataset"] for entry in entries}
 
 
 @readable
 def start_work():
     check_room(WRITTEN)
     claim(paths.LOCK)
-    check_data_files(data_files())
+    check_data_files(map(data_file, datasets()))
+    if not on_cluster():
+        check_address_space()
     say_start(devices())
 
 
@@ -72,13 +83,7 @@ def check_command():
             f"fa_audit: found the library in {LIBRARY}; expected that of this workflow: {sys.executable} -m pip"
             f" install -e {PROJECT}"
         )
-    root = config.get("data_root", DOWNLOADS)
-    there = root == DOWNLOADS or os.path.isdir(os.path.expanduser(root))
-    if not there and not all(map(os.path.exists, data_files())):
-        raise AuditError(
-            f"data_root: found no folder '{root}' in {os.getcwd()}; expected one that holds, or will receive, data"
-            " sets: make it, or name another."
-        )
+    check_data_root(config.get("data_root", "data"), datasets(), LINES.within(config)("data_root"))
     check_writable(WRITTEN)
 
 

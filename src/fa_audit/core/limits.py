@@ -1,7 +1,10 @@
-"""Limits of GPU jobs, checked before the first job: without them any number of jobs would start."""
+"""Limits of GPU jobs and of memory, checked before the first job: without the first any number of jobs would start."""
 
 from __future__ import annotations
 
+import resource
+import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from math import ceil
@@ -10,6 +13,24 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.gpu import SHARING, asks_for_gpu, jobs_per_gpu, smallest_gpu_mb, visible_gpu_count
 
 USUAL = 4  # the limit in profiles/slurm
+
+
+def check_address_space() -> None:
+    """Load torch in another process where the address space is limited, since it may end a process that lacks some.
+
+    Raises:
+        AuditError: torch cannot be loaded.
+    """
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit == resource.RLIM_INFINITY:
+        return
+    done = subprocess.run([sys.executable, "-c", "import torch"], capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        why = done.stderr.strip().rpartition("\n")[2]
+        raise AuditError(
+            f"found a limit of {limit // 1024} kB of address space, in which torch cannot be loaded ({why}). Raise it:"
+            " ulimit -v unlimited, or ask your batch system for more memory."
+        )
 
 
 def check_limit(limits: Mapping[str, int]) -> None:

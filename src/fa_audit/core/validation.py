@@ -93,7 +93,7 @@ def _lines(schema: Schema, value: Any, errors: list[tuple[str, tuple[Any, ...], 
             yield f"{_dotted(place)}: {message.removeprefix('Value error, ')}"
         elif kind == "extra_forbidden":
             known = _node(schema, value, place[:-1]).get("properties", {})
-            yield str(unknown("key", loc[-1], known, where=_dotted(place[:-1])))
+            yield str(unknown("key", loc[-1], known, where=_dotted(place)))
         elif not (kind.endswith("_type") and place in inside):  # of another member of a union
             text = f"missing {', '.join(missing[place])}" if kind == "missing" else f"found {shortened(found)}"
             yield f"{_dotted(place)}: {text}; expected {_expected(schema, value, place)}."
@@ -101,7 +101,7 @@ def _lines(schema: Schema, value: Any, errors: list[tuple[str, tuple[Any, ...], 
 
 def _key_line(schema: Schema, value: Any, parent: tuple[Any, ...], key: Any) -> str:
     expected = _node(schema, value, parent).get("propertyNames", {}).get("description", "text")
-    return f"{_dotted(parent)}: found the key {shortened(key)}; expected {expected}."
+    return f"{_dotted((*parent, key))}: found the key {shortened(key)}; expected {expected}."
 
 
 def _expected(schema: Schema, value: Any, place: tuple[Any, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, prod
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from fa_audit.core.errors import AuditError, listed, unknown
 from fa_audit.core.registry import check_function, load
 from fa_audit.core.validation import problems_of
+from fa_audit.data import WITHOUT_FILES
 from fa_audit.experiments.config import BUDGET, LARGEST_OPTION, Artefact, Configuration, SettingEntry
+from fa_audit.experiments.paths import data_file
 from fa_audit.experiments.spec import CLIPPED_TWICE, parse_run
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES, architecture_options
@@ -66,6 +69,24 @@ def grid_problems(config: Configuration, grid: Grid, kinds: ArtefactKinds | None
             else:
                 problems += _artefact_problems(where, artefact, grid, kind in kinds.single_setting)
     return problems
+
+
+def check_data_root(root: str, datasets: Iterable[str], where: str) -> None:
+    """Check that data sets which need files, and are not in results/ yet, have a folder; the usual one is made.
+
+    Args:
+        where: the file and line of `root`; empty where they are not known.
+
+    Raises:
+        AuditError: there is no such folder.
+    """
+    needed = sorted({name for name in datasets if name not in WITHOUT_FILES and not os.path.exists(data_file(name))})
+    folder, usual = os.path.expanduser(root), Configuration.model_fields["data_root"].default
+    if needed and not os.path.isdir(folder) and (root != usual or os.path.exists(folder)):
+        raise AuditError(
+            f"{where or 'config'}: data_root: found no folder '{root}' in {os.getcwd()}; expected one that holds, or"
+            f" will receive, {listed(needed)}: make it, or name another."
+        )
 
 
 # --- size and variations ---------------------------------------------------------------------------------------------

@@ -21,10 +21,10 @@ from fa_audit.core.provided import provided
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, config_error, validated
 from fa_audit.experiments.config import RunName, Text
-from fa_audit.experiments.config_file import load_config
+from fa_audit.experiments.config_file import LineOf, load_config
 from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.paths import AT_INPUT, IDENTITY, RunKey
-from fa_audit.experiments.read_grid import read_grid
+from fa_audit.experiments.read_grid import NO_LINES, read_grid
 from fa_audit.experiments.spec import SAMPLES
 
 FILE = "reference/published.yaml"
@@ -275,23 +275,25 @@ def identity(spec: Mapping[str, Any], seed: int | None = None) -> str:
     return json.dumps({**spec, "seed": seed}, sort_keys=True)
 
 
-def read_published(raw: Any) -> Published:
+def read_published(raw: Any, where: str = FILE, line_of: LineOf = NO_LINES) -> Published:
     """Check the parsed file of published numbers and make it a value.
 
     Args:
         raw: the file.
+        where: its name.
+        line_of: the line of everything in it, as `load_config` gives it.
 
     Raises:
         AuditError: one message that lists the problems (the first five), each with its place, what was found
             and what is valid.
     """
-    read = validated(PublishedFile, raw, FILE)
+    read = validated(PublishedFile, raw, where, line_of)
     if problems := list(_problems(read)):
-        raise config_error(FILE, problems)
+        raise config_error(where, problems, line_of)
     try:
         experiments = {script: _trained_by(script, read) for script in read.scripts}
     except AuditError as error:
-        raise AuditError(f"{FILE}: {str(error).removeprefix('config: ')}") from error
+        raise AuditError(f"{where}: {str(error).removeprefix('config: ')}") from error
     return Published(tuple(read.entries), read.claims, read.scripts, read.settings, experiments)
 
 
@@ -312,7 +314,8 @@ def _trained_by(script: str, read: PublishedFile) -> Grid:
 
 def read_published_file(path: str | Path) -> Published:
     """Read a file of published numbers; errors as of `read_published` and `load_config`."""
-    return read_published(load_config(provided(path))[0])
+    raw, line_of = load_config(provided(path))
+    return read_published(raw, str(path), line_of)
 
 
 def _problems(read: PublishedFile) -> Iterator[str]:

@@ -5,7 +5,7 @@ The workflow asks the same functions, one job an artefact. Imports nothing that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,24 @@ def artefact_entry(config: Mapping[str, Any], grid: Grid, section: str, name: st
     named = {*settings, *runs, *(parse_run(run).method for run in runs)}
     labels = {name: text for name, text in config.get("labels", {}).items() if name in named}
     return entry | {"settings": settings, "labels": labels}
+
+
+def check_formulas(config: Mapping[str, Any], line_of: Callable[[str], str]) -> None:
+    """Find formulas in titles and labels that matplotlib cannot read; without dollar signs there are none.
+
+    Raises:
+        AuditError: there is one; says its file and line, by `line_of`.
+    """
+    texts = {f"figures.{name}.title": figure["title"] for name, figure in config.get("figures", {}).items()}
+    texts |= {f"labels.{name}": text for name, text in config.get("labels", {}).items()}
+    for place, text in texts.items():
+        if "$" in text:
+            from fa_audit.results.figures.style import check_texts
+
+            try:
+                check_texts([text])
+            except AuditError as error:
+                raise AuditError(f"{line_of(place) or 'config'}: {place}: {error}") from error
 
 
 def tables_read(section: str, kind: str) -> tuple[str, ...]:

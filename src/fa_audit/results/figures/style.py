@@ -203,7 +203,7 @@ def check_texts(texts: Iterable[str]) -> None:
         except ValueError as error:
             reason = str(error).strip().splitlines()[-1]
             raise AuditError(
-                f"figure: found the text {text!r}, a formula between dollar signs that cannot be read ({reason});"
+                f"found the text {text!r}, a formula between dollar signs that cannot be read ({reason});"
                 r" expected one such as $\alpha$, or \$ for a dollar sign."
             ) from error
 
