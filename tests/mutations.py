@@ -100,7 +100,7 @@ MUTATIONS: dict[str, Mutation] = {
          "an error has the sign of a gradient of the loss", "field_rules"),
         ("sim-mean", "methods/local_losses.py", ".square().mean(dim=1)", ".square().sum(dim=1)",
          "similarity losses are means over the batch", "field_rules"),
-        ("layerwise-embedding", "methods/layerwise.py", "state.stage + 1 if state.stage else 0", "state.stage + 1",
+        ("layerwise-embedding", "methods/layerwise.py", "range(stage + 1 if stage else 0,", "range(stage + 1,",
          "the embedding learns in the first stage", "field_rules"),
         ("transport-forward-weight", "methods/transport.py", "function(x, self.feedback[weight],",
          "function(x, weight,", "credit travels through the feedback weights", "methods"),

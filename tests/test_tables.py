@@ -270,7 +270,8 @@ def test_stopped_empty_and_infinite_runs_are_shown_as_such(kind):
     kept = ("run", "setting", "seed", "digest", "width", "depth", "epochs", "penalty", "cosines", "losses")
     empty = [row | dict.fromkeys(set(row) - {*kept}, NAN) for row in run("dfa")]
     found = list(rows_of(kind, empty)[0].values())[1:]
-    assert set(found) <= {MISSING, "never", "no verdict", "incomplete (a, b, c, d not evaluated) 3/3"}
+    assert set(found) <= {MISSING, "never", "no verdict", "incomplete (a, b, c, d not evaluated) 3/3",
+                          "none (a b c d not evaluated)"}  # fmt: skip
     runs = run("dfa", max_growth=[math.inf, 2.0, 3.0], grad_norm_last=[math.inf, math.inf, 1.0])
     (row,) = rows_of(kind, runs)
     assert row.get("max growth", "inf") == "inf" and row["median ||g_L||"] == "inf"
