@@ -14,7 +14,7 @@ LOG := .venv.log
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check-evidence test test-all test-faults test-mutations test-slurm test-browser slurm lint docs documents report bench archive verify clean-env bootstrap
+.PHONY: help demo check-evidence test test-all test-extras test-faults test-mutations test-slurm test-browser slurm lint docs documents report bench archive verify clean-env bootstrap
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
@@ -29,8 +29,11 @@ test: bootstrap ## run the tests
 	$(IN_VENV) .venv/bin/python -m pytest --numprocesses logical --dist loadfile --no-loadscope-reorder
 
 test-all: bootstrap ## run the tests, the whole matrix of configs/ci.yaml, the faults and Slurm
-	$(IN_VENV) .venv/bin/python -m pytest -m 'not slurm' --numprocesses logical --dist loadfile --no-loadscope-reorder
+	$(IN_VENV) .venv/bin/python -m pytest -m 'not slurm and not extras' --numprocesses logical --dist loadfile --no-loadscope-reorder
 	@$(MAKE) --no-print-directory test-slurm
+
+test-extras: bootstrap ## install every extra by itself and run what is documented of it: gigabytes, many minutes
+	$(IN_VENV) .venv/bin/python -m pytest -m extras tests/test_installed.py
 
 test-faults: bootstrap ## kill, starve and damage the work (BREAK=resume-optimiser: with a mistake that must be found)
 	$(IN_VENV) .venv/bin/python -m pytest tests/faults -m faults --numprocesses logical --dist worksteal \

@@ -1,10 +1,17 @@
 """The library without its extras: what works, and what the rest says; and the shell completion, which is one."""
 
+import ast
 import os
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import packages_distributions
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from projects import ROOT
+from test_installed import PROMISED
 
 from fa_audit.core.extras import EXTRAS
 
@@ -21,6 +28,8 @@ print(diagnose(model, [batch], 0.41, 0.40, description=Description(("1", "2"), "
 for line in sys.argv[2:]:
     main(line.split())
 """
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+BROUGHT = {"markupsafe": "jinja2", "pydantic_core": "pydantic"}  # what cannot be absent where the other is there
 SMALL = "--width 8 --depth 2 --epochs 1"
 TRAIN = f"train dfa a.safetensors {SMALL} --data"
 WORKING = (f"{TRAIN} synthetic_teacher", f"train dfa b.safetensors {SMALL} --data synthetic_teacher --frozen",
@@ -33,6 +42,29 @@ MISSING = {f"{TRAIN} digits": "datasets", f"{TRAIN} cifar10": "datasets", "repor
 def python(folder, *arguments, **environment):
     command = [sys.executable, *arguments]
     return subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True)
+
+
+def imported(path):
+    """The packages that a file imports, in functions too."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) else []
+        yield from (name.partition(".")[0] for name in names)
+
+
+def test_every_package_that_the_library_imports_comes_with_it_or_with_the_extra_that_is_named():
+    named = {package for path in (ROOT / "src/fa_audit").rglob("*.py") for package in imported(path)}
+    foreign = named - sys.stdlib_module_names - {"fa_audit", *BROUGHT}
+    distributions = {package: map(canonicalize_name, names) for package, names in packages_distributions().items()}
+    required = {Requirement(line).name for line in PROJECT["dependencies"]}
+    assert {package for package in foreign if not required & {*distributions[package]}} <= {*EXTRAS}
+    for package, extra in EXTRAS.items():
+        brought = {Requirement(line).name for line in PROJECT["optional-dependencies"][extra]}
+        assert brought & {*map(canonicalize_name, packages_distributions()[package])}, package
+
+
+def test_what_is_promised_of_every_extra_is_tried_in_an_environment_of_its_own():
+    assert {*PROMISED} == {"", *PROJECT["optional-dependencies"]}
 
 
 def test_without_extras_models_and_runs_are_audited_and_the_rest_names_the_extra(tmp_path):
