@@ -100,9 +100,8 @@ bootstrap:
 	@exec 9>.venv.lock || exit; ! command -v flock >/dev/null || flock 9; \
 	home="$$PWD, $$("$(PYTHON)" --version)"; wanted="$$home, $$(cat pyproject.toml constraints.txt | cksum)"; \
 	found=$$(cat $(READY) 2>/dev/null); [ "$$found" != "$$wanted" ] || exit 0; \
-	echo "fa-audit: installing the pinned packages in .venv: several minutes, 6.5 GB (log: $(LOG))" >&2; \
-	echo "  5.3 GB of it are PyTorch with CUDA. On a CPU stop here (Ctrl-C) and run instead:" \
-		"PIP_EXTRA_INDEX_URL=URL make ... with the URL that the selector on pytorch.org names for the CPU" >&2; \
+	echo "fa-audit: installing the pinned packages in .venv: several minutes, 6.5 GB (log: $(LOG)), 5.3 of them PyTorch" \
+		"with CUDA; for the CPU alone stop here and run PIP_EXTRA_INDEX_URL=URL make ..., URL as pytorch.org names it" >&2; \
 	rm -f $(READY); { case $$found in "$$home, "*) ;; *) "$(PYTHON)" -m venv --clear .venv ;; esac && \
 	$(PIP) -e '.[dev]'; } >$(LOG) 2>&1 && echo "$$wanted" >$(READY) || { \
 		echo "fa-audit: the installation failed: $$(grep -i '^error' $(LOG) | tail -n 1) (log: $(LOG))" >&2; exit 1; }
