@@ -106,7 +106,7 @@ def coverage(labels: Mapping[str, str], grid: Grid, tidy: Path) -> str:
         count = seeds.get(chosen.get(method), 0)
         state = f"{count} of {len(setting.seeds)} seeds" if count else "not trained yet"
         found.setdefault(state if method in chosen else "not searched yet", []).append(labels.get(method, method))
-    lines = [f"- {state}: {', '.join(names)}" for state, names in sorted(found.items(), reverse=True)]
+    lines = [f"- {state}: {', '.join(names)}" for state, names in sorted(found.items())]
     hours = [] if work is None else [f"- the longest training of a seed: {work['seconds'].max() / 3600:.1f} hours"]
     return "\n".join([*lines, *hours, ""])
 
