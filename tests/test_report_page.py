@@ -116,7 +116,8 @@ def test_labels_order_and_numbers_of_the_first_screen_are_those_of_the_tables(me
         seeds = runs[runs["run"] == run]
         fired = {check: seeds[f"{check}_fires"].all() for check in ("scale", "reference", "stability", "depth")}
         three_check = seeds["three_check"].iloc[0]
-        assert row.startswith(f"{labels[run]} {three_check.partition('(')[0]} {three_check}")
+        result, _, reasons = three_check.partition("(")
+        assert row.startswith(f"{labels[run]} {result} {reasons and '('}{reasons}")
         assert bool(re.search(r"and \(c\)( \(borderline\))? fires", row)) == fired["stability"]
         chips = re.findall(r"([abcd]) (fires|fine)", row)
         assert chips == [(letter, "fires" if fires else "fine") for letter, fires in zip("abcd", fired.values())]
