@@ -209,6 +209,6 @@ def _lock(handle: int, path: Path, wait: bool) -> None:
 def _without_locks(path: Path, error: OSError) -> AuditError:
     return AuditError(
         f"{path}: not locked ({error.strerror}): the file system of '{path.parent.absolute()}' has no locks, which keep"
-        " two processes from the same files. Have them turned on (Lustre: mount option flock; NFS: lockd), or work in a"
-        " copy of the project elsewhere."
+        " two processes from the same files. Have them enabled (Lustre: mount option flock; NFS: lockd), or work in"
+        " a copy of the project elsewhere."
     )
