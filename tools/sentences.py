@@ -68,15 +68,13 @@ def items(texts: list[str]) -> str:
     return "\n".join(f"- {text}" for text in texts).replace(NBSP, " ").replace("|", "\\|")
 
 
-def examples() -> Iterator[str]:
-    """Yield what may be written of two runs of the main audit, and what may not."""
+def example() -> str:
+    """Return what may be written of BP in the main audit, and what may not."""
     names = ("runs", "layers", "trajectories", "work")
     tidy = read_tidy([MEASURED / f"main_audit/{name}.csv" for name in names])
     runs: dict[str, RunPage] = {run.name: run for run in pages_of(tidy, {}, {})}
-    for name in ("bp", "dfa"):
-        may, may_not = runs[name].sentences
-        yield f"### `{name}`: {runs[name].quoted}"
-        yield from ("You may write", items(may), "You may not write", items(may_not))
+    may, may_not = runs["bp"].sentences
+    return f"`bp`: {runs['bp'].quoted}. You may write\n\n{items(may)}\n\nYou may not write\n\n{items(may_not)}"
 
 
 def sentences_page() -> str:
@@ -120,11 +118,12 @@ They are compared over the blocks after the first, and only if
 
 {credits}
 
-## Two examples
+## An example
 
-The [main audit](reproduction.md), from its measured tables, which do not have the credits' nulls.
+Backpropagation in the [main audit](reproduction.md), whose tables do not have the credits' nulls. The
+[tutorial](tutorial.md#3-audit-it) has a network that fails.
 
-{(chr(10) * 2).join(examples())}
+{example()}
 """
 
 

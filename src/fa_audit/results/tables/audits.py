@@ -220,7 +220,7 @@ def tuned(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     if lacking := sorted({*chosen} - {*untuned["run"]}):
         options = ", ".join(f"{name} {PAPER[name]}" for name in UNTUNED)
         found = f"tuned: no setting of {listed(lacking, 3)} has {options}"
-        raise AuditError(f"{found}: what the chosen ones are compared with. Add it to the search.")
+        raise AuditError(f"{found}, with which the chosen ones are compared. Add one.")
     beside = untuned.set_index(["run", "seed"])[["validation_acc", "accuracy"]].add_prefix("untuned_")
     best = runs[runs["setting"] == runs["run"].map(chosen)].join(beside, on=["run", "seed"])
     best = best.assign(rank=best["run"].map(_ranks(best)), untuned_rank=best["run"].map(_ranks(untuned)))
