@@ -103,7 +103,7 @@ def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(folder, 
         ("methods", "it is now: fa-audit list methods"),
         ("list method", "invalid choice: 'method'"),
         ("leaderboard --only bq", "unknown run 'bq'; known: bp, "),
-        ("draw --width 2 --output x", "expected 4.5 to 12 inches"),
+        ("draw mine.json --from tidy", "found AUDIT and --from"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_status_1(capsys, command, words):

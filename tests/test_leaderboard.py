@@ -177,7 +177,7 @@ def test_audits_of_ones_own_are_drawn_without_measured_runs(tmp_path, capsys):
     } and not err  # fmt: skip
     latex = (tmp_path / "all/audits.tex").read_text()
     assert r"\toprule" in latex and re.findall(r"(?m)^(\w+) & .* \\\\$", latex) == ["run", "mine", "plain"]
-    assert main(["draw", paths["plain"], "--output", str(tmp_path / "plain"), "--width", "7"]) == 0
+    assert main(["draw", paths["plain"], "--output", str(tmp_path / "plain"), "--wide"]) == 0
     assert "no audit has credits: the cosine by layer is not drawn" in capsys.readouterr().err
     width, height = (int.from_bytes((tmp_path / "plain/layers.png").read_bytes()[i : i + 4]) for i in (16, 20))
     assert width == 2100 and height < 2100

@@ -15,8 +15,8 @@ from fa_audit.core.provided import provided
 if TYPE_CHECKING:
     from fa_audit.results.artefacts import Shown
 
+MEASURED = "configs/measured.yaml"
 FROM = "folder of tidy tables SETTING/runs.csv; default the project's reference/measured"
-WIDTHS = (4.5, 12.0)  # inches: narrower ones have no room for their texts
 KEY = (
     "margin: accuracy minus that with frozen blocks, mean and 95 % interval over the seeds\n"
     "checks: {}; ? is borderline, in parentheses one that does not fire\n"
@@ -32,7 +32,7 @@ def leaderboard_parser(parser: argparse.ArgumentParser) -> None:
     _add_from(parser)
     help_text = "write table and figure leaderboard.* and table claims.* there; default the terminal"
     parser.add_argument("--output", type=Path, metavar="DIR", help=help_text)
-    _add_width(parser)
+    _add_wide(parser)
 
 
 def compare_parser(parser: argparse.ArgumentParser) -> None:
@@ -48,12 +48,11 @@ def draw_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     help_text = "JSON of audits of your own; default none: the figures and tables of --configfile"
     add("audits", type=Path, nargs="*", metavar="AUDIT", help=help_text)
-    default = Path("configs/measured.yaml")
-    add("--configfile", type=Path, metavar="FILE", default=default, help="the configuration; default %(default)s")
+    add("--configfile", type=Path, metavar="FILE", help=f"the configuration; default {MEASURED}")
     _add_from(parser)
     default = Path("drawn")
     add("--output", type=Path, metavar="DIR", default=default, help="where files are written; default %(default)s")
-    _add_width(parser)
+    _add_wide(parser)
 
 
 def _add_from(parser: argparse.ArgumentParser) -> None:
@@ -61,17 +60,9 @@ def _add_from(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", nargs="+", default=[], metavar="RUN", help="the rows to show; default all runs")
 
 
-def _add_width(parser: argparse.ArgumentParser) -> None:
-    help_text = "of the figures; default 5.5, the text of one column; 7 is that of two"
-    parser.add_argument("--width", type=float, metavar="INCHES", help=help_text)
-
-
-def _width_of(options: argparse.Namespace) -> dict[str, float]:
-    if options.width is None:
-        return {}
-    if not WIDTHS[0] <= options.width <= WIDTHS[1]:
-        raise AuditError(f"--width: found {options.width:g}; expected {WIDTHS[0]:g} to {WIDTHS[1]:g} inches.")
-    return {"width": options.width}
+def _add_wide(parser: argparse.ArgumentParser) -> None:
+    help_text = "figures of 7 inches, for a page of two columns; default 5.5, for one of one"
+    parser.add_argument("--wide", action="store_true", help=help_text)
 
 
 def _board(options: argparse.Namespace) -> int:
@@ -110,9 +101,9 @@ def _draw(options: argparse.Namespace) -> int:
     if options.audits:
         return _draw_own(options)
     folder = measured_folder(options.folder)
-    config, line_of = load_config(provided(options.configfile))
+    config, line_of = load_config(provided(options.configfile or MEASURED))
     problems: dict[str, list[str]] = {}
-    more = _width_of(options) | ({"runs": options.only} if options.only else {})
+    more = {name: value for name, value in {"wide": options.wide, "runs": options.only}.items() if value}
     made = list(artefacts_from(config, read_grid(config, KINDS, line_of), folder, options.output, more))
     for name, problem in made:  # after the line of progress
         if problem:
@@ -128,8 +119,8 @@ def _draw_own(options: argparse.Namespace) -> int:
     from fa_audit.results.artefacts import of_audits
     from fa_audit.results.own_audits import alone, read_own
 
-    if options.folder:
-        raise AuditError("draw: found AUDIT and --from; expected one of them.")
+    if options.folder or options.configfile:
+        raise AuditError("draw: found AUDIT and --from or --configfile; expected one of them.")
     tidy = alone(read_own(options.audits))[0].only(options.only)
     if not tidy.has("deep_cosine"):
         print("fa-audit: no audit has credits: the cosine by layer is not drawn.", file=sys.stderr)
@@ -142,5 +133,5 @@ def _written(options: argparse.Namespace, shown: Iterable[Shown], inputs: Sequen
     """Make figures and tables, and print their paths."""
     from fa_audit.results.artefacts import boards
 
-    print(*boards(shown, inputs, options.output, _width_of(options)), sep="\n")
+    print(*boards(shown, inputs, options.output, {"wide": options.wide}), sep="\n")
     return 0

@@ -34,13 +34,8 @@ def train_parser(parser: argparse.ArgumentParser) -> None:
     where = f"of `fa-audit list datasets`, whose file {data_file('NAME')} is made where it is absent; or a file"
     completed(add("--data", metavar="NAME", required=True, help=f"{where}; no default"), DATASETS)
     _add_data_root(parser)
-    architecture = add(
-        "--architecture",
-        default="resmlp",
-        metavar="NAME",
-        help="one of `fa-audit list architectures`, or package.module:Class; default %(default)s",
-    )
-    completed(architecture, ARCHITECTURES)
+    words = "one of `fa-audit list architectures`, or package.module:Class; default %(default)s"
+    completed(add("--architecture", default="resmlp", metavar="NAME", help=words), ARCHITECTURES)
     add("--width", type=int, help="length of a state's vector; default the architecture's")
     add("--depth", type=int, help="number of blocks; default the architecture's")
     add("--w2-std", type=float, help="of resmlp: standard deviation of W2; default 0.01, and 0.5 without skips")
@@ -66,23 +61,13 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit audit`."""
     add = parser.add_argument
     parser.set_defaults(command=_audit)
-    add(
-        "checkpoint",
-        metavar="NETWORK",
-        help="a .safetensors file, with .json and .csv beside it; or what makes a model: my_file:make_model",
-    )
-    add(
-        "--data",
-        metavar="DATA",
-        help="the run's data set, by name or file as of `fa-audit train`; default the file of its name. With a model:"
-        " my_file:batches, a list of (x, labels) or a function that returns it",
-    )
+    words = "a .safetensors file, with .json and .csv beside it; or what makes a model: my_file:make_model"
+    add("checkpoint", metavar="NETWORK", help=words)
+    words = "the run's data set, by name or file as of `fa-audit train`; default the file of its name. With a model:"
+    add("--data", help=f"{words} my_file:batches, a list of (x, labels) or a function that returns it")
     _add_data_root(parser)
-    add(
-        "--frozen",
-        metavar="BASELINE",
-        help="the method's own frozen baseline: its .json, or with a model its accuracy; default none: no D3",
-    )
+    words = "the method's own frozen baseline: its .json, or with a model its accuracy; default none: no D3"
+    add("--frozen", metavar="BASELINE", help=words)
     add("--bp-frozen", metavar="BASELINE", help="backpropagation's frozen baseline, likewise; default none")
     own = parser.add_argument_group("of a user-defined model")
     own.add_argument("--accuracy", type=float, help="on the whole test set, a fraction; default unknown")

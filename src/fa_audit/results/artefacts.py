@@ -100,14 +100,13 @@ def boards(shown: Iterable[Shown], inputs: Sequence[Path], output: Path, more: d
         inputs: the files that the tables were made of.
         more: other keys of every entry.
     """
-    from fa_audit.results.figures.files import make_figure
-    from fa_audit.results.tables.files import make_table
+    from fa_audit.results.figures.files import write_figure
+    from fa_audit.results.tables.files import write_table
 
-    make = {"figures": make_figure, "tables": make_table}
     for section, kind, title, name, tidy in shown:
         entry = {"kind": kind, "title": title, "labels": {}, "thresholds": {}} | more
         files = [output / f"{name}.{ending}" for ending in ENDINGS[section]]
-        make[section](entry, tidy, inputs, files)
+        {"figures": write_figure, "tables": write_table}[section](entry, inputs, files, tidy=tidy)
         yield from files
 
 

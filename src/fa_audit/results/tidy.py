@@ -60,13 +60,13 @@ class Tidy:
         Raises:
             AuditError: there is no such run.
         """
-        known = set(self.runs["run"])
-        if strange := [run for run in runs if run not in known]:
-            raise unknown("run", strange[0], known, where=listed(self.settings, 3))
-        of_runs = {name: (table := getattr(self, name))[table["run"].isin(runs or known)] for name in TIDY}
-        tables = {name: table.reset_index(drop=True) for name, table in of_runs.items()}
-        there = set(tables["runs"]["setting"])
-        return Tidy(tuple(setting for setting in self.settings if setting in there), **tables)
+        if not runs:
+            return self
+        for run in set(runs) - (known := set(self.runs["run"])):
+            raise unknown("run", run, known, where=listed(self.settings, 3))
+        parts = {name: (table := getattr(self, name))[table["run"].isin(runs)].reset_index(drop=True) for name in TIDY}
+        there = set(parts["runs"]["setting"])
+        return Tidy(tuple(setting for setting in self.settings if setting in there), **parts)
 
     def followed(self) -> pd.DataFrame:
         """Return the trajectories.
@@ -111,8 +111,7 @@ def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
     tables = {name: pd.concat(map(_checked, group)) for name, group in files.items()}
     tables["runs"] = _judged(tables["runs"])
     settings = tuple(dict.fromkeys(path.parent.name for path in files["runs"]))
-    tidy = Tidy(settings, **{name: table.reset_index(drop=True) for name, table in tables.items()})
-    return tidy.only(runs) if runs else tidy
+    return Tidy(settings, **{name: table.reset_index(drop=True) for name, table in tables.items()}).only(runs)
 
 
 def table_name(path: Path) -> str:

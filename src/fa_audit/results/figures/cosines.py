@@ -44,24 +44,17 @@ def credit_layers(tidy: Tidy, *, title: str, labels: Mapping[str, str], threshol
     handles = [*lines.run_handles(blocks, names), *lines.mark_handles(), Line2D([], [], **HOLLOW)]
     figure = style.new_figure(title, height=2.9 + lines.legend_height(handles))
     aggregate, cosine, gradient = figure.subplots(1, 3)
-    style.log_scale(gradient)
     looks = style.run_styles(blocks)
     for run, group in by_run(runs, order, "seed").items():
         seeds = lines.xy(group, "mean_cosine", "accuracy")
         lines.points(aggregate, *seeds, looks[run], label=run, hollow=group["hollow"].to_numpy())
     aggregate.xaxis.set_major_locator(MaxNLocator(nbins=5))
-    for ax, column in ((cosine, "cosine"), (gradient, "grad_norm")):
-        lines.seeds_and_means(ax, blocks, "layer", column, hollow=f"{column}_hollow")
-        lines.whole_numbers(ax, 7)
-        ax.margins(x=0.08)
-    style.limit_line(gradient, limit, "reference")
+    _by_layer(cosine, blocks, "cosine", "b", thresholds)
+    _by_layer(gradient, blocks, "grad_norm", "c", thresholds)
     _epsilon_line(gradient)
     aggregate.set(title="(a) The aggregate", xlabel="mean cosine over blocks", ylabel="test accuracy")
-    cosine.set(title="(b) Every block", xlabel="block $l$", ylabel="cosine of credit and $g_{l+1}$")
-    gradient.set(title="(c) Reference", xlabel="state $l$", ylabel="median $\\|g_l\\|$")
     style.percent_scale(aggregate)
     aggregate.axvline(0, **lines.NOUGHT)
-    cosine.axhline(0, **lines.NOUGHT)
     lines.legend_below(figure, handles)
     return figure
 
@@ -77,7 +70,7 @@ def _hollow(layers: pd.DataFrame, limit: float) -> pd.DataFrame:
 LAYERS = {  # column -> title and axes of its panel, and its limit
     "growth": ("Growth", "block $l$", "growth of $\\|h\\|$ in block $l$", "growth"),
     "grad_norm": ("Reference", "state $l$", "median $\\|g_l\\|$", "reference"),
-    "cosine": ("Credit", "block $l$", "cosine of credit and $g_{l+1}$", ""),
+    "cosine": ("Every block", "block $l$", "cosine of credit and $g_{l+1}$", ""),
 }
 
 
@@ -87,25 +80,30 @@ def layers(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Dia
 
     Markers are as in `credit_layers`.
     """
-    table, order = _hollow(tidy.layers, thresholds.g_norm_floor), rank_runs(tidy.runs)
-    groups = by_run(table, order, "seed", "layer")
-    shown = [column for column in LAYERS if column in table and table[column].notna().any()]
+    groups = by_run(_hollow(tidy.layers, thresholds.g_norm_floor), rank_runs(tidy.runs), "seed", "layer")
+    shown = [name for name in LAYERS if name in tidy.layers and tidy.layers[name].notna().any()]
     handles = [*lines.run_handles(groups, labels), *lines.mark_handles(), Line2D([], [], **HOLLOW)]
     figure = style.new_figure(title, height=2.6 + lines.legend_height(handles))
     for ax, column, letter in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, "abc"):
-        name, x, y, limit = LAYERS[column]
-        if limit:
-            style.log_scale(ax)
-        ax.set(title=f"({letter}) {name}", xlabel=x, ylabel=y)
-        lines.seeds_and_means(ax, groups, "layer", column, hollow=f"{column}_hollow")
-        lines.whole_numbers(ax, 7)
-        ax.margins(x=0.08)
-        if limit:
-            style.limit_line(ax, thresholds.limits[limit], limit)
-        else:
-            ax.axhline(0, **lines.NOUGHT)
+        _by_layer(ax, groups, column, letter, thresholds)
     lines.legend_below(figure, handles)
     return figure
+
+
+def _by_layer(
+    ax: Axes, groups: Mapping[str, pd.DataFrame], column: str, letter: str, thresholds: DiagnosticThresholds
+) -> None:
+    name, x, y, limit = LAYERS[column]
+    if limit:
+        style.log_scale(ax)
+    lines.seeds_and_means(ax, groups, "layer", column, hollow=f"{column}_hollow")
+    lines.whole_numbers(ax, 7)
+    ax.margins(x=0.08)
+    ax.set(title=f"({letter}) {name}", xlabel=x, ylabel=y)
+    if limit:
+        style.limit_line(ax, thresholds.limits[limit], limit)
+    else:
+        ax.axhline(0, **lines.NOUGHT)
 
 
 def _epsilon_line(ax: Axes) -> None:

@@ -9,41 +9,40 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from fa_audit.core.files import write_json
-from fa_audit.core.origin import Origin, origin_of
+from fa_audit.core.origin import origin_of
 from fa_audit.core.registry import call
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import FIGURES
-from fa_audit.results.figures.style import WIDTH, as_wide_as, check_texts, names, save
+from fa_audit.results.figures.style import WIDE, check_texts, names, save
 from fa_audit.results.tidy import Tidy, read_tidy
 
 
 def write_figure(
-    entry: Mapping[str, Any], tidy_files: Sequence[str | Path], figures: Sequence[str | Path], origin_file: str | Path
+    entry: Mapping[str, Any],
+    inputs: Sequence[str | Path],
+    figures: Sequence[str | Path],
+    origin_file: str | Path | None = None,
+    tidy: Tidy | None = None,
 ) -> None:
     """Draw one figure in every format, and write where it comes from.
 
     Args:
         entry: as `fa_audit.results.artefacts.artefact_entry` gives it.
-        tidy_files: the tables that it is drawn from.
+        inputs: the tidy tables that it is drawn from, or what `tidy` was made of.
         figures: files to write, PDF or PNG.
 
     Raises:
         AuditError: a file is not a table, or a text not a formula that can be read.
     """
-    origin = make_figure(entry, read_tidy(tidy_files, entry.get("runs", ())), tidy_files, figures)
-    write_json(origin_file, origin.to_dict())
-
-
-def make_figure(
-    entry: Mapping[str, Any], tidy: Tidy, inputs: Sequence[str | Path], figures: Sequence[str | Path]
-) -> Origin:
-    """Draw a figure of tables that were made of `inputs` into its files, and return where it comes from."""
+    tidy = tidy or read_tidy(inputs, entry.get("runs", ()))
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
     check_texts([entry["title"], *entry["labels"].values()])
     words = {"title": entry["title"], "labels": names(tidy.runs["run"].unique(), entry["labels"])}
     limits = DiagnosticThresholds.of(entry["thresholds"])
-    with as_wide_as(entry.get("width", WIDTH)):
-        figure = call("figure", FIGURES, entry["kind"], Figure, tidy, **words, thresholds=limits)
+    figure = call("figure", FIGURES, entry["kind"], Figure, tidy, **words, thresholds=limits)
+    if entry.get("wide"):
+        figure.set_size_inches(WIDE, figure.get_figheight())
     for path in figures:
         save(figure, path, str(origin))
-    return origin
+    if origin_file:
+        write_json(origin_file, origin.to_dict())

@@ -6,9 +6,8 @@ import math
 import re
 import textwrap
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import wraps
 from itertools import product
@@ -27,7 +26,7 @@ from fa_audit.core.errors import AuditError
 from fa_audit.core.files import write_atomically
 
 WIDTH = 5.5  # inches: the width of a text block of one column; drawn as large as it is printed
-_width = ContextVar("width", default=WIDTH)
+WIDE = 7.0  # inches: of a page of two columns
 TITLE_LINE = 0.15  # inches
 SMALL = 7  # points, for everything but titles and axis labels
 # Method -> colour and marker in every figure; ^ and v mean "off the scale", grey circles baselines. The colours of
@@ -175,20 +174,10 @@ def _own_looks(methods: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 def new_figure(title: str, *, height: float) -> Figure:
     """Return an empty figure, sizes in inches, whose layout keeps texts apart; higher where the title is long."""
-    lines = textwrap.wrap(title, int(15 * _width.get()))
-    figure = Figure(figsize=(_width.get(), height + TITLE_LINE * len(lines[1:])), layout="constrained")
+    lines = textwrap.wrap(title, int(15 * WIDTH))
+    figure = Figure(figsize=(WIDTH, height + TITLE_LINE * len(lines[1:])), layout="constrained")
     figure.suptitle("\n".join(lines))
     return figure
-
-
-@contextmanager
-def as_wide_as(inches: float) -> Iterator[None]:
-    """Draw figures of another width than `WIDTH`."""
-    before = _width.set(inches)
-    try:
-        yield
-    finally:
-        _width.reset(before)
 
 
 def check_texts(texts: Iterable[str]) -> None:

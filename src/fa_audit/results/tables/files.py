@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fa_audit.core.files import write_json, write_text
-from fa_audit.core.origin import Origin, origin_of
+from fa_audit.core.origin import origin_of
 from fa_audit.core.registry import call
 from fa_audit.documents.formats import Table, to_csv, to_html, to_markdown
 from fa_audit.documents.latex import to_latex
@@ -16,24 +16,20 @@ from fa_audit.results.tidy import Tidy, read_tidy
 
 
 def write_table(
-    entry: Mapping[str, Any], tidy_files: Sequence[str | Path], tables: Sequence[str | Path], origin_file: str | Path
+    entry: Mapping[str, Any],
+    inputs: Sequence[str | Path],
+    tables: Sequence[str | Path],
+    origin_file: str | Path | None = None,
+    tidy: Tidy | None = None,
 ) -> None:
     """Build one table in every format, and write where it comes from; arguments as of `write_figure`.
+
+    Endings, .csv, .md, .tex or .html, say how; in LaTeX it is labelled by the file's name.
 
     Raises:
         AuditError: a file is not a table.
     """
-    origin = make_table(entry, read_tidy(tidy_files, entry.get("runs", ())), tidy_files, tables)
-    write_json(origin_file, origin.to_dict())
-
-
-def make_table(
-    entry: Mapping[str, Any], tidy: Tidy, inputs: Sequence[str | Path], tables: Sequence[str | Path]
-) -> Origin:
-    """Build a table from tidy ones that were made of `inputs` into its files, and return where it comes from.
-
-    Endings, .csv, .md, .tex or .html, say how; in LaTeX it is labelled by the file's name.
-    """
+    tidy = tidy or read_tidy(inputs, entry.get("runs", ()))
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)
     table = call("table", TABLES, entry["kind"], Table, tidy, title=entry["title"], labels=entry["labels"])
     formats = {".csv": to_csv, ".md": to_markdown, ".html": to_html}
@@ -41,4 +37,5 @@ def make_table(
         latex = path.suffix == ".tex"
         words = {"name": path.stem, "title": entry["title"]}
         write_text(path, to_latex(table, str(origin), **words) if latex else formats[path.suffix](table))
-    return origin
+    if origin_file:
+        write_json(origin_file, origin.to_dict())
