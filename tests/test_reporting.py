@@ -224,7 +224,7 @@ def test_what_makes_a_number_lie_is_disclosed(audits, render, changes, term, wor
         (lambda audit: put(audit, {"spec.architecture_options.width": 8}), r"architecture_options\.width \(8,"),
         (lambda audit: audit["layers"].pop(), r"number of states \(2, not 3\)"),
         (lambda audit: audit.pop("spec"), r"spec\.dataset \('absent', not 'digits'\).* and \d+ more"),
-        (lambda audit: put(audit, {"spec.seed": 3}), r"seed 3 once more, after .*audit0.json"),
+        (lambda audit: put(audit, {"spec.seed": 3}), r"seed 3 also in .*audit0.json"),
     ],
 )
 def test_what_is_no_audit_or_one_of_another_cell_is_refused_in_one_line(audits, render, change, words):

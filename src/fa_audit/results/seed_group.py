@@ -70,7 +70,7 @@ def _ordered(audits: Mapping[str, Mapping[str, Any]]) -> SeedGroup:
     by_seed: dict[int, str] = {}
     for path, audit in audits.items():
         if (seed := audit["spec"]["seed"]) in by_seed:
-            raise AuditError(f"{path}: seed {seed} once more, after {by_seed[seed]}; expected one file for each seed.")
+            raise AuditError(f"{path}: seed {seed} also in {by_seed[seed]}; expected one file for each seed.")
         by_seed[seed] = path
     paths = [path for _, path in sorted(by_seed.items())]
     return SeedGroup("seed", tuple(sorted(by_seed)), tuple(paths), tuple(audits[path] for path in paths))

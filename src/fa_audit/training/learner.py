@@ -184,7 +184,7 @@ def check_shapes(
         raise AuditError(
             f"method '{learner.spec.method}': on a batch of {rows} its credits are {problem}; expected"
             f" {len(network.blocks)} for the blocks and 1 for the embedding, each {shape}, finite and of the"
-            " network's type. Correct `credits`; fa_audit.testing.check_method says what else is wrong."
+            " network's type. Correct `credits`; fa_audit.testing.check_method finds what else is wrong."
         )
 
 
