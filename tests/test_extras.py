@@ -55,12 +55,13 @@ def imported(path):
 def test_every_package_that_the_library_imports_comes_with_it_or_with_the_extra_that_is_named():
     named = {package for path in (ROOT / "src/fa_audit").rglob("*.py") for package in imported(path)}
     foreign = named - sys.stdlib_module_names - {"fa_audit", *BROUGHT}
-    distributions = {package: map(canonicalize_name, names) for package, names in packages_distributions().items()}
+    known = packages_distributions()
+    of = {package: {*map(canonicalize_name, known.get(package, [package]))} for package in {*foreign, *EXTRAS}}
     required = {Requirement(line).name for line in PROJECT["dependencies"]}
-    assert {package for package in foreign if not required & {*distributions[package]}} <= {*EXTRAS}
+    assert {package for package in foreign if not required & of[package]} <= {*EXTRAS}
     for package, extra in EXTRAS.items():
         brought = {Requirement(line).name for line in PROJECT["optional-dependencies"][extra]}
-        assert brought & {*map(canonicalize_name, packages_distributions()[package])}, package
+        assert brought & of[package], package
 
 
 def test_what_is_promised_of_every_extra_is_tried_in_an_environment_of_its_own():

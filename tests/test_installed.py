@@ -4,6 +4,7 @@ Gigabytes and many minutes: `make test-extras`. Environments share the files of 
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,11 +34,25 @@ PROMISED = {  # extra -> where, and what is run there; without an extra what the
     "lightning": (EMPTY, ["python -m fa_audit.audit.lightning"]),
     "transformers": (EMPTY, ["python -m fa_audit.audit.transformers"]),
     "completion": (EMPTY, ["register-python-argcomplete fa-audit"]),
+    "lightning": (EMPTY, ["python lightning_section.py"]),
+    "transformers": (EMPTY, ["python transformers_section.py"]),
     "docs": (CHECKOUT, ["mkdocs build --quiet --strict"]),
     "slurm": (CHECKOUT, ["snakemake -n --executor slurm --resources gpu=0 --configfile configs/test.yaml"]),
     "dev": (CHECKOUT, ["ruff check src tests", "mypy", "snakefmt --check Snakefile rules",
                        "python -m pytest tests/test_rooms.py tests/test_pins.py"]),
 }  # fmt: skip
+SECTIONS = {"lightning_section.py": "In Lightning", "transformers_section.py": "In Hugging Face's Trainer"}
+BEFORE = """
+import torch
+from fa_audit import Description
+TRAINING, blocks = 64, Description("*", "all features")
+inputs, labels = torch.randn(96, 8), torch.arange(96) % 4
+test_batches = [(inputs[TRAINING:], labels[TRAINING:])]
+def ResidualMLP():
+    return torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(4)))
+def local_losses(net, x, y):
+    return torch.nn.functional.cross_entropy(net(x), y)
+"""
 MY_NET = """
 import json
 import torch
@@ -61,6 +76,12 @@ def run(environment, folder, line):
                           env=clean | {"PATH": path, "NO_MKDOCS_2_WARNING": "1"},
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
     assert done.returncode == 0, f"{line}: {done.stdout[-3000:]}"
+
+
+def code_of(section):
+    """The Python of a section of docs/monitor.md; what it has from earlier ones is in `BEFORE`."""
+    text = (ROOT / "docs/monitor.md").read_text(encoding="utf-8").partition(f"\n## {section}\n")[2]
+    return "".join(re.findall(r"```python\n(.*?)```", text.partition("\n## ")[0], re.DOTALL))
 
 
 def site(environment):
@@ -99,6 +120,8 @@ def test_after_its_installation_every_documented_command_runs(checkout, library,
     for name in ("mine.json", "my_net.py"):
         shutil.copyfile(library / name, folder / name)
     where, lines = PROMISED[extra]
+    for name, section in SECTIONS.items():
+        (folder / name).write_text(BEFORE + code_of(section), encoding="utf-8")
     for line in lines:
         run(environment, {EMPTY: folder, CHECKOUT: checkout}[where], line)
     shutil.rmtree(tmp_path)
