@@ -10,6 +10,7 @@ IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
 PIP := .venv/bin/python -m pip --no-input --disable-pip-version-check install -c constraints.txt
 READY := .venv/ready
 LOG := .venv.log
+LOCK := results/.lock
 
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
 
@@ -100,6 +101,9 @@ bootstrap:
 	@exec 9>.venv.lock || exit; ! command -v flock >/dev/null || flock 9; \
 	home="$$PWD, $$("$(PYTHON)" --version)"; wanted="$$home, $$(cat pyproject.toml constraints.txt | cksum)"; \
 	found=$$(cat $(READY) 2>/dev/null); [ "$$found" != "$$wanted" ] || exit 0; \
+	! { [ -e $(LOCK) ] && command -v flock >/dev/null; } || flock -n $(LOCK) true || { \
+		echo "fa-audit: a workflow ($$(cat $(LOCK))) is at work in $$PWD with the packages in .venv, which have to be" \
+			"installed anew: wait for it or stop it, then run again" >&2; exit 1; }; \
 	echo "fa-audit: installing the pinned packages in .venv: several minutes, 6.5 GB (log: $(LOG)), 5.3 of them PyTorch" \
 		"with CUDA; for the CPU alone stop here and run PIP_EXTRA_INDEX_URL=URL make ..., URL as pytorch.org names it" >&2; \
 	rm -f $(READY); { case $$found in "$$home, "*) ;; *) "$(PYTHON)" -m venv --clear .venv ;; esac && \

@@ -31,6 +31,7 @@ def trained(tmp_path_factory):
     save_dataset(replace(digits(None), name="others"), folder / "others.safetensors")
     (folder / "my_own_method.py").write_text(MY_METHOD)
     (folder / "broken_method.py").write_text("class X(")
+    (folder / "a_folder.safetensors").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         assert run(f"train dfa dfa.safetensors {SMALL} --lr 2e-3 --weight-decay 0 --penalty 0") == 0
@@ -86,11 +87,16 @@ def test_a_baseline_must_be_frozen_and_of_its_method_network_and_budget(folder, 
     ("command", "words"),
     [
         ("audit missing.safetensors", "no such file"),
+        ("audit .", "truncated, foreign or executable file"),
+        (f"audit dfa.safetensors {DATA} --frozen 0.3", "0.3: No such file or directory; expected the JSON beside a"),
+        (f"train dfa a_folder.safetensors {DATA}", "found 'a_folder.safetensors'; expected a file"),
+        (f"train dfa {__file__}/x.safetensors {DATA}", "not written (Not a directory). Name another place, or make"),
+        ("describe nix", "unknown model 'nix'. Expected package.module:Name"),
         (f"audit {__file__}", "truncated, foreign or executable file"),
         ("audit dfa.safetensors --data others.safetensors", "the network was trained on 'digits' with images"),
         (f"audit dfa.safetensors {DATA} --method broken_method:X", "SyntaxError '(' was never closed"),
         (f"train dfx x.safetensors {DATA}", "unknown method 'dfx'; known: bp, brsf, credit_bridge, dfa"),
-        (f"train dfa x.json {DATA}", "expected a name that ends in .safetensors"),
+        (f"train dfa x.json {DATA}", "expected a file whose name ends in .safetensors"),
         (f"train dfa x.safetensors {DATA} --device meta", "expected one of cpu, cuda"),
         (f"train dfa x.safetensors {DATA} --device foo", "'foo' is not available"),
         (f"train dfa x.safetensors {DATA} --epohcs 3", "Did you mean '--epochs'?"),

@@ -1,5 +1,6 @@
 """Files appear whole or not at all, and locks end with their holder."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -28,7 +29,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
 
     def fail(part):
         part.write_text("half")
-        raise OSError("disk full")
+        raise OSError(errno.ENOSPC, "disk full")
 
     with pytest.raises(AuditError, match=r"table.csv: not written \(disk full; .* free on its disk\). Free some space"):
         write(path, fail)

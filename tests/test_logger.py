@@ -106,20 +106,6 @@ def test_failures_end_in_ten_lines_with_run_cause_and_command(tmp_path, monkeypa
     assert terminal.log("WorkflowError:\nAt least one job ...", logging.ERROR, event=LogEvent.ERROR) == ""
 
 
-@pytest.mark.parametrize(
-    "error",
-    ["WorkflowError:\nConfig file is not valid.", "Traceback\n  in y\n    load_configfile(f)\nFileNotFoundError: c"],
-)
-def test_a_configuration_that_snakemake_cannot_read_is_told_of_with_its_file_and_line(error, tmp_path, monkeypatch):
-    (tmp_path / "broken.yaml").write_text("settings: [\nlabels: {bp: BP}\n")
-    monkeypatch.setattr("sys.argv", ["snakemake", "--configfile", str(tmp_path / "broken.yaml")])
-    (line,) = Terminal().log(error, logging.ERROR, event=LogEvent.ERROR).splitlines()
-    assert line.startswith(f"fa-audit: {tmp_path}/broken.yaml, line 3, column 1: expected ',' or ']'")
-    monkeypatch.setattr("sys.argv", ["snakemake", "--configfile", "a.pdf"])
-    (line,) = Terminal().log(error, logging.ERROR, event=LogEvent.ERROR).splitlines()
-    assert line.startswith(f"fa-audit: {error.splitlines()[-1]}. ") and line.endswith("write targets before it.")
-
-
 def test_jobs_that_the_user_stopped_did_not_fail(tmp_path):
     terminal = Terminal()
     terminal.start(1)

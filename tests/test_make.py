@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from projects import ROOT
 
+from fa_audit.core.files import exclusive
+
 # As python -m venv and pip: notes the command in `calls`; fails where a file named `fail-WORD` stands.
 PYTHON = """#!/bin/sh
 case "$*" in
@@ -62,6 +64,16 @@ def test_it_installs_once_and_again_when_pins_place_or_python_change(repository)
     assert installed(moved)[0] == ["venv", "pip"]
     (moved.parent / "version").write_text("3.12.1")
     assert installed(moved)[0] == ["venv", "pip"] and installed(moved)[0] == []
+
+
+@pytest.mark.skipif(shutil.which("flock") is None, reason="flock is not installed")
+def test_packages_stay_while_a_workflow_is_at_work_in_a_moved_clone(repository):
+    assert installed(repository)[0] == ["venv", "pip"]
+    moved = repository.rename(repository.with_name("moved"))
+    with exclusive(moved / "results/.lock"):
+        done, (line,) = installed(moved)
+    assert done == [] and f"(process {os.getpid()} on " in line and "wait for it or stop it" in line
+    assert installed(moved)[0] == ["venv", "pip"]
 
 
 @pytest.mark.parametrize("word", ["venv", "pip"])

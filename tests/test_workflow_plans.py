@@ -58,6 +58,13 @@ def without_records(folder):
 
 def without_data(folder):
     shutil.rmtree(folder / "results/data")
+    own = SETTING | {"dataset": "cifar10"}
+    write_config(folder, {"settings": {"tiny": own}, "data_root": "nowhere"})
+
+
+def without_what_is_not_needed(folder):
+    """The folder of data is missing, of which these data sets read nothing."""
+    shutil.rmtree(folder / "results/data")
     configured("data_root", value="nowhere")(folder)
 
 
@@ -95,6 +102,7 @@ class Plan(NamedTuple):
 PLANS = {
     "nothing": Plan(untouched, {}),
     "a checkout": Plan(checked_out, {}),
+    "a folder of data that is missing and not needed": Plan(without_what_is_not_needed, {}),
     "the same data elsewhere": Plan(configured("data_root", value="elsewhere"), {}),
     "no records and newer sources": Plan(without_records, {}),
     "a deleted figure": Plan(
@@ -175,6 +183,10 @@ def wrong_published_numbers(folder):
     (folder / "reference/published.yaml").write_text(yaml.safe_dump(PUBLISHED | {"entries": [{"n": 1}]}))
 
 
+def wrong_formula(folder):
+    write_config(folder, {"labels": {"ep": "$x{$"}, "settings": {"student_mlp": SETTING}})
+
+
 REFUSED = {  # what the message says -> what is edited, and the target
     "fa-audit: tiny.yaml, line 2: settings.tiny: unknown key 'epoch'": (
         lambda folder: write_config(folder, {"settings": {"tiny": SETTING | {"epoch": 3}}}),
@@ -184,7 +196,8 @@ REFUSED = {  # what the message says -> what is edited, and the target
     "no file 'w.safetensors' in ": (configured("models", "resnet18", "weights", value="w.safetensors"),),
     "no caption of 'audit_overview'": (deleted("report/captions/audit_overview.rst"),),
     "reference/published.yaml": (wrong_published_numbers,),
-    "data_root: found no folder 'nowhere' in ": (without_data,),
+    "fa-audit: tiny.yaml, line 1: data_root: found no folder 'nowhere' in ": (without_data,),
+    "tiny.yaml, line 1: labels.ep: found the text '$x{$', a formula": (wrong_formula,),
 }
 
 

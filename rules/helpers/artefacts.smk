@@ -67,9 +67,7 @@ def files_of(section):
 
 def settings_of(section):
     """Return the settings that figures or tables show."""
-    return sorted(
-        {setting for name in names_in(section) for setting in entry_in(section, name)["settings"]}
-    )
+    return sorted({s for name in names_in(section) for s in entry_in(section, name)["settings"]})
 
 
 def drawn():
@@ -108,11 +106,8 @@ def published_keys():
 
 
 def model_files(*endings):
-    return [
-        f"results/models/{name}.{ending}"
-        for name in names_in("models")
-        for ending in endings or ("json", "md")
-    ]
+    found = endings or ("json", "md")
+    return [f"results/models/{name}.{ending}" for name in names_in("models") for ending in found]
 
 
 @readable

@@ -13,15 +13,16 @@ from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 
-from snakemake_logger_plugin_fa_audit.failures import Failures, missing_executor
+from snakemake_logger_plugin_fa_audit.command_line import refuse
+from snakemake_logger_plugin_fa_audit.failures import Failures
 from snakemake_logger_plugin_fa_audit.progress import Progress, rule_and_job
 from snakemake_logger_plugin_fa_audit.summary import Network, Summary
 
 # What the Snakefile logs for a reader carries this attribute; the table is printed after all else, as `LAST`.
 PART, LAST, STOPPED = "fa_audit", "table", "stopped"
-if missing := missing_executor(sys.argv[1:]):  # Snakemake imports this before it reads its arguments
-    raise SystemExit(missing)
 CHATTER = ("Assuming unrestricted shared filesystem usage.", "Exiting because a job execution failed.")
+
+refuse(sys.argv)
 
 
 @dataclass

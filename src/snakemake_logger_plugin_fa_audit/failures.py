@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
 import sys
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 SHOWN = 2  # of the failures, at the end
-READING = re.compile(r"^Config file |\bload_configfile\b", re.MULTILINE)  # in Snakemake's errors over a configuration
-CONFIGFILE = "Snakemake takes every word after --configfile for a file of YAML or JSON: write targets before it."
-EXECUTOR = re.compile(r"^executor: *slurm\b", re.MULTILINE)  # in a profile
 TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} +")
 
 
@@ -33,8 +28,6 @@ class Failures:
 
     def error(self, message: str) -> list[str]:
         """Return an error of Snakemake; one about a job is kept, in place of an empty log."""
-        if READING.search(message):
-            return mistakes(sys.argv[1:]) or [f"fa-audit: {message.splitlines()[-1]}. {CONFIGFILE}"]
         if message.startswith(("RuleException", "CalledProcessError")):
             self.interrupted |= "Signals.SIGINT" in message
             self.message = message.splitlines()[-1]
@@ -68,37 +61,6 @@ class Failures:
             lines.append(f"  and {len(self.jobs) - SHOWN} more")
         command = os.environ.get("FA_AUDIT_COMMAND") or shlex.join(["snakemake", *sys.argv[1:]])
         return [*lines, *advice.splitlines()[1:], f"             {command}"]
-
-
-def mistakes(words: Sequence[str]) -> list[str]:
-    """Return what is wrong with the configurations that a command names, each with its file and line."""
-    # Not on top: the rules import the library of the folder in which they run.
-    from fa_audit.core.errors import AuditError
-    from fa_audit.experiments.config_file import load_config
-
-    found = []
-    for path in (word.rpartition("=")[2] for word in words):
-        try:
-            if path.endswith((".yaml", ".yml", ".json")):
-                load_config(path)
-        except AuditError as error:
-            found.append(f"fa-audit: {error}")
-    return found
-
-
-def missing_executor(words: Sequence[str]) -> str:
-    """Return which package to install where a command or its profile asks for Slurm and its plugin is not there."""
-    if importlib.util.find_spec("snakemake_executor_plugin_slurm"):
-        return ""
-    values = [value for word in words for value in word.split("=")]
-    profiles = [path for value in values for path in Path(value).glob("config*.yaml")]
-    asked = any(EXECUTOR.search(path.read_text(encoding="utf-8", errors="replace")) for path in profiles)
-    if not asked and not any(pair in (("-e", "slurm"), ("--executor", "slurm")) for pair in pairwise(values)):
-        return ""
-    return (
-        "fa-audit: executor: found 'slurm' without the package snakemake-executor-plugin-slurm; install it:"
-        " `make slurm` in a clone, or pip install 'fa-audit[slurm]'."
-    )
 
 
 def last_line(path: str) -> str:

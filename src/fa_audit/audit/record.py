@@ -281,10 +281,7 @@ def read_audit(path: str | Path) -> dict[str, Any]:
         AuditError: the file cannot be read, is not JSON, or is not an audit: the message names the first problem; or
             its content is not what was written.
     """
-    try:
-        audit: dict[str, Any] = read_json(path, AUDIT)
-    except OSError as error:
-        raise AuditError(f"{path}: {error.strerror}; expected {AUDIT}.") from error
+    audit: dict[str, Any] = read_json(path, AUDIT)
     for problem in problems_of(AuditFile, audit):
         raise AuditError(f"{path}: {printable(problem.removeprefix('top level: '))}")
     check_signature(audit, path)

@@ -125,8 +125,8 @@ def _data(options: argparse.Namespace) -> Path:
 
 
 def _tensor_file(path: Path) -> Path:
-    if path.suffix != ".safetensors":
-        raise AuditError(f"output: found '{path}'; expected a name that ends in .safetensors.")
+    if path.suffix != ".safetensors" or path.is_dir():
+        raise AuditError(f"output: found '{path}'; expected a file whose name ends in .safetensors.")
     return path
 
 
@@ -212,7 +212,8 @@ def _audit_run(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str,
 
     set_numerics(threads=1)
     checkpoint = Path(options.checkpoint)
-    beside = {"sidecar": checkpoint.with_suffix(".json"), "trajectory": checkpoint.with_suffix(".csv")}
+    stem = checkpoint.parent / checkpoint.stem
+    beside = {"sidecar": Path(f"{stem}.json"), "trajectory": Path(f"{stem}.csv")}
     baselines = {"own": options.frozen, "bp": options.bp_frozen}
     report, about = audit_files(
         checkpoint,

@@ -31,7 +31,8 @@ def unknown(kind: str, found: object, known: Iterable[str], *, where: str = "") 
     near = difflib.get_close_matches(str(found), names, n=1)
     place = f"{where}: " if where else ""
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    return AuditError(f"{place}unknown {kind} {shortened(str(found))}; known: {listed(names) or 'none'}.{hint}")
+    choice = f"; known: {listed(names)}" if names else ""
+    return AuditError(f"{place}unknown {kind} {shortened(str(found))}{choice}.{hint}")
 
 
 def listed(names: Iterable[str], most: int = 20) -> str:

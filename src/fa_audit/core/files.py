@@ -22,6 +22,7 @@ from fa_audit.core.errors import AuditError
 # Raised by parsing, or by using, JSON that does not have the expected structure.
 FOREIGN = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 SIGNATURE = "content"  # the entry of a record that has the SHA-256 of the others
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 WITHOUT_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 log = logging.getLogger(__name__)
 
@@ -56,10 +57,12 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
 def not_written(path: Path, error: OSError) -> AuditError:
     """Return the error for a file that the system refused to write."""
     folder = next(parent for parent in path.absolute().parents if parent.is_dir())
-    free = shutil.disk_usage(folder).free / 1e6
+    why, todo = error.strerror or error, f"Name another place, or make '{folder}' writable"
+    if error.errno in FULL:
+        why, todo = f"{why}; {shutil.disk_usage(folder).free / 1e6:.1f} MB are free on its disk", "Free some space"
     return AuditError(
-        f"{path}: not written ({error.strerror or error}; {free:.1f} MB are free on its disk). Free some space, or make"
-        f" '{folder}' writable, and run the same command again: what was written before is whole and kept."
+        f"{path}: not written ({why}). {todo}, and run the same command again: what was written before is whole and"
+        " kept."
     )
 
 
@@ -101,12 +104,14 @@ def read_json(path: str | Path, expected: str = "JSON") -> Any:
     """Read JSON, as `write_json` writes it; `expected` names in the error what it should hold.
 
     Raises:
-        AuditError: the file is empty, truncated or no JSON.
+        AuditError: the file cannot be read, or is empty, truncated or no JSON.
     """
     text = ""
     try:
         text = Path(path).read_text(encoding="utf-8")
         return json.loads(text, parse_constant=_refuse)
+    except OSError as error:
+        raise AuditError(f"{path}: {error.strerror}; expected {expected}.") from error
     except FOREIGN as error:
         empty = isinstance(error, json.JSONDecodeError) and not text.strip()
         found = "an empty file" if empty else f"no JSON ({error})"
@@ -178,10 +183,14 @@ def exclusive(path: str | Path, *, wait: bool = True) -> Iterator[None]:
 
     Raises:
         BlockingIOError: another process holds it and `wait` is false; the message names it.
-        AuditError: the file system of `path` has no locks.
+        AuditError: the file system of `path` has no locks, or it cannot be written.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError as error:
+        raise not_written(path, error) from error
     with open(path, "a", encoding="utf-8") as stream:
         try:
             _lock(stream.fileno(), path, wait)

@@ -127,7 +127,7 @@ def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
         AuditError: it is neither.
     """
     if name not in registry and not ELSEWHERE.fullmatch(name):
-        hint = f" {WHERE}" if {".", ":"} & set(name) else ""
+        hint = f" {WHERE}" if {".", ":"} & set(name) or not registry else ""
         raise AuditError(f"{unknown(kind, name, registry)}{hint}")
     return registry.get(name, name)
 

@@ -50,10 +50,7 @@ def check_formulas(config: Mapping[str, Any], line_of: Callable[[str], str]) -> 
         if "$" in text:
             from fa_audit.results.figures.style import check_texts
 
-            try:
-                check_texts([text])
-            except AuditError as error:
-                raise AuditError(f"{line_of(place) or 'config'}: {place}: {error}") from error
+            check_texts([text], f"{line_of(place) or 'config'}: {place}")
 
 
 def tables_read(section: str, kind: str) -> tuple[str, ...]:

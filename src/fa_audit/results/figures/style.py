@@ -180,7 +180,7 @@ def new_figure(title: str, *, height: float) -> Figure:
     return figure
 
 
-def check_texts(texts: Iterable[str]) -> None:
+def check_texts(texts: Iterable[str], where: str = "figure") -> None:
     r"""Refuse what matplotlib would take for mathematics and cannot read: two dollar signs enclose a formula.
 
     Raises:
@@ -192,7 +192,7 @@ def check_texts(texts: Iterable[str]) -> None:
         except ValueError as error:
             reason = str(error).strip().splitlines()[-1]
             raise AuditError(
-                f"found the text {text!r}, a formula between dollar signs that cannot be read ({reason});"
+                f"{where}: found the text {text!r}, a formula between dollar signs that cannot be read ({reason});"
                 r" expected one such as $\alpha$, or \$ for a dollar sign."
             ) from error
 
