@@ -31,8 +31,6 @@ PROMISED = {  # extra -> where, and what is run there; without an extra what the
     "report": (EMPTY, ["fa-audit report --html mine.json"]),
     "workflow": (CHECKOUT, [SNAKEMAKE, f"{SNAKEMAKE} results/report.html", f"{SNAKEMAKE} --report report.zip",
                             "fa-audit plan --configfile configs/test.yaml", "fa-audit verify"]),
-    "lightning": (EMPTY, ["python -m fa_audit.audit.lightning"]),
-    "transformers": (EMPTY, ["python -m fa_audit.audit.transformers"]),
     "completion": (EMPTY, ["register-python-argcomplete fa-audit"]),
     "lightning": (EMPTY, ["python lightning_section.py"]),
     "transformers": (EMPTY, ["python transformers_section.py"]),
