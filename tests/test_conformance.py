@@ -493,11 +493,11 @@ def test_a_method_that_does_not_fit_an_architecture_names_it(kind, where):
 
 def test_a_method_in_a_file_of_its_own_is_checked_by_name(tmp_path, monkeypatch):
     costly = "\n\nclass Costly(Mine):\n    relative_time = 2.0 * -3\n"
-    (tmp_path / "my_method.py").write_text(MY_METHOD + costly)
+    (tmp_path / "costly_method.py").write_text(MY_METHOD + costly)
     monkeypatch.syspath_prepend(tmp_path)
-    found = failures("my_method:Costly", QUICK)
+    found = failures("costly_method:Costly", QUICK)
     assert set(found) == {"declarations"} and "relative_time=-6.0 in the class" in found["declarations"]
-    with_its_own_constants = replace(load_method("my_method:Mine"), scale=-2.0)
+    with_its_own_constants = replace(load_method("costly_method:Mine"), scale=-2.0)
     assert set(failures(with_its_own_constants, {"direction", "downhill"})) == {"direction"}
 
 

@@ -117,7 +117,7 @@ PLANS = {
         appended("src/fa_audit/audit/verdicts.py"), {"audit_network": 20}, {"audit_model", *AFTER_AUDITS}
     ),
     "the style": Plan(
-        appended("src/fa_audit/results/figures/style.py"), {"draw_figure": 13}, {"draw_scorecard", "manifest"}
+        appended("src/fa_audit/results/figures/style.py"), {"draw_figure": 14}, {"draw_scorecard", "manifest"}
     ),
     "a label": Plan(configured("labels", "bp", value="Backprop"), {}, {"draw_figure", "build_table", "manifest"}),
     "a seed": Plan(
@@ -188,7 +188,7 @@ def wrong_formula(folder):
 
 
 REFUSED = {  # what the message says -> what is edited, and the target
-    "fa-audit: tiny.yaml, line 2: settings.tiny: unknown key 'epoch'": (
+    "settings.tiny.epoch: unknown key 'epoch'; known: architecture, ": (
         lambda folder: write_config(folder, {"settings": {"tiny": SETTING | {"epoch": 3}}}),
     ),
     "unknown run 'epp'; known: bp+frozen, ep, ep+frozen": (untouched, "results/audits/student_mlp/epp/seed1.json"),

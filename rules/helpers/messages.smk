@@ -26,7 +26,8 @@ def say_start(device):
 
 def table_lines(jobs=None):
     """Return the table of the grid, or of a target's jobs, and where Snakemake may do others than it counts."""
-    yield plan_table(ORIGINS, COSTS, jobs)
+    if table := plan_table(ORIGINS, COSTS, jobs):
+        yield table
     if os.path.isdir("results/checkpoints") and not any(Path(".snakemake/metadata").glob("*")):
         yield (
             "Snakemake's records of these results (.snakemake/metadata) are gone: what is newer than its inputs counts"

@@ -73,6 +73,8 @@ class LogHandler(LogHandlerBase):
         if part == LAST:
             self.last = record.table
             return []
+        if event == LogEvent.JOB_INFO and self.common_settings.dryrun:
+            self.summary.add(record.rule_name, record.reason, record.wildcards)
         if self.settings.plain:
             return [text] if (text := self.format(record)) and text != "None" else []
         if part == STOPPED:
@@ -87,8 +89,6 @@ class LogHandler(LogHandlerBase):
             case LogEvent.RUN_INFO:
                 self.progress.plan(record.stats, record.created)
                 self.summary.plan(record.stats)
-            case LogEvent.JOB_INFO if self.common_settings.dryrun:
-                self.summary.add(record.rule_name, record.reason, record.wildcards)
             case LogEvent.JOB_INFO if record.output:  # a target has none
                 self.progress.start(record.jobid, rule_and_job(record.rule_name, record.wildcards), record.created)
             case LogEvent.JOB_FINISHED:

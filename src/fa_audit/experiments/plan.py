@@ -29,7 +29,7 @@ def plan_table(origins: Origins, costs: Costs, jobs: Collection[RunKey] | None =
 
     Args:
         jobs: the networks that there is something to do for, of a plan; where others are not finished either, a target
-            was named, and the table is of these alone.
+            was named, and the table is of these alone; empty where a target needs none.
     """
     finished = Finished(origins)
     if jobs is not None and not all(key in jobs or finished.network(key) for key in origins.grid.all_run_keys()):
@@ -44,6 +44,8 @@ def plan_table(origins: Origins, costs: Costs, jobs: Collection[RunKey] | None =
         parts = ({item for setting in members for item in getattr(setting, part)} for part in HEADER[2:5])
         work.append(work_of(finished, members, costs))
         rows.append([name, *(str(len(part)) for part in (members, *parts)), *map(_text, work[-1])])
+    if not rows:
+        return ""
     total = [_text(reduce(add, column)) for column in zip(*work)]
     table = [HEADER, *rows, ["in all", str(len(grid.settings)), "", "", "", *total]]
     widths = [max(map(len, column)) for column in zip(*table)]
