@@ -197,7 +197,7 @@ REFUSED = {  # what the message says -> what is edited, and the target
     "no caption of 'audit_overview'": (deleted("report/captions/audit_overview.rst"),),
     "reference/published.yaml": (wrong_published_numbers,),
     "fa-audit: tiny.yaml, line 1: data_root: found no folder 'nowhere' in ": (without_data,),
-    "tiny.yaml, line 1: labels.ep: found the text '$x{$', a formula": (wrong_formula,),
+    "tiny.yaml, line 2: labels.ep: found the text '$x{$', a formula": (wrong_formula,),
 }
 
 
