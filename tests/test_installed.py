@@ -113,7 +113,7 @@ def test_after_its_installation_every_documented_command_runs(checkout, library,
     environment, folder = tmp_path / "environment", tmp_path / "empty"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     shutil.copytree(site(library), site(environment), copy_function=os.link, dirs_exist_ok=True)
-    run(environment, checkout, f"python -m pip install -q -c constraints.txt {checkout}[{extra}]")
+    run(environment, checkout, f"python -m pip install -q -c constraints.txt {checkout}{f'[{extra}]' * bool(extra)}")
     folder.mkdir()
     for name in ("mine.json", "my_net.py"):
         shutil.copyfile(library / name, folder / name)
