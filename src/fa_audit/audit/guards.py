@@ -306,7 +306,7 @@ def recorded(model: nn.Module, network: Network, description: Description | None
         "device": str(parameters[0].device),
         "dtype": str(parameters[0].dtype).removeprefix("torch."),
         "model": f"{type(model).__module__}.{type(model).__qualname__}",
-        "blocks": list(getattr(network, "names", range(len(network.blocks)))),
+        "blocks": list(getattr(network, "names", ()) if description else range(len(network.blocks))),
         "reads": description.reads if description else "",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
