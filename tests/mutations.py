@@ -294,7 +294,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("given-sign", "audit/given_credits.py", "return (credit if credit.shape", "return -(credit if credit.shape",
          "credits from elsewhere are measured as they are", "foreign_models"),
         # --- specifications and the grid
-        ("default-lr", "experiments/spec.py", "lr: float = 1e-3", "lr: float = 2e-3",
+        ("default-lr", "experiments/spec.py", "lr: NonNegative = 1e-3", "lr: NonNegative = 2e-3",
          "defaults are the paper's", "spec"),
         ("digest-seed", "experiments/spec.py", "digest_of(self.to_dict())",
          'digest_of(self.to_dict() | {"seed": 0})', "different runs have different digests", "spec"),
