@@ -254,8 +254,8 @@ MUTATIONS: dict[str, Mutation] = {
          "the four-check verdict has four checks", "protocol"),
         ("non-finite-passes", "core/rules.py", "return fired if finite else", "return fired if True else",
          "NaN and infinities fail", "protocol contract"),
-        ("strict-baseline", "audit/verdicts.py", "baselines.own, baselines.own_name",
-         "baselines.bp, baselines.own_name",
+        ("strict-baseline", "audit/verdicts.py", "baselines.own, given.baselines.own_name",
+         "baselines.bp, given.baselines.own_name",
          "D3 compares with the method's own frozen baseline", "protocol audit"),
         # --- credit metrics and the audit of a run
         ("rho-sign", "audit/credit_metrics.py", "after(length * some)", "after(-length * some)",

@@ -47,34 +47,12 @@ def wrap_contract_model(model: nn.Module, x: Tensor) -> Network:
     try:
         return _described(model, x[:PROBE])
     except AuditError as error:
-        if _is_random(model, x):
-            raise AuditError(
-                f"{_name(model)}: two forward passes of the same inputs in evaluation mode differ; expected the same"
-                " logits. Turn off dropout (training=self.training) and noise."
-            ) from error
-        raise AuditError(f"{error} {_instead(model, x)}") from error
-
-
-def _is_random(model: nn.Module, x: Tensor) -> bool:
-    """Return whether two forward passes give different logits; False where the model fails or returns no tensor."""
-    with untouched(model), torch.no_grad():
-        try:
-            one, other = (model(x.clone()) for _ in range(2))
-            return _deviation(one, other) > TOLERANCE
-        except Exception:  # external code may raise anything
-            return False
-
-
-def _instead(model: nn.Module, x: Tensor) -> str:
-    """Name the description that makes a model auditable without the contract."""
-    try:
-        fitting = propose(model, x)
-    except AuditError:  # the first error says what is wrong with the model
-        fitting = []
-    if fitting:
-        return f"Without the contract, pass {fitting[0].python}, which fits this model."
-    example = 'description=Description("layers.*", "cls token")'
-    return f"Without the contract, pass a description of its blocks and of what its head reads, such as {example}."
+        instead = 'a description of its blocks and of what its head reads, such as description=Description("layers.*",'
+        instead += ' "cls token")'
+        with suppress(AuditError):  # the first error says what is wrong with the model
+            if fitting := propose(model, x):
+                instead = f"{fitting[0].python}, which fits this model"
+        raise AuditError(f"{error} Without the contract, pass {instead}.") from error
 
 
 def _described(model: nn.Module, x: Tensor) -> DescribedNetwork:
@@ -83,6 +61,12 @@ def _described(model: nn.Module, x: Tensor) -> DescribedNetwork:
     network = _read(model, x)
     with untouched(network):
         points, answer = network.chain(x)
+        again = network(x)
+    if _deviation(answer, again) > TOLERANCE:
+        raise AuditError(
+            f"{_name(model)}: two forward passes of the same inputs in evaluation mode differ; expected the same"
+            " logits. Turn off dropout (training=self.training) and noise."
+        )
     errors = []
     for added in (False, True) if len({h.shape for h in hidden}) == 1 else (False,):
         network.added = (added,) * len(network.blocks)
