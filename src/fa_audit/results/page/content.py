@@ -160,6 +160,9 @@ class RunPage:
     key: tuple[str, str]  # setting and run, as in the tables
     setting: str
     name: str
+    method: str
+    dataset: str
+    nature: str  # a method, a baseline, with a penalty
     seeds: tuple[Seed, ...]
     layers: pd.DataFrame = field(repr=False)
     trajectories: pd.DataFrame = field(repr=False)
@@ -200,16 +203,6 @@ class RunPage:
         return self.seeds[0].row
 
     @property
-    def method(self) -> str:
-        """Return the method's name."""
-        return _text(self.first["method"])
-
-    @property
-    def nature(self) -> str:
-        """Return what it is: a method, a baseline, with a penalty."""
-        return nature(self.first)
-
-    @property
     def is_control(self) -> bool:
         """Return whether it is there for comparison: frozen, untrained, or before its last epoch."""
         return "baseline" in self.nature or "after epoch" in self.nature or self.first["epochs"] == 0
@@ -220,11 +213,6 @@ class RunPage:
         if pd.isna(self.first["architecture"]):
             return "external model"
         return f"{self.first['architecture']}, d = {_text(self.first['width'])}, L = {_text(self.first['depth'])}"
-
-    @property
-    def dataset(self) -> str:
-        """Return the name of its data set."""
-        return _text(self.first["dataset"])
 
     @cached_property
     def accuracy(self) -> float | None:
@@ -424,5 +412,6 @@ def pages_of(tidy: Tidy, audits: Audits, labels: Mapping[str, str]) -> list[RunP
         seeds = tuple(Seed(row, audits.get(RunKey(setting, run, row["seed"]), {})) for row in rows)
         own = {name: groups.get((setting, run), parts[name].iloc[:0]) for name, groups in tables.items()}
         names = labels.get(setting, setting), labels.get(run, run)
-        pages.append(RunPage(number, (setting, run), *names, seeds, **own))
+        about = _text(rows[0]["method"]), _text(rows[0]["dataset"]), nature(rows[0])
+        pages.append(RunPage(number, (setting, run), *names, *about, seeds, **own))
     return pages
