@@ -61,4 +61,4 @@ def test_figures_have_a_fifth_check(fifth, kind):
 def test_the_page_has_a_fifth_check(fifth):
     tidy = tidy_of(run("dfa", number_of_states=3, fires="e", depth_strict_distance=None))
     (page,) = pages_of(tidy, {}, {})
-    assert [check.meaning for check in page.checks if check.letter == "e"] == ["there are many states"]
+    assert [check["meaning"] for check in page.checks if check["letter"] == "e"] == ["there are many states"]

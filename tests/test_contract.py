@@ -193,8 +193,7 @@ VIOLATIONS = {  # attributes of the model, and words of the error
     ),
     "logits alone": ({"answer": lambda y, h, r: y}, "must return (logits, [h_0..h_L])"),
     "other states": ({"answer": lambda y, h, r: (y, [*h[:2], 0.5 * h[2], h[3]]) if r else y}, REPLAYED),
-    "a temperature": ({"answer": lambda y, h, r: (2 * y, h) if r else 2 * y}, REPLAYED),
-    "no head": ({"out_head": None, "kind": HEADLESS}, "no head found"),
+    "another answer": ({"answer": lambda y, h, r: (2 * y, h) if r else y}, REPLAYED),
 }
 
 
@@ -206,6 +205,18 @@ def test_violations_of_the_contract_are_named(case):
     with pytest.raises(AuditError) as caught:
         diagnose(model, samples("out_ln"), None)
     assert found in str(caught.value) and "External" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"answer": lambda y, h, r: (2 * y, h) if r else 2 * y}, {"out_head": None, "kind": HEADLESS}],
+    ids=["a temperature", "no head"],
+)
+def test_whatever_follows_the_last_state_is_the_models_own(changes):
+    model, batches = external("out_ln"), samples("out_ln")
+    for name, value in changes.items():
+        setattr(model, name, value)
+    assert diagnose(model, batches, None).bp_grad_norms == pytest.approx(truth(model, *batches[0])[1], rel=1e-4)
 
 
 STARTS = {"no norm": "embed", "cls": "patch_embed", "flattened maps": "embed"}

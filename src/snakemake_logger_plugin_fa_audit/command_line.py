@@ -34,8 +34,10 @@ def problems(words: Sequence[str]) -> Iterator[str]:
     """Yield files that cannot be read, executors that are not installed, and targets behind another option."""
     for option, *found in _by_option(words):
         targets = [word for word in found if "=" not in word] if option in PAIRS else []
-        if option in PROFILES:
-            yield from (problem for profile in found for problem in _of_profile(profile))
+        for profile in found if option in PROFILES else ():
+            for path in (*Path(profile).glob("config*.yaml"), *Path("profiles", profile).glob("config*.yaml")):
+                text = path.read_text(encoding="utf-8", errors="replace")
+                yield from _missing(str(path), re.findall(r"^executor: *(\S+)", text, re.MULTILINE))
         if option in EXECUTOR:
             yield from _missing(option, found)
         if option in FILES:
@@ -74,12 +76,6 @@ def _unreadable(path: str) -> str:
     except AuditError as error:
         return str(error)
     return ""
-
-
-def _of_profile(profile: str) -> Iterator[str]:
-    for path in (path for folder in (Path(profile), Path("profiles", profile)) for path in folder.glob("config*.yaml")):
-        text = path.read_text(encoding="utf-8", errors="replace")
-        yield from _missing(str(path), re.findall(r"^executor: *(\S+)", text, re.MULTILINE))
 
 
 def _missing(where: str, executors: Sequence[str]) -> Iterator[str]:

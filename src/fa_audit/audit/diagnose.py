@@ -13,22 +13,13 @@ from fa_audit.audit.diagnostics import Batch, measure
 from fa_audit.audit.expected_time import expected_seconds
 from fa_audit.audit.frequencies import frequencies
 from fa_audit.audit.given_credits import CreditFunction, checked_credits, measure_given_credits
-from fa_audit.audit.guards import (
-    alike,
-    are_classes,
-    contradictions,
-    large_gradients,
-    precision_warnings,
-    recorded,
-    unchecked_warning,
-)
+from fa_audit.audit.guards import alike, are_classes, contradictions, gradient_warnings, recorded
 from fa_audit.audit.inputs import check_layer, check_texts, fraction, paired, prepared
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.verdicts import Baselines
 from fa_audit.core.errors import AuditError, shortened
 from fa_audit.core.progress import announce
 from fa_audit.core.thresholds import DiagnosticThresholds, fires
-from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, LossFunction, forward
 
 
@@ -124,12 +115,13 @@ def diagnose(
         if given_credits:
             measured = measure_given_credits(given_credits, model, network, *where, loss_fn)
         evidence = measure(network, batches, layer_for_stability, loss_fn, where, others)
-        warnings += _contradictions(network, batches, headline_acc, own)
+        if (headline_acc, own) != (None, None) and all(are_classes(labels) for _, labels in batches):
+            warnings += contradictions(forward(network, batches), headline_acc, own)
         limits = thresholds or DiagnosticThresholds()
         if loss_fn is F.cross_entropy and fires("stability", evidence.stability.value or 0, limits.limits["stability"]):
             found = frequencies(network, others or batches, evidence.stability_layer)
             evidence = replace(evidence, frequencies=found)
-        warnings += [*alike(others or batches), *large_gradients(evidence), *unchecked_warning(evidence)]
+        warnings += [*alike(others or batches), *gradient_warnings(evidence)]
         about = recorded(model, network, description, where[0])
     credit = measured.without(evidence.untrue)
     return DiagnosticReport(
@@ -141,19 +133,9 @@ def diagnose(
         notes=notes if loss_fn is F.cross_entropy else joined(notes, f"gradients of {_named(loss_fn)}"),
         credit=credit.blocks,
         deep=credit.deep,
-        warnings=(*warnings, *precision_warnings(evidence)),
+        warnings=tuple(warnings),
         about=about,
     )
-
-
-def _contradictions(
-    network: Network, batches: list[Batch], headline_acc: float | None, frozen: float | None
-) -> list[str]:
-    """Run the batches forward where an accuracy is given that their labels can contradict."""
-    given = headline_acc is not None or frozen is not None
-    if not given or not all(are_classes(labels) for _, labels in batches):
-        return []
-    return contradictions(forward(network, batches), headline_acc, frozen)
 
 
 def joined(notes: str, more: str) -> str:

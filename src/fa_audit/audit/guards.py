@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -40,15 +40,6 @@ DATA_AS_STATE = (
     " train. Take the first layer for the embedding: leave it out of the blocks."
 )
 
-UNUSABLE: tuple[tuple[Callable[[Tensor], bool], str], ...] = (  # parameters and buffers, and what is wrong with them
-    (is_lazy, "lazy parameters without a shape; run the model once on a batch before."),
-    (
-        lambda tensor: tensor.is_meta,
-        "parameters on the meta device, which have no values; expected a model with its weights loaded"
-        " (model.to_empty(device=...), then load_state_dict).",
-    ),
-)
-
 
 def check_model(model: Any, description: Any = None) -> None:
     """Check that a model can be run at all, and that its description is one.
@@ -66,9 +57,12 @@ def check_model(model: Any, description: Any = None) -> None:
             " expected the floating-point model that they were made from."
         )
     tensors = [*model.parameters(), *model.buffers()]
-    for unusable, problem in UNUSABLE:
-        if any(map(unusable, tensors)):
-            raise AuditError(f"{type(model).__name__}: found {problem}")
+    problem = "lazy parameters without a shape; run the model once on a batch before." * any(map(is_lazy, tensors))
+    if not problem and any(tensor.is_meta for tensor in tensors):
+        problem = "parameters on the meta device, which have no values; expected a model with its weights loaded"
+        problem += " (model.to_empty(device=...), then load_state_dict)."
+    if problem:
+        raise AuditError(f"{type(model).__name__}: found {problem}")
     blocks, reads = getattr(description, "blocks", None), getattr(description, "reads", None)
     names = [reads, blocks] if isinstance(blocks, str) else [reads, *blocks] if isinstance(blocks, list | tuple) else []
     if description is not None and not (names and all(isinstance(name, str) for name in names)):
@@ -160,9 +154,11 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
             " whatever counts passes."
         )
     shapes = [tuple(point.shape) for point in points]
+    broken = [name.removeprefix("model.") for name, p in network.named_parameters() if not p.isfinite().all()]
+    unused = "found NaN or infinite values, though the pass that is audited may not use them."
     found = [
         DATA_AS_STATE if reads_data(points[0], few) else "",
-        _unused(network),
+        f"{listed(broken, 3)}: {unused}" if broken else "",
         _probabilities(second) if logits else "",
         _narrow(network, [*points, second]),
         _transposed(network, shapes),
@@ -209,8 +205,14 @@ def contradictions(passes: Sequence[Forward], accuracy: float | None, frozen: fl
 
 
 def _unlikely(passes: Sequence[Forward], accuracy: float | None) -> str:
+    """Bound the probability of so many hits, or more extreme, by ``exp(-n KL(hits / n || accuracy))``."""
     hits = torch.cat([p.logits.argmax(dim=-1) == p.labels for p in passes])
-    if accuracy is None or not len(hits) or (likely := _likely(int(hits.sum()), len(hits), accuracy)) >= LEAST_LIKELY:
+    if accuracy is None or not len(hits):
+        return ""
+    found = int(hits.sum()) / len(hits)
+    terms = ((found, accuracy), (1 - found, 1 - accuracy))
+    divergence = sum(p * math.log(p / max(q, 1e-3)) for p, q in terms if p)
+    if (likely := math.exp(-len(hits) * max(divergence, 0))) >= LEAST_LIKELY:
         return ""
     return (
         f"{DOUBTED[0]} {accuracy:.3g}, but {int(hits.sum())} of the {len(hits)} samples given are classified"
@@ -235,14 +237,6 @@ def _failed_to_train(passes: Sequence[Forward], frozen: float | None) -> str:
     )
 
 
-def _likely(hits: int, samples: int, accuracy: float) -> float:
-    """Return a bound on the probability of so many hits, or more extreme: ``exp(-n KL(hits / n || accuracy))``."""
-    found = hits / samples
-    terms = ((found, accuracy), (1 - found, 1 - accuracy))
-    divergence = sum(p * math.log(p / max(q, 1e-3)) for p, q in terms if p)
-    return math.exp(-samples * max(divergence, 0))
-
-
 def linear_readout(x: Tensor, labels: Tensor, others: Tensor, other_labels: Tensor) -> float:
     """Return the accuracy on other samples of a ridge regression of one-hot labels on vectors ``(N, d)``, float64."""
     mean, scale = x.mean(dim=0), x.std(dim=0).clamp_min(1e-12)
@@ -255,11 +249,6 @@ def linear_readout(x: Tensor, labels: Tensor, others: Tensor, other_labels: Tens
     return float(hits.double().mean())
 
 
-def bytes_of(x: Tensor) -> Tensor:
-    """Return the bytes of every row of a tensor: ``(B, bytes)``."""
-    return x.detach().cpu().reshape(len(x), -1).contiguous().view(torch.uint8)
-
-
 def are_classes(labels: Tensor) -> bool:
     """Return whether targets can be class indices: integers, one for every sample."""
     return labels.dim() == 1 and not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
@@ -267,7 +256,8 @@ def are_classes(labels: Tensor) -> bool:
 
 def alike(batches: list[Batch]) -> list[str]:
     """Warn of samples that are in several batches, and of batches of one class: (c) is then large by itself."""
-    rows = [hash(row.numpy().tobytes()) for x, _ in batches for row in bytes_of(x)]
+    flat = [x.detach().cpu().reshape(len(x), -1).contiguous().view(torch.uint8) for x, _ in batches]
+    rows = [hash(row.numpy().tobytes()) for part in flat for row in part]
     repeated = len(rows) - len(set(rows)) if len(batches) > 1 else 0
     kept = [y[y >= 0] for _, y in batches if are_classes(y)]  # a loss may ignore labels below 0
     single = sum(len(y.unique()) == 1 < len(y) for y in kept)
@@ -285,17 +275,25 @@ def alike(batches: list[Batch]) -> list[str]:
     return found
 
 
-def large_gradients(evidence: Diagnostics) -> list[str]:
-    """Name the states at which the gradient of a sample's loss is very large: it explodes towards them."""
-    norms = {layer.layer: layer.grad_norm_per_sample for layer in evidence.layers}
-    large = [layer for layer, norm in norms.items() if norm > LARGE]
-    if not large:
-        return []
-    worst = max(large, key=norms.__getitem__)
-    return [
-        f"The gradient explodes at state {', '.join(map(str, large))}: for one sample's loss it is up to"
-        f" {norms[worst]:.3g} (more than {LARGE:g}). No check looks at that: D2 asks whether it vanished."
-    ]
+def gradient_warnings(evidence: Diagnostics) -> Iterator[str]:
+    """Warn of gradients that explode, were not compared with the forward pass, or that float32 does not resolve."""
+    if large := {layer.layer: norm for layer in evidence.layers if (norm := layer.grad_norm_per_sample) > LARGE}:
+        yield (
+            f"The gradient explodes at state {', '.join(map(str, large))}: for one sample's loss it is up to"
+            f" {max(large.values()):.3g} (more than {LARGE:g}). No check looks at that: D2 asks whether it vanished."
+        )
+    if evidence.unchecked:
+        yield (
+            f"The backward pass was not compared with the forward pass ({evidence.unchecked}): whether its gradients"
+            " are those of the loss is not known."
+        )
+    errors = [(layer.float32_error.value, -layer.layer) for layer in evidence.layers]
+    error, worst = max(((error, state) for error, state in errors if error is not None), default=(0, 0))
+    if error > FLOAT32_ERROR:
+        yield (
+            f"The gradient at state {-worst} is {error:.2g} of its length away from the one computed in float64"
+            f" (more than {FLOAT32_ERROR:g}): what is concluded from gradients there is about rounding."
+        )
 
 
 def recorded(model: nn.Module, network: Network, description: Description | None, x: Tensor) -> dict[str, Any]:
@@ -306,7 +304,7 @@ def recorded(model: nn.Module, network: Network, description: Description | None
         "device": str(parameters[0].device),
         "dtype": str(parameters[0].dtype).removeprefix("torch."),
         "model": f"{type(model).__module__}.{type(model).__qualname__}",
-        "blocks": list(getattr(network, "names", range(len(network.blocks)))),
+        "blocks": list(getattr(network, "names", ()) if description else range(len(network.blocks))),
         "reads": description.reads if description else "",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -323,14 +321,6 @@ def _distance(one: Tensor, other: Tensor) -> float:
     if not (one.isfinite().all() and other.isfinite().all()):
         return 0.0
     return ((one - other).abs().max() / one.abs().max().clamp_min(torch.finfo(one.dtype).tiny)).item()
-
-
-def _unused(network: Network) -> str:
-    """Warn of parameters that are not finite, though no logit shows it."""
-    names = [name.removeprefix("model.") for name, p in network.named_parameters() if not p.isfinite().all()]
-    if not names:
-        return ""
-    return f"{listed(names, 3)}: found NaN or infinite values, though the pass that is audited may not use them."
 
 
 def _probabilities(logits: Tensor) -> str:
@@ -366,25 +356,3 @@ def _transposed(network: Network, shapes: list[tuple[int, ...]]) -> str:
                 f" reads: {other}."
             )
     return ""
-
-
-def unchecked_warning(evidence: Diagnostics) -> list[str]:
-    """Warn where the backward pass was not compared with the forward pass."""
-    if not evidence.unchecked:
-        return []
-    return [
-        f"The backward pass was not compared with the forward pass ({evidence.unchecked}): whether its gradients are"
-        " those of the loss is not known."
-    ]
-
-
-def precision_warnings(evidence: Diagnostics) -> list[str]:
-    """Warn of gradients that float32 does not resolve: more than 1 % away from those in float64."""
-    errors = [(layer.float32_error.value, layer.layer) for layer in evidence.layers]
-    error, worst = max(((error, -layer) for error, layer in errors if error is not None), default=(0, 0))
-    if error <= FLOAT32_ERROR:
-        return []
-    return [
-        f"The gradient at state {-worst} is {error:.2g} of its length away from the one computed in float64"
-        f" (more than {FLOAT32_ERROR:g}): what is concluded from gradients there is about rounding."
-    ]

@@ -39,41 +39,30 @@ def audit_model(
             deterministic kernel of an operation of it on this device.
     """
     try:
-        return _audit(name, entry, dataset, device, thresholds)
+        model, shape = build_model(entry).to(device), entry["image_shape"]
+        weights = f"weights from {entry['weights']}" if entry["weights"] else f"random weights of seed {entry['seed']}"
+        source = "computed on the whole test set" if entry["accuracy"] is None else "given by the configuration"
+        report = diagnose(
+            model,
+            inputs(dataset, shape, device, limit=1),
+            entry["accuracy"],
+            entry["frozen_accuracy"],
+            method_name=name,
+            notes=f"{entry['model']} with {weights} on {entry['dataset']}; accuracy {source}.",
+            thresholds=thresholds,
+            bp_frozen_acc=entry["bp_frozen_accuracy"],
+            frozen_baseline_name="frozen baseline",
+            test_samples=len(dataset.test_labels),
+            stability_batches=_shaped(stability_batches(dataset, BATCH_SIZE, entry["batches"]), shape, device),
+            description=Description(entry["blocks"], entry["reads"]),
+        )
+        if (accuracy := entry["accuracy"]) is None:  # last: a wrong description fails before
+            accuracy = accuracy_of(model, inputs(dataset, shape, device))
+        return replace(report, headline_acc=accuracy)
     except AuditError as error:
         no_kernel = "deterministic" in str(error)  # as of AdaptiveAvgPool2d((7, 7)) on a GPU
         hint = " A CPU may have one: --set-resources audit_model:gpu=0" * no_kernel
         raise AuditError(f"models.{name}: {error}{hint}") from error
-
-
-def _audit(
-    name: str, entry: Mapping[str, Any], dataset: Dataset, device: str, thresholds: DiagnosticThresholds
-) -> DiagnosticReport:
-    model, shape = build_model(entry).to(device), entry["image_shape"]
-    report = diagnose(
-        model,
-        inputs(dataset, shape, device, limit=1),
-        entry["accuracy"],
-        entry["frozen_accuracy"],
-        method_name=name,
-        notes=_remarks(entry),
-        thresholds=thresholds,
-        bp_frozen_acc=entry["bp_frozen_accuracy"],
-        frozen_baseline_name="frozen baseline",
-        test_samples=len(dataset.test_labels),
-        stability_batches=_shaped(stability_batches(dataset, BATCH_SIZE, entry["batches"]), shape, device),
-        description=Description(entry["blocks"], entry["reads"]),
-    )
-    if (accuracy := entry["accuracy"]) is None:  # last: a wrong description fails before
-        accuracy = accuracy_of(model, inputs(dataset, shape, device))
-    return replace(report, headline_acc=accuracy)
-
-
-def _remarks(entry: Mapping[str, Any]) -> str:
-    """Describe weights and accuracy of the model for the report."""
-    weights = f"weights from {entry['weights']}" if entry["weights"] else f"random weights of seed {entry['seed']}"
-    source = "computed on the whole test set" if entry["accuracy"] is None else "given by the configuration"
-    return f"{entry['model']} with {weights} on {entry['dataset']}; accuracy {source}."
 
 
 def build_model(entry: Mapping[str, Any]) -> nn.Module:

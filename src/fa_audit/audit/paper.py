@@ -266,20 +266,19 @@ class FAProtocol:
         audit = getattr(report, "report", None)
         notes = [*audit.warnings, audit.notes] if audit else []
         try:
-            checks = [_summary_line(report["diagnostics"][key], *about) for key, about in KEYS.items()]
+            checks = []
+            for key, (title, value, limit, check) in KEYS.items():
+                entry = report["diagnostics"][key]
+                outcome = {True: "FIRE", False: "pass", None: "not evaluated"}[entry["fires"]]
+                number = "-" if entry[value] is None else f"{entry[value]:.3g}"
+                meant = f"{entry[limit]:g}" + (f"; {entry['floor_note']}" if "floor_note" in entry else "")
+                checks.append(f"{title}: {value} {number} (fires {CHECKS[check].sign} {limit} {meant}): {outcome}")
             accuracy = "unknown" if report["test_acc"] is None else f"{report['test_acc']:.4f}"
             lines = [f"Verdict: {report['verdict']}", f"Test accuracy: {accuracy}", *checks]
         except (KeyError, TypeError, ValueError) as error:
             found = shortened(report)
             raise AuditError(f"report: found {found} ({first_line(error)}); expected what run() returned.") from error
         return "\n".join([*lines, *filter(None, notes)])
-
-
-def _summary_line(entry: Mapping[str, Any], title: str, value: str, limit: str, check: str) -> str:
-    outcome = {True: "FIRE", False: "pass", None: "not evaluated"}[entry["fires"]]
-    number = "-" if entry[value] is None else f"{entry[value]:.3g}"
-    meant = f"; {entry['floor_note']}" if "floor_note" in entry else ""
-    return f"{title}: {value} {number} (fires {CHECKS[check].sign} {limit} {entry[limit]:g}{meant}): {outcome}"
 
 
 # Names of arguments in errors: those of `diagnose` -> those of `FAProtocol`.

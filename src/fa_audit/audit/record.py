@@ -217,6 +217,8 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
 
 PRECISION = ("float32_error", "float32_cosine")  # of a state; measured values, which can be absent with a reason
 CREDITS, DEEP = tuple(OF_BLOCKS), tuple(OF_DEEP)
+DEEP_CREDIT = at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging")  # in the tidy table of runs
+NULLS = [(side, *of) for side in ("", AT_INPUT) for of in (("mean", "value"), ("std", "std"))]  # likewise
 
 
 def number(value: float | str | None) -> float | None:
@@ -368,7 +370,8 @@ def run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         "scale_free_last": last["scale_free"],
         **{f"identity_{name}": last.get(of, {}).get("value") for name, of in IDENTITY.items()},
         f"mean_clamped_cosine{AT_INPUT}": _mean(audit["credit"], f"clamped_cosine{AT_INPUT}"),
-        **_deep_credit(audit["deep"]),
+        **{f"deep_{name}": audit["deep"][name]["value"] for name in DEEP_CREDIT},
+        **{f"fresh_b_{column}{side}": audit["deep"][f"fresh_b_null{side}"][of] for side, column, of in NULLS},
         **{f"deep_{name}": _mean(audit["credit"][1:], name) for name in at_both_sides("rho_random")},
         **{rule: judged[rule] for rule in RULES},
         "baseline": audit["verdict"]["baseline"],
@@ -382,14 +385,6 @@ def run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
         **{key: json.dumps(audit[key], sort_keys=True, separators=(",", ":")) for key in ("spec", "thresholds")},
     }
     return row | {column: value for column, value in values.items() if column not in row}
-
-
-def _deep_credit(deep: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return what the credits of the blocks l >= 1 are worth, at both sides; None where not measured."""
-    names = at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging")
-    nulls = {f"fresh_b_{column}{side}": deep[f"fresh_b_null{side}"][of]
-             for side in ("", AT_INPUT) for column, of in (("mean", "value"), ("std", "std"))}  # fmt: skip
-    return {f"deep_{name}": deep[name]["value"] for name in names} | nulls
 
 
 def _mean(blocks: Sequence[Mapping[str, Any]], name: str) -> float | None:

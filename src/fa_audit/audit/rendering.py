@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fa_audit.audit.record import record_of
-from fa_audit.audit.sentences import facts_of, sentences
+from fa_audit.audit.sentences import facts_of, percent, sentences
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.rules import FOUR, THREE
 from fa_audit.core.thresholds import fires
@@ -44,7 +44,7 @@ BELOW_FLOOR = f" {MARK}: the gradient that it is compared with is below the limi
 
 def document(report: AuditResult) -> Document:
     """Return the report of one network, the most important first."""
-    return Document(f"Audit of {report.method_name}", tuple(_sections(report)), f"{report.quoted_verdict}.")
+    return Document(f"Audit of {report.method_name}", tuple(_sections(report)), f"{report.checks.quoted}.")
 
 
 def _sections(report: AuditResult) -> Iterator[Section]:
@@ -67,11 +67,11 @@ def _sections(report: AuditResult) -> Iterator[Section]:
 
 def _facts(report: AuditResult) -> Iterator[Entry]:
     baselines = report.baselines
-    yield Entry("accuracy", _percent(report.headline_acc))
+    yield Entry("accuracy", percent(report.headline_acc))
     name = f" ({baselines.own_name})" if baselines.own is not None else ""
-    yield Entry("frozen baseline", _percent(baselines.own) + name)
+    yield Entry("frozen baseline", percent(baselines.own) + name)
     if baselines.bp is not None:
-        yield Entry("bp+frozen", _percent(baselines.bp))
+        yield Entry("bp+frozen", percent(baselines.bp))
     for name, rule in (("three-check verdict", THREE), ("four-check verdict", FOUR)):
         yield Entry(name, report.checks.verdict(rule) + " (borderline)" * report.checks.is_borderline(rule))
     yield Entry("flags", ", ".join(report.flags) or "none")
@@ -121,7 +121,3 @@ def _credits(report: AuditResult) -> Table:
 
 def _number(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.3g}"
-
-
-def _percent(fraction: float | None) -> str:
-    return "unknown" if fraction is None else f"{100 * fraction:.1f}{NBSP}%"

@@ -65,11 +65,6 @@ class AuditResult:
         return [layer.grad_norm for layer in self.evidence.layers]
 
     @property
-    def untrue(self) -> tuple[int, ...]:
-        """Return the states at which the model's backward pass is not the derivative of its forward pass."""
-        return self.evidence.untrue
-
-    @property
     def stability_layer(self) -> int:
         """Return the index of the state at which the cross-batch stability was taken."""
         return self.evidence.stability_layer
@@ -98,11 +93,6 @@ class AuditResult:
     def three_check_verdict(self) -> str:
         """Return the three-check verdict."""
         return self.checks.verdict(THREE)
-
-    @property
-    def quoted_verdict(self) -> str:
-        """Return the verdict to quote: the three-check verdict, and whatever else fires."""
-        return self.checks.quoted
 
     @property
     def flags(self) -> list[str]:

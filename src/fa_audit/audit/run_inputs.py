@@ -78,7 +78,14 @@ def read_run(
     if history:
         check_history(history, expected, facts.get("accuracy"), facts.get("stopped_after"), str(trajectory))
     dataset = load_dataset(data or data_file(expected.dataset)).to(device)
-    _check_data(learner, dataset)
+    ours = (learner.spec.dataset, learner.image_shape, learner.network.classes)
+    theirs = (dataset.name, dataset.image_shape, dataset.classes)
+    if ours != theirs:
+        form = "{!r} with images {} of {} classes"
+        raise AuditError(
+            f"data set: found {form.format(*theirs)}; the network was trained on {form.format(*ours)}. Give the data"
+            " set that it was trained on."
+        )
     with naming_own_code(learner.spec):
         if sidecar:
             _check_accuracies(learner, dataset, facts, sidecar)
@@ -98,12 +105,16 @@ def _facts(
 
 
 def _compared(baselines: Mapping[str, str | Path], expected: RunSpec, hint: str) -> dict[str, dict[str, Any]]:
-    """Read baselines once they are known to be those of a run."""
+    """Read baselines once they are known to be those of a run, and to agree with their trajectories."""
     names = baseline_names(expected)
     compared = {role: read_baseline(path) for role, path in baselines.items()}
     for role, path in baselines.items():
-        check_baseline(compared[role], names[role], expected, path, hint)
-        _check_baseline_history(compared[role], Path(path).with_suffix(".csv"))
+        baseline, beside = compared[role], Path(path).with_suffix(".csv")
+        check_baseline(baseline, names[role], expected, path, hint)
+        kept = Path(*beside.parts[:-4], "trajectories", *beside.parts[-3:])  # where the workflow keeps it
+        for history in filter(Path.exists, (beside, kept)):
+            spec, stopped_after = RunSpec.from_dict(baseline["spec"]), baseline.get("stopped_after")
+            check_history(read_trajectory(history), spec, baseline["accuracy"], stopped_after, str(history))
     return compared
 
 
@@ -124,22 +135,3 @@ def _check_accuracies(learner: Learner, dataset: Dataset, facts: Mapping[str, An
                 f"{sidecar}: {name}: found {told}; the network of its checkpoint has {found} on these images. One of"
                 " them was altered: delete both and run the training again, or give the data that it was trained on."
             )
-
-
-def _check_baseline_history(baseline: Mapping[str, Any], beside: Path) -> None:
-    """Compare a baseline with its trajectory, where that is beside it or where the workflow keeps it."""
-    kept = [*beside.parts[:-4], "trajectories", *beside.parts[-3:]]
-    for history in filter(Path.exists, (beside, Path(*kept))):
-        spec, stopped_after = RunSpec.from_dict(baseline["spec"]), baseline.get("stopped_after")
-        check_history(read_trajectory(history), spec, baseline["accuracy"], stopped_after, str(history))
-
-
-def _check_data(learner: Learner, dataset: Dataset) -> None:
-    ours = (learner.spec.dataset, learner.image_shape, learner.network.classes)
-    theirs = (dataset.name, dataset.image_shape, dataset.classes)
-    if ours != theirs:
-        data = "{!r} with images {} of {} classes"
-        raise AuditError(
-            f"data set: found {data.format(*theirs)}; the network was trained on {data.format(*ours)}. Give the data"
-            " set that it was trained on."
-        )

@@ -219,8 +219,8 @@ def _numbers(name: str, kind: Criterion, found: Sequence[Outcome], seeds: Sequen
         ends = [f"{end:.3g}" for end in (min(values), max(values))]
         return phrase(kind, slots | {"value": " to ".join(dict.fromkeys(ends))})
     slots["value"] = f"{abs(100 * values[0]):.1f} points {'below' if values[0] < 0 else 'above'}"
-    slots["accuracy"] = _percent([facts.accuracy for facts in seeds])
-    return phrase(kind, slots | {"frozen": _percent([facts.frozen.get(name) for facts in seeds])})
+    slots["accuracy"] = percent(*(facts.accuracy for facts in seeds))
+    return phrase(kind, slots | {"frozen": percent(*(facts.frozen.get(name) for facts in seeds))})
 
 
 def phrase(kind: Criterion, slots: Mapping[str, str]) -> str:
@@ -232,6 +232,7 @@ def phrase(kind: Criterion, slots: Mapping[str, str]) -> str:
     return f"{subject} ({'; '.join(filter(None, inside))})"
 
 
-def _percent(fractions: Sequence[float | None]) -> str:
+def percent(*fractions: float | None) -> str:
+    """Return the mean of the fractions that are known."""
     known = [fraction for fraction in fractions if fraction is not None]
     return f"{100 * sum(known) / len(known):.1f}{NBSP}%" if known else "unknown"

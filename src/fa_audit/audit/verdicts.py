@@ -208,35 +208,17 @@ def _bias(found: Frequencies | None) -> str:
     )
 
 
-def _depth(given: Given) -> Outcome:
-    baselines = given.baselines
-    return _margin("depth", given, baselines.own, baselines.own_name, baselines.paired)
-
-
-def _depth_strict(given: Given) -> Outcome:
-    return _margin("depth_strict", given, given.baselines.bp, "bp+frozen")
-
-
-def _margin(
-    name: str, given: Given, frozen: float | None, baseline: str, paired: tuple[int, int] | None = None
-) -> Outcome:
+def _margin(name: str, given: Given, frozen: float | None, baseline: str) -> Outcome:
     accuracy, limit = given.headline_acc, given.thresholds.limits["depth_margin"]
     if accuracy is None or frozen is None:
         return _open(name, limit, "no headline accuracy" if accuracy is None else f"no {baseline}")
-    around = _margin_interval(accuracy, frozen, given.baselines.test_samples, paired)
+    around: tuple[Interval | None, str] = None, "none: the number of test samples was not given (test_samples)"
+    if (samples := given.baselines.test_samples) and given.baselines.paired and name == "depth":
+        around = paired_difference(*given.baselines.paired, samples), f"paired, over {samples} test samples"
+    elif samples:
+        formed = f"two accuracies of {samples} test samples each, taken as independent"
+        around = unpaired_difference(accuracy, frozen, samples), formed
     return _evaluated(name, depth_margin(accuracy, frozen), limit, f"against {baseline}", *around)
-
-
-def _margin_interval(
-    accuracy: float, frozen: float, samples: int | None, paired: tuple[int, int] | None
-) -> tuple[Interval | None, str]:
-    """Return the interval of a depth margin, and how it was formed or why there is none."""
-    if not samples:
-        return None, "none: the number of test samples was not given (test_samples)"
-    if paired:
-        return paired_difference(*paired, samples), f"paired, over {samples} test samples"
-    interval = unpaired_difference(accuracy, frozen, samples)
-    return interval, f"two accuracies of {samples} test samples each, taken as independent"
 
 
 def _evaluated(
@@ -257,8 +239,8 @@ EVALUATE: dict[str, Callable[[Given], Outcome]] = {
     "scale": _scale,
     "reference": _reference,
     "stability": _stability,
-    "depth": _depth,
-    "depth_strict": _depth_strict,
+    "depth": lambda given: _margin("depth", given, given.baselines.own, given.baselines.own_name),
+    "depth_strict": lambda given: _margin("depth_strict", given, given.baselines.bp, "bp+frozen"),
 }
 
 

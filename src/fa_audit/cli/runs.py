@@ -92,7 +92,9 @@ def _train(options: argparse.Namespace) -> int:
     from fa_audit.training.resume import Resume
     from fa_audit.training.run_files import train_run, training_origin
 
-    output = _tensor_file(options.output)
+    output = options.output
+    if output.suffix != ".safetensors" or output.is_dir():
+        raise AuditError(f"output: found '{output}'; expected a file whose name ends in .safetensors.")
     set_numerics(threads=1)
     try:
         if torch.empty(0, device=options.device).device.type not in DEVICES:
@@ -121,12 +123,6 @@ def _data(options: argparse.Namespace) -> Path:
     path = Path(data_file(options.data))
     if not path.exists():
         prepare_data_file(options.data, options.data_root, path)
-    return path
-
-
-def _tensor_file(path: Path) -> Path:
-    if path.suffix != ".safetensors" or path.is_dir():
-        raise AuditError(f"output: found '{path}'; expected a file whose name ends in .safetensors.")
     return path
 
 

@@ -196,7 +196,11 @@ def exclusive(path: str | Path, *, wait: bool = True) -> Iterator[None]:
             _lock(stream.fileno(), path, wait)
         except OSError as error:
             if error.errno in WITHOUT_LOCKS:
-                raise _without_locks(path, error) from error
+                raise AuditError(
+                    f"{path}: not locked ({error.strerror}): the file system of '{path.parent.absolute()}' has no"
+                    " locks, which keep two processes from the same files. Have them enabled (Lustre: mount option"
+                    " flock; NFS: lockd), or work in a copy of the project elsewhere."
+                ) from error
             raise
         with contextlib.suppress(OSError):  # on a full disk the holder stays unnamed
             os.ftruncate(stream.fileno(), 0)
@@ -213,11 +217,3 @@ def _lock(handle: int, path: Path, wait: bool) -> None:
             raise BlockingIOError(error.errno, holder) from error
         log.info("waiting: %s has %s", holder, path)
         fcntl.flock(handle, fcntl.LOCK_EX)
-
-
-def _without_locks(path: Path, error: OSError) -> AuditError:
-    return AuditError(
-        f"{path}: not locked ({error.strerror}): the file system of '{path.parent.absolute()}' has no locks, which keep"
-        " two processes from the same files. Have them enabled (Lustre: mount option flock; NFS: lockd), or work in"
-        " a copy of the project elsewhere."
-    )

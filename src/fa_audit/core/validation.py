@@ -96,18 +96,14 @@ def _lines(schema: Schema, value: Any, errors: list[tuple[str, tuple[Any, ...], 
             yield str(unknown("key", loc[-1], known, where=_dotted(place)))
         elif not (kind.endswith("_type") and place in inside):  # of another member of a union
             text = f"missing {', '.join(missing[place])}" if kind == "missing" else f"found {shortened(found)}"
-            yield f"{_dotted(place)}: {text}; expected {_expected(schema, value, place)}."
+            around = (_node(schema, value, place[:length]) for length in range(len(place), -1, -1))
+            expected = next(node["description"] for node in around if node.get("description"))
+            yield f"{_dotted(place)}: {text}; expected {expected}."
 
 
 def _key_line(schema: Schema, value: Any, parent: tuple[Any, ...], key: Any) -> str:
     expected = _node(schema, value, parent).get("propertyNames", {}).get("description", "text")
     return f"{_dotted((*parent, key))}: found the key {shortened(key)}; expected {expected}."
-
-
-def _expected(schema: Schema, value: Any, place: tuple[Any, ...]) -> str:
-    """Return the description of a place, or of the innermost one around it that has one."""
-    inner = [place[:length] for length in range(len(place), -1, -1)]
-    return next(str(text) for part in inner if (text := _node(schema, value, part).get("description")))
 
 
 def _dotted(place: tuple[Any, ...]) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from html.entities import codepoint2name
+from itertools import chain
+from typing import NamedTuple
 
 from fa_audit.documents.document import Document, Entry, capital
 from fa_audit.documents.formats import PLAIN, Dialect, Number, Table, render, right_aligned
@@ -95,37 +96,30 @@ LATEX = Dialect(escape_latex, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty",
 # --- columns -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column: its heading, its cells, whether they are numbers, and how many characters a line of a text has."""
+class Column(NamedTuple):
+    """A column as LaTeX.
 
-    heading: str
-    cells: tuple[str | Number, ...]
-    right: bool
-    longest: int = LONGEST_TEXT
+    Attributes:
+        head: its heading.
+        cells: one for each row.
+        kind: how they are aligned, l or r.
+        width: characters of the longest line, and of the gap behind it.
+        heights: lines of each cell.
+    """
 
-    @property
-    def width(self) -> int:
-        """Return the characters of the longest line, and of the gap behind it."""
-        return (
-            max(map(len, [*_lines(self.heading, LONGEST_HEADING), *(x for c in self.cells for x in self._of(c))])) + 2
-        )
+    head: str
+    cells: list[str]
+    kind: str
+    width: int
+    heights: list[int]
 
-    def height(self, row: int) -> int:
-        """Return the number of lines of a cell."""
-        return len(self._of(self.cells[row]))
 
-    def head(self) -> str:
-        """Return the heading."""
-        return _broken(self.heading, LONGEST_HEADING, "r" if self.right else "l", "b")
-
-    def cell(self, row: int) -> str:
-        """Return a cell."""
-        found = self.cells[row]
-        return _broken(found, self.longest) if isinstance(found, str) else render(found, LATEX)
-
-    def _of(self, cell: str | Number) -> list[str]:
-        return _lines(cell, self.longest) if isinstance(cell, str) else [render(cell, PLAIN)]
+def _column(heading: str, cells: Sequence[str | Number], kind: str, longest: int) -> Column:
+    """Return a column in whose texts a line has so many characters, if possible."""
+    lines = [_lines(cell, longest) if isinstance(cell, str) else [render(cell, PLAIN)] for cell in cells]
+    width = max(map(len, chain(_lines(heading, LONGEST_HEADING), *lines))) + 2
+    written = [_broken(cell, longest) if isinstance(cell, str) else render(cell, LATEX) for cell in cells]
+    return Column(_broken(heading, LONGEST_HEADING, kind, "b"), written, kind, width, list(map(len, lines)))
 
 
 def _panels(columns: Sequence[Column], key: int) -> list[list[Column]]:
@@ -166,14 +160,14 @@ def to_latex(table: Table, origin: str = "", *, name: str = "", title: str = "",
         floating: in a float; otherwise in place.
     """
     cells = [*zip(*table.rows)] or [()] * len(table.columns)
-    right = right_aligned(table) or [False] * len(cells)
+    kinds = ["r" if right else "l" for right in right_aligned(table)] or ["l"] * len(cells)
     groups: tuple[str, ...] = ()
     first = int(table.columns[0] == "setting" and len(set(cells[0])) < len(table.rows))
     if first:
         groups = tuple(map(str, cells[0]))
     longest = [*[LONGEST_NAME] * (first + 1), *[LONGEST_TEXT] * len(cells)]
-    columns = [Column(*parts) for parts in zip(table.columns, cells, right, longest)][first:]
-    panels = _panels(columns, _key(columns, groups))
+    columns = [_column(*parts) for parts in zip(table.columns, cells, kinds, longest)][first:]
+    panels = _panels(columns, _key(cells[first:], groups))
     pages = list(_pages(panels, len(table.rows)))
     comments = [f"needs \\usepackage{{{PACKAGES}}}", *origin.split("; ")]
     lines = [f"% {comment}" for comment in comments if comment and floating]
@@ -196,13 +190,11 @@ def _caption(text: str, title: str) -> tuple[str, str]:
     return escape_latex(text), ""
 
 
-def _key(columns: Sequence[Column], groups: Sequence[str]) -> int:
+def _key(columns: Sequence[Sequence[str | Number]], groups: Sequence[str]) -> int:
     """Return how many of the first columns distinguish the rows; one, if all of them do not."""
-    names = groups or [""] * len(columns[0].cells)
-    for count in range(1, len(columns)):
-        if len(set(zip(names, *(column.cells for column in columns[:count])))) == len(names):
-            return count
-    return 1
+    names = groups or [""] * len(columns[0])
+    counts = (count for count in range(1, len(columns)) if len(set(zip(names, *columns[:count]))) == len(names))
+    return next(counts, 1)
 
 
 def _pages(panels: Sequence[Sequence[Column]], rows: int) -> Iterator[list[int]]:
@@ -210,7 +202,7 @@ def _pages(panels: Sequence[Sequence[Column]], rows: int) -> Iterator[list[int]]
     page: list[int] = []
     left = room = HIGHEST - 4 * len(panels)
     for row in range(rows):
-        height = sum(max(column.height(row) for column in panel) for panel in panels)
+        height = sum(max(column.heights[row] for column in panel) for panel in panels)
         if page and height > left:
             yield page
             page, left = [], room
@@ -221,13 +213,13 @@ def _pages(panels: Sequence[Sequence[Column]], rows: int) -> Iterator[list[int]]
 
 def _tabular(panel: Sequence[Column], groups: Sequence[str], rows: Sequence[int]) -> str:
     """Return a panel, scaled down to the width of the text where it is wider."""
-    kinds = "".join("r" if column.right else "l" for column in panel)
-    lines = [r"\toprule", " & ".join(column.head() for column in panel) + r" \\", r"\midrule"]
+    kinds = "".join(column.kind for column in panel)
+    lines = [r"\toprule", " & ".join(column.head for column in panel) + r" \\", r"\midrule"]
     for place, row in enumerate(rows):
         if groups and (not place or groups[row] != groups[rows[place - 1]]):
             name = rf"\multicolumn{{{len(panel)}}}{{@{{}}l}}{{\emph{{{escape_latex(groups[row])}}}}}"
             lines.append((r"\addlinespace " if place else "") + name + r" \\*")
-        lines.append(" & ".join(column.cell(row) for column in panel) + r" \\")
+        lines.append(" & ".join(column.cells[row] for column in panel) + r" \\")
     begin = rf"\resizebox{{{AT_MOST}}}{{!}}{{\begin{{tabular}}{{@{{}}{kinds}@{{}}}}"
     return "\n".join([begin, *lines, r"\bottomrule", r"\end{tabular}}"])
 

@@ -9,12 +9,12 @@ import contextlib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.files import digest_of
@@ -166,41 +166,8 @@ NonNegative = Annotated[float, Field(ge=0, description="a finite number >= 0")]
 Flag = Annotated[bool, Field(description="true or false")]
 
 
-class SpecFile(Strict):
-    """the specification of a run"""
-
-    dataset: Text
-    architecture: Text
-    architecture_options: Annotated[dict[Text, Option], Field(description="a mapping of options to values")]
-    method: Text
-    penalty: NonNegative
-    frozen_blocks: Seed
-    shallow: Flag
-    random_targets: Flag
-    epochs: Seed
-    batch_size: Positive
-    lr: NonNegative
-    weight_decay: NonNegative
-    seed: Seed
-    # Departures from the paper's training: these have defaults, and a specification lists only those that are made.
-    optimiser: Literal["adamw", "sgd"] = Field("adamw", description="adamw or sgd")
-    clip: NonNegative = 0.0
-    clip_groups: NonNegative = 0.0
-    normalise: Flag = True
-    rms_floor: NonNegative = 1e-6
-    frozen_embedding: Flag = False
-    validation: float = Field(0.0, ge=0, lt=1, description="a fraction >= 0 and below 1")
-    snapshot: Seed | None = Field(None, description="an epoch, or null")
-    monitor: Annotated[
-        dict[Text, Annotated[float, Field(description="a finite number")]],
-        Field(description="a mapping of checks to limits"),
-    ]
-
-
-NAMES = tuple(SpecFile.model_fields)
-# Options that depart from the paper's training.
+# Options that depart from the paper's training, which a specification lists only where they are made.
 OWN_OPTIONS = ("optimiser", "clip", "clip_groups", "normalise", "rms_floor", "frozen_embedding", "validation")
-DEPARTURES = {name: field.default for name, field in SpecFile.model_fields.items() if not field.is_required()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,27 +205,27 @@ class RunSpec:
         AuditError: a number of the wrong type or out of range.
     """
 
-    dataset: str
-    architecture: str
+    dataset: Text
+    architecture: Text
     architecture_options: tuple[tuple[str, Any], ...] = ()
-    method: str
-    penalty: float = 0.0
-    frozen_blocks: int = 0
-    shallow: bool = False
-    random_targets: bool = False
-    epochs: int = 100
-    batch_size: int = 128
-    lr: float = 1e-3
-    weight_decay: float = 0.01
-    seed: int = 42
-    optimiser: str = "adamw"
-    clip: float = 0.0
-    clip_groups: float = 0.0
-    normalise: bool = True
-    rms_floor: float = 1e-6
-    frozen_embedding: bool = False
-    validation: float = 0.0
-    snapshot: int | None = None
+    method: Text
+    penalty: NonNegative = 0.0
+    frozen_blocks: Seed = 0
+    shallow: Flag = False
+    random_targets: Flag = False
+    epochs: Seed = 100
+    batch_size: Positive = 128
+    lr: NonNegative = 1e-3
+    weight_decay: NonNegative = 0.01
+    seed: Seed = 42
+    optimiser: Annotated[Literal["adamw", "sgd"], Field(description="adamw or sgd")] = "adamw"
+    clip: NonNegative = 0.0
+    clip_groups: NonNegative = 0.0
+    normalise: Flag = True
+    rms_floor: NonNegative = 1e-6
+    frozen_embedding: Flag = False
+    validation: Annotated[float, Field(ge=0, lt=1, description="a fraction >= 0 and below 1")] = 0.0
+    snapshot: Annotated[Seed | None, Field(description="an epoch, or null")] = None
     monitor: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
@@ -308,3 +275,18 @@ class RunSpec:
     def digest(self) -> str:
         """Return the eight hexadecimal digits that name this specification in provenance."""
         return digest_of(self.to_dict())[:8]
+
+
+Finite = Annotated[float, Field(description="a finite number")]
+IN_A_FILE: dict[str, Any] = get_type_hints(RunSpec, include_extras=True) | {  # where pairs are mappings
+    "architecture_options": Annotated[dict[Text, Option], Field(description="a mapping of options to values")],
+    "monitor": Annotated[dict[Text, Finite], Field(description="a mapping of checks to limits")],
+}
+DEPARTURES = {field.name: field.default for field in fields(RunSpec) if field.name in (*OWN_OPTIONS, "snapshot")}
+NAMES = tuple(IN_A_FILE)
+SpecFile = create_model(
+    "SpecFile",
+    __base__=Strict,
+    __doc__="the specification of a run",
+    **{name: (kind, DEPARTURES.get(name, ...)) for name, kind in IN_A_FILE.items()},
+)

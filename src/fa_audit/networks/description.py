@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -145,7 +146,10 @@ class DescribedNetwork(Network):
         with torch.enable_grad():
             self._check_chain([*points, seen.answer])
         self._check_head(x, seen)
-        added = _added(list(pairwise(value for _, value in seen.inputs)), points[1:])
+        inputs = list(pairwise(value for _, value in seen.inputs))
+        sums = [_equal(after, before, point) for (before, after), point in zip(inputs, points[1:])]
+        own = [total and not _equal(after, point) for total, (_, after), point in zip(sums, inputs, points[1:])]
+        added = (*own, any(own) and all(sums))  # the last block is judged by the others
         if added[0] and not seen.whole:
             raise self._error(
                 f"the input of block '{self.names[0]}' is a parameter, or a part of another tensor that torch cannot"
@@ -171,7 +175,11 @@ class DescribedNetwork(Network):
         self._check_state(f"the input of block '{self.names[0]}'", seen.start, x, "as its first argument")
         for index, returned in seen.outputs:
             self._check_state(f"the output of block '{self.names[index]}'", returned, x)
-        self._check_logits(seen.answer, x)
+        if not are_logits(seen.answer, x):
+            raise self._error(
+                f"the model returns {shown(seen.answer)} for {len(x)} inputs; expected logits ({len(x)}, C), one per"
+                " class."
+            )
         return seen
 
     def _check_order(self, ran: list[int]) -> None:
@@ -205,12 +213,6 @@ class DescribedNetwork(Network):
             raise self._error(
                 f"{what}: found shape {tuple(h.shape)}; reads: {self.reads} expects {self.shapes}."
                 f" Change reads (one of: {'; '.join(READS)}) or blocks."
-            )
-
-    def _check_logits(self, logits: object, x: Tensor) -> None:
-        if not are_logits(logits, x):
-            raise self._error(
-                f"the model returns {shown(logits)} for {len(x)} inputs; expected logits ({len(x)}, C), one per class."
             )
 
     def _check_chain(self, points: list[Tensor]) -> None:
@@ -300,10 +302,8 @@ class ShiftedPasses:
         """Return the logits ``(B, C)`` of passes in which the vector of ``h_layer`` is moved."""
         size = self.network.chunk or len(self.x)
         parts = zip(self.x.split(size), moved.split(size))
-        return torch.cat([self._part(x, layer, delta) for x, delta in parts])
-
-    def _part(self, x: Tensor, layer: int, delta: Tensor) -> Tensor:
-        return self.network.logits_with(x, layer, lambda h: self.network.shift(h, delta))
+        shifts = ((x, partial(self.network.shift, delta=delta)) for x, delta in parts)
+        return torch.cat([self.network.logits_with(x, layer, shift) for x, shift in shifts])
 
 
 Passes = Network | ShiftedPasses  # what runs on from a state
@@ -318,20 +318,6 @@ def passes_from(network: Network, x: Tensor, vectors: Sequence[Tensor]) -> tuple
     if isinstance(network, DescribedNetwork):
         return ShiftedPasses(network, x), [torch.zeros_like(vector) for vector in vectors]
     return network, [h.detach() for h in trace(network, x, local=True).states]
-
-
-def _added(inputs: list[tuple[Tensor | None, Tensor | None]], returned: list[Tensor]) -> tuple[bool, ...]:
-    """Return for every block whether the next block's input is the sum of its own input and its output.
-
-    The last block is judged by the others. A block whose input is lost to rounding in the sum counts as having none.
-
-    Args:
-        inputs: of each block but the last, and of the one after it.
-        returned: what every block returned.
-    """
-    sums = [_equal(after, before, point) for (before, after), point in zip(inputs, returned)]
-    added = [total and not _equal(after, point) for total, (_, after), point in zip(sums, inputs, returned)]
-    return (*added, any(added) and all(sums))
 
 
 def _equal(total: Tensor | None, *parts: Tensor | None) -> bool:
@@ -371,12 +357,16 @@ def _matches(model: nn.Module, entry: str) -> tuple[str, ...]:
     """Return the names of modules that match a name or pattern; raise an error if there is none."""
     if found := matches(model, entry):
         return found
-    place, children = _deepest(model, entry)
+    module, place = model, "the model"  # the innermost that a prefix of the name reaches
+    for index, part in enumerate(path := entry.split("."), 1):
+        if part not in (children := dict(module.named_children())):
+            break
+        module, place = children[part], f"'{'.'.join(path[:index])}'"
     near = difflib.get_close_matches(entry, [name for name, _ in _named(model)], n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     raise AuditError(
         f"{type(model).__name__}: blocks: '{printable(entry)}' is not a module; {place} has:"
-        f" {', '.join(children) or 'none'}.{hint}"
+        f" {', '.join(name for name, _ in module.named_children()) or 'none'}.{hint}"
     )
 
 
@@ -392,17 +382,6 @@ def matches(model: nn.Module, entry: str) -> tuple[str, ...]:
 
 def _named(model: nn.Module) -> list[tuple[str, nn.Module]]:
     return [(name, module) for name, module in model.named_modules(remove_duplicate=False) if name]
-
-
-def _deepest(model: nn.Module, entry: str) -> tuple[str, list[str]]:
-    """Return the innermost module that a prefix of a dotted name reaches, and its children's names."""
-    module, path = model, []
-    for part in entry.split("."):
-        if part not in (children := dict(module.named_children())):
-            break
-        module = children[part]
-        path.append(part)
-    return f"'{'.'.join(path)}'" if path else "the model", [name for name, _ in module.named_children()]
 
 
 def are_logits(value: object, x: Tensor) -> bool:

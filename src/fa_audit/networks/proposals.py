@@ -35,12 +35,10 @@ class Proposal:
 
     Attributes:
         description: what `diagnose` and a configuration take.
-        blocks_count: how many blocks it has.
         note: what the blocks are, and what to know before using it.
     """
 
     description: Description
-    blocks_count: int
     note: str
 
     @property
@@ -127,19 +125,15 @@ def _fitting(model: nn.Module, chains: list[_Chain], x: Tensor) -> Iterator[_Fit
     """Yield the chains that fit; where one has whole states, no much smaller one and no single block about as large."""
     most = 0.0
     for chain in chains:
-        least = most / ALIKE if len(chain.names) == 1 else most * ALIKE
-        if chain.share >= least and (fit := _fit(model, chain, x)):
-            most = max(most, chain.share) if fit.whole else most
-            yield fit
-
-
-def _fit(model: nn.Module, chain: _Chain, x: Tensor) -> _Fit | None:
-    """Return the first description of a chain that fits, or None."""
-    try:
-        network = _described(model, chain, x)
-        return _Fit(chain, network, _cuts(network, x))
-    except Exception:  # most chains fit no description, and with states of noise external code may raise anything
-        return None
+        if chain.share < (most / ALIKE if len(chain.names) == 1 else most * ALIKE):
+            continue
+        try:
+            network = _described(model, chain, x)
+            fit = _Fit(chain, network, _cuts(network, x))
+        except Exception:  # most chains fit no description, and with states of noise external code may raise anything
+            continue
+        most = max(most, chain.share) if fit.whole else most
+        yield fit
 
 
 def _rank(fit: _Fit) -> tuple[bool, int]:
@@ -156,7 +150,7 @@ def _proposal(fit: _Fit) -> Proposal:
         note += "; the model adds what they return to their input"
     if not fit.whole:
         note += "; a part of the model bypasses their states, so that growth across a block says less"
-    return Proposal(Description(_pattern(network.model, chain.names), network.reads), count, note)
+    return Proposal(Description(_pattern(network.model, chain.names), network.reads), note)
 
 
 # --- chains ----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from fa_audit.results.seed_group import SeedGroup
 
 Audit = Mapping[str, Any]
 APART = 0.1  # accuracies of one baseline over seeds
+STOPPED = "stopped early, by the monitor after epoch {}, from which the accuracy is"
 
 
 def disclosures(group: SeedGroup) -> tuple[tuple[str, str], ...]:
@@ -25,7 +26,7 @@ def disclosures(group: SeedGroup) -> tuple[tuple[str, str], ...]:
     found = (
         ("Warnings", by_seed(group, lambda audit: " ".join(audit.get("warnings", [])))),
         ("Baselines over seeds", _baselines_apart(group)),
-        ("Budget", by_seed(group, _budget)),
+        ("Budget", by_seed(group, lambda audit: STOPPED.format(n) if (n := audit.get("stopped_after")) else "")),
         ("Perturbation correlation", by_seed(group, _correlation)),
         ("Over training", by_seed(group, _over_training)),
         ("Missing values", _missing(group)),
@@ -62,11 +63,6 @@ def _baselines_apart(group: SeedGroup) -> str:
         f"they lie {100 * apart:.1f} points apart (more than {100 * APART:.0f}): the lower ones may have failed to"
         " train, and D3 then says little"
     )
-
-
-def _budget(audit: Audit) -> str:
-    epochs = audit.get("stopped_after")
-    return "" if epochs is None else f"stopped early, by the monitor after epoch {epochs}, from which the accuracy is"
 
 
 # --- credits -------------------------------------------------------------------------------------------------------

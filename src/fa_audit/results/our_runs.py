@@ -6,8 +6,8 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import pandas as pd
@@ -55,8 +55,6 @@ class OurRuns:
     """The runs of tidy tables, by specification."""
 
     tidy: Tidy
-    # Those of `DERIVED` that were asked for.
-    _columns: dict[str, dict[RunKey, Any]] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def specs(self) -> dict[RunKey, Spec]:
@@ -123,16 +121,16 @@ class OurRuns:
 
     @cached_property
     def _tables(self) -> dict[tuple[str, tuple[str, ...]], dict[Any, dict[str, Any]]]:
-        return {(name, places): _rows_of(getattr(self.tidy, name), places) for name, places in PLACES}
+        """Return the rows of tables by run and place; any one of an epoch's states where a row is an epoch."""
+        found: dict[tuple[str, tuple[str, ...]], dict[Any, dict[str, Any]]] = {}
+        for name, places in PLACES:
+            rows = getattr(self.tidy, name).to_dict("records")
+            keys = ((RunKey(*(row[name] for name in KEY)), tuple(row[name] for name in places)) for row in rows)
+            found[name, places] = dict(zip(keys, rows))
+        return found
 
-    def _derived(self, name: str) -> dict[RunKey, Any]:
-        if name not in self._columns:
-            keys = map(RunKey._make, self.tidy.runs[list(KEY)].itertuples(index=False))
-            self._columns[name] = dict(zip(keys, DERIVED[name](self.tidy), strict=True))
-        return self._columns[name]
-
-
-def _rows_of(table: pd.DataFrame, places: tuple[str, ...]) -> dict[Any, dict[str, Any]]:
-    """Return the rows of a table by run and place; any one of an epoch's states where a row is an epoch."""
-    rows = table.to_dict("records")
-    return {(RunKey(*(row[name] for name in KEY)), tuple(row[name] for name in places)): row for row in rows}
+    @cached_property
+    def _derived(self) -> Callable[[str], dict[RunKey, Any]]:
+        """Return those of `DERIVED` that are asked for, by run."""
+        keys = list(map(RunKey._make, self.tidy.runs[list(KEY)].itertuples(index=False)))
+        return cache(lambda name: dict(zip(keys, DERIVED[name](self.tidy), strict=True)))

@@ -66,13 +66,11 @@ class VerdictOverSeeds:
         text = f"{self.verdict} {self.count}/{of}" if of > 1 else self.verdict
         if not self.borderline:
             return text
-        named = ", ".join(f"{letter}{_ends(self.checks[letter].interval)}" for letter in self.borderline)
+        around = " ({:+.2g} to {:+.2g} from its limit)"
+        ends = {letter: self.checks[letter].interval for letter in self.borderline}
+        named = ", ".join(letter + (around.format(*interval) if interval else "") for letter, interval in ends.items())
         enough = f"{self.settles} seeds" if self.settles else f"more than {MOST_SEEDS} seeds"
         return f"{text}; borderline: {named}" + (f"; {enough} would settle it" if self.seeds > 1 else "")
-
-
-def _ends(interval: Interval | None) -> str:
-    return " ({:+.2g} to {:+.2g} from its limit)".format(*interval) if interval else ""
 
 
 def verdict_over_seeds(rows: Iterable[Mapping[str, Any]]) -> VerdictOverSeeds:
@@ -92,6 +90,11 @@ def verdict_over_seeds(rows: Iterable[Mapping[str, Any]]) -> VerdictOverSeeds:
     fires, finite = {name: found.fires for name, found in checks.items()}, all(map(is_finite, seeds))
     near, against = [name for name, found in checks.items() if found.borderline], FOUR.decides(fires, finite)
     deciding = [name for name in near if fires[name] or not against] if FOUR.depends(fires, near, finite) else []
+    needed = [checks[name].settles for name in deciding]
+    known = [count for count in needed if count]
+    settles = min(known, default=None)  # one check is enough for a verdict against the network, else all have to be
+    if not against:
+        settles = max(known, default=None) if None not in needed else None
     return VerdictOverSeeds(
         checks={FOUR.checks[name]: found for name, found in checks.items()},
         against=against,
@@ -99,15 +102,8 @@ def verdict_over_seeds(rows: Iterable[Mapping[str, Any]]) -> VerdictOverSeeds:
         count=sum(FOUR.decides(fires_of(seed, FOUR.checks), is_finite(seed)) is against for seed in seeds),
         seeds=len(seeds),
         borderline=tuple(FOUR.checks[name] for name in deciding),
-        settles=_settles([checks[name].settles for name in deciding], against),
+        settles=settles,
     )
-
-
-def _settles(needed: Sequence[int | None], against: bool | None) -> int | None:
-    """Return how many seeds settle a verdict: one check is enough if it is against the network, else all have to be."""
-    if against:
-        return min(filter(None, needed), default=None)
-    return None if None in needed else max(filter(None, needed), default=None)
 
 
 def _over_seeds(seeds: Sequence[Mapping[str, Any]], check: str) -> CheckOverSeeds:

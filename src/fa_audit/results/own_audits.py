@@ -74,13 +74,17 @@ def _tables(named: Mapping[tuple[str, str], SeedGroup]) -> tuple[Tidy, dict[RunK
     by_key: dict[RunKey, dict[str, Any]] = {}
     histories = []
     for (setting, run), group in named.items():
-        for label, path, audit in zip(group.labels, group.paths, group.audits):
+        for label, path, audit in zip(group.labels, map(Path.absolute, map(Path, group.paths)), group.audits):
             row = _complete(audit, setting, run, label)
             key = RunKey(setting, run, row["seed"])
             by_key[key] = row
-            histories += _trajectory(path, key)
+            history = path.parents[min(3, len(path.parents) - 1)] / "trajectories" / f"{key}.csv"
+            of_this_run = path.as_posix().endswith(f"audits/{key}.json")  # RESULTS/audits/SETTING/RUN/seedSEED.json
+            histories += [history] if of_this_run and history.is_file() else []
     audits = list(by_key.values())
-    runs, layers, work = (_as_read(table(audits)) for table in (runs_table, layers_table, work_table))
+    # As they are read from their files: numbers that an audit writes as texts are numbers.
+    texts = (table(audits).to_csv(index=False) for table in (runs_table, layers_table, work_table))
+    runs, layers, work = (pd.read_csv(io.StringIO(text)) for text in texts)
     settings = tuple(dict.fromkeys(key.setting for key in by_key))
     return Tidy(settings, runs, layers, trajectories_table(histories, audits), work), dict(by_key)
 
@@ -90,19 +94,6 @@ def together(one: Tidy, other: Tidy) -> Tidy:
     tables = ([getattr(tidy, name).astype(object) for tidy in (one, other)] for name in TIDY)
     joined = (pd.concat(pair, ignore_index=True).infer_objects() for pair in tables)
     return Tidy(tuple(dict.fromkeys([*one.settings, *other.settings])), *joined)
-
-
-def _trajectory(path: str | Path, key: RunKey) -> list[Path]:
-    """Return the trajectory of an audit ``RESULTS/audits/SETTING/RUN/seedSEED.json``, if it is there."""
-    path = Path(path).absolute()
-    found = path.parents[min(3, len(path.parents) - 1)] / "trajectories" / f"{key}.csv"
-    of_this_run = path.as_posix().endswith(f"audits/{key}.json")
-    return [found] if of_this_run and found.is_file() else []
-
-
-def _as_read(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table as it is read from its file: numbers that an audit writes as texts are numbers."""
-    return pd.read_csv(io.StringIO(table.to_csv(index=False)))
 
 
 def _run(audit: Mapping[str, Any]) -> str:

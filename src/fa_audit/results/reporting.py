@@ -211,14 +211,10 @@ def _seed_table(group: SeedGroup) -> Table:
         )
         for label, audit in zip(group.labels, group.audits)
     ]
-    caption = f"Headline numbers of every {group.unit}: {by_seed(group, _measured)}."
+    known, given = "accuracy on the whole test set", "accuracy as it was given to the audit"
+    source = by_seed(group, lambda audit: f"{known} {measured_after(audit)}" if "spec" in audit else given)
+    caption = f"Headline numbers of every {group.unit}: {source}."
     return _table(caption, (group.unit, *FRACTIONS, *NORMS), rows)
-
-
-def _measured(audit: Mapping[str, Any]) -> str:
-    if "spec" not in audit:
-        return "accuracy as it was given to the audit"
-    return f"accuracy on the whole test set {measured_after(audit)}"
 
 
 def _percent(fraction: float | None) -> Number:
@@ -227,15 +223,12 @@ def _percent(fraction: float | None) -> Number:
 
 def _verdict_table(group: SeedGroup) -> Table:
     columns = (group.unit, "three-check", "four-check", "frozen baseline", "flags")
-    rows = [
-        (str(label), *(_verdict(audit, key) for key in VERDICT), ", ".join(audit["flags"]) or "none")
-        for label, audit in zip(group.labels, group.audits)
-    ]
+    rows = []
+    for label, audit in zip(group.labels, group.audits):
+        near = audit.get("borderline", {})
+        verdicts = (audit["verdict"][key] + " (borderline)" * bool(near.get(key)) for key in VERDICT)
+        rows.append((str(label), *verdicts, ", ".join(audit["flags"]) or "none"))
     return _table(f"Verdicts of every {group.unit}.", columns, rows)
-
-
-def _verdict(audit: Mapping[str, Any], key: str) -> str:
-    return audit["verdict"][key] + (" (borderline)" if audit.get("borderline", {}).get(key) else "")
 
 
 # --- checks and layers ---------------------------------------------------------------------------------------------

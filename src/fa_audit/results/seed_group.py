@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+import pandas as pd
 
 from fa_audit.audit.record import read_audit
 from fa_audit.core.errors import AuditError, listed, printable, shortened
@@ -51,14 +53,20 @@ def read_seed_group(paths: Sequence[str | Path]) -> SeedGroup:
     Raises:
         AuditError: a file is not an audit, or differs from the first in more than the seed, or repeats a seed.
     """
-    audits = {str(path): read_audit(path) for path in paths}
-    if len(audits) < len(paths):
-        raise AuditError(f"{_repeated(list(map(str, paths)))}: given twice; expected different files.")
-    (first, reference), *others = audits.items()
-    for path, audit in others:
-        if differences := list(_differences(_identity(reference), _identity(audit))):
+    given = list(map(str, paths))
+    if repeated := [path for path in given if given.count(path) > 1]:
+        raise AuditError(f"{repeated[0]}: given twice; expected different files.")
+    audits = {path: read_audit(path) for path in given}
+    shared = _identity(audits[given[0]])
+    for path, audit in audits.items():
+        own = _identity(audit)
+        pairs = {key: (own.get(key, ABSENT), shared.get(key, ABSENT)) for key in shared | own}
+        found = [
+            f"{key} ({shortened(one)}, not {shortened(other)})" for key, (one, other) in pairs.items() if one != other
+        ]
+        if found:
             raise AuditError(
-                f"{path}: another run than {first}; it differs in {listed(differences, SHOWN)}."
+                f"{path}: another run than {given[0]}; it differs in {listed(list(map(printable, found)), SHOWN)}."
                 " Expected the same specification but for the seed: one report for each run."
             )
     return _ordered(audits)
@@ -76,10 +84,6 @@ def _ordered(audits: Mapping[str, Mapping[str, Any]]) -> SeedGroup:
     return SeedGroup("seed", tuple(sorted(by_seed)), tuple(paths), tuple(audits[path] for path in paths))
 
 
-def _repeated(paths: list[str]) -> str:
-    return next(path for path in paths if paths.count(path) > 1)
-
-
 def _identity(audit: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the audits of one group share, by dotted names."""
     entry = audit.get("entry", {})
@@ -87,15 +91,4 @@ def _identity(audit: Mapping[str, Any]) -> dict[str, Any]:
     shared |= {"entry": {key: value for key, value in entry.items() if key not in OF_THE_WEIGHTS}}
     shared |= {key: audit[key] for key in ("thresholds", "samples", "batches")}
     shared |= {"number of states": len(audit["layers"]), "number of blocks with credits": len(audit["credit"])}
-    return dict(_flat(shared))
-
-
-def _flat(value: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
-    for key, child in value.items():
-        yield from _flat(child, f"{place}{key}.") if isinstance(child, Mapping) else [(f"{place}{key}", child)]
-
-
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
-    for key in dict.fromkeys((*one, *other)):
-        if (here := one.get(key, ABSENT)) != (there := other.get(key, ABSENT)):
-            yield printable(f"{key} ({shortened(there)}, not {shortened(here)})")
+    return dict(pd.json_normalize(shared).astype(object).iloc[0])

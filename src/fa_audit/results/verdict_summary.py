@@ -31,7 +31,8 @@ def verdict_lines(settings: Iterable[str]) -> Iterator[str]:
 def _lines(rows: Iterable[Row]) -> Iterator[str]:
     runs: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        runs[row["run"]]["; ".join(_marked(row, rule) for rule in RULES)].append(row)
+        marked = (f"{row[rule]}{' (borderline)' * row[f'{rule}_borderline']}" for rule in RULES)
+        runs[row["run"]]["; ".join(marked)].append(row)
     width = max([17, *map(len, runs)])
     for run, verdicts in runs.items():
         for verdict, members in verdicts.items():
@@ -43,10 +44,6 @@ def _lines(rows: Iterable[Row]) -> Iterator[str]:
         together = verdict_over_seeds(row for members in verdicts.values() for row in members)
         if together.seeds > 1 and (len(verdicts) > 1 or together.borderline):
             yield f"  {'':<{width}} over the {together.seeds} seeds: {together}"
-
-
-def _marked(row: Row, rule: str) -> str:
-    return f"{row[rule]}{' (borderline)' * row[f'{rule}_borderline']}"
 
 
 def percent(fractions: Sequence[str]) -> str:

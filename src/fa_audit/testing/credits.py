@@ -57,12 +57,12 @@ def detached(subject: Subject) -> None:
 def finite(subject: Subject) -> None:
     """Check for NaN and Inf, untrained and trained, where errors are exactly 0 or 1, and where states are zero."""
     for when, made in (("untrained", subject.build), ("trained", subject.copy)):
-        learner = made()
-        expect_finite(_all_of_a_step(learner, *subject.batch(20)), f"of the {when} learner")
-        for where, change in (("with saturated logits", saturate), ("with states of zeros", _silence)):
-            learner = made()
-            change(learner)
-            expect_finite(_all_of_a_step(learner, *subject.batch(20)), f"of the {when} learner {where}")
+        silent = made()
+        for parameter in silent.network.embed.parameters():
+            parameter.data.zero_()
+        cases = {"": made(), " with saturated logits": saturate(made()), " with states of zeros": silent}
+        for where, learner in cases.items():
+            expect_finite(_all_of_a_step(learner, *subject.batch(20)), f"of the {when} learner{where}")
 
 
 def _all_of_a_step(learner: Learner, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -79,12 +79,6 @@ def saturate(learner: Learner, label: int = 0) -> Learner:
     bias = next(p for p in learner.network.head.parameters() if p.shape == (CLASSES,))
     bias.copy_(1000.0 * (torch.arange(CLASSES) == label))
     return learner
-
-
-@torch.no_grad()
-def _silence(learner: Learner) -> None:
-    for parameter in learner.network.embed.parameters():
-        parameter.zero_()
 
 
 def determinism(subject: Subject) -> None:

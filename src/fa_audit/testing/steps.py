@@ -186,7 +186,11 @@ def sizes(subject: Subject) -> None:
     whole, part = named(credits_of(learner, x, labels)), named(credits_of(learner, x[:8], labels[:8]))
     where = f"at width {LARGE['width']}, {LARGE['depth']} blocks, {MANY_CLASSES} classes"
     expect_finite(whole | part, where)
-    idle = [name for name, a in whole.items() if _is_short(a)]
+    idle = []  # a few features filled in most samples and the others in none, unlike sparse credits
+    for name, credit in whole.items():
+        used = credit.any(dim=0)
+        if 0 < used.float().mean() < LEAST_FILLED < (credit[:, used] != 0).float().mean():
+            idle.append(name)
     expect_none(idle, f"zeros in most features of the credit of {{}} {where}", "values", "fill rows of any width")
     part = {} if subject.method.across_samples else part
     turned = [name for name, a in part.items() if _cosine(a, whole[name][:8]) < PARALLEL]
@@ -198,12 +202,6 @@ def sizes(subject: Subject) -> None:
     if small > LEAST_COSINE:  # of methods that need not learn to point first
         found = f"a mean cosine of {large:.3f} between the credit of {name} and g_L {where}, {small:.3f} in a small one"
         expect(large > LEAST_COSINE / 2, found, "one sign at every size", "check the sign")
-
-
-def _is_short(credit: Tensor) -> bool:
-    """Return whether a few features are filled in most samples and the others in none, unlike sparse credits'."""
-    used = credit.any(dim=0)
-    return bool(0 < used.float().mean() < LEAST_FILLED < (credit[:, used] != 0).float().mean())
 
 
 def means(subject: Subject) -> None:
@@ -284,15 +282,13 @@ def precision(subject: Subject) -> None:
     double = named(credits_of(twin, batch[0].double(), batch[1]))
     other = [f"{name} ({a.dtype})" for name, a in double.items() if a.dtype != torch.float64]
     expect_none(other, "credits of {} in a float64 network", "float64", advice)
-    coarse = [name for name, a in double.items() if _is_coarse(a)]
+    many = {name: a for name, a in double.items() if len(a.unique()) > MANY}
+    coarse = [
+        name for name, a in many.items() if any(torch.equal(a.to(kind).to(a), a) for kind in NARROW)
+    ]  # numpy's too
     expect_none(coarse, "credits of {} rounded to half precision", "float32 in all that is computed", advice)
     away = [name for name, a in double.items() if _deviation(single[name], a) > ROUNDING]
     expect_none(away, f"credits of {{}} more than {ROUNDING} away from those in float64", "the same", advice)
-
-
-def _is_coarse(credit: Tensor) -> bool:
-    """Return whether all values, and there are many, are numbers of half precision, as numpy's can be, too."""
-    return len(credit.unique()) > MANY and any(torch.equal(credit.to(kind).to(credit), credit) for kind in NARROW)
 
 
 def _deviation(single: Tensor, double: Tensor) -> float:

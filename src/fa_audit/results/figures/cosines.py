@@ -51,7 +51,11 @@ def credit_layers(tidy: Tidy, *, title: str, labels: Mapping[str, str], threshol
     aggregate.xaxis.set_major_locator(MaxNLocator(nbins=5))
     _by_layer(cosine, blocks, "cosine", "b", thresholds)
     _by_layer(gradient, blocks, "grad_norm", "c", thresholds)
-    _epsilon_line(gradient)
+    low, high = gradient.get_ylim()
+    if low < EPSILON < high:  # by which the cosine of common libraries divides
+        gradient.axhline(EPSILON, color=style.ERROR, linewidth=0.8, linestyle=(0, (1, 1)), label="epsilon")
+        note = f"$\\varepsilon$ = {style.number(EPSILON)}"
+        style.margin_note(gradient, note, (1, EPSILON), gap=3, fontsize=style.SMALL)
     aggregate.set(title="(a) The aggregate", xlabel="mean cosine over blocks", ylabel="test accuracy")
     style.percent_scale(aggregate)
     aggregate.axvline(0, **lines.NOUGHT)
@@ -104,15 +108,6 @@ def _by_layer(
         style.limit_line(ax, thresholds.limits[limit], limit)
     else:
         ax.axhline(0, **lines.NOUGHT)
-
-
-def _epsilon_line(ax: Axes) -> None:
-    """Show where the cosine of common libraries divides by its epsilon, if gradients come near it."""
-    low, high = ax.get_ylim()
-    if low < EPSILON < high:
-        ax.axhline(EPSILON, color=style.ERROR, linewidth=0.8, linestyle=(0, (1, 1)), label="epsilon")
-        note = f"$\\varepsilon$ = {style.number(EPSILON)}"
-        style.margin_note(ax, note, (1, EPSILON), gap=3, fontsize=style.SMALL)
 
 
 # --- the first block, and those behind it ----------------------------------------------------------------------------

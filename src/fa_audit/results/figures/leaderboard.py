@@ -39,11 +39,19 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     """
     ranked = with_margins(tidy)
     rows = [of_run(ranked, setting, run) for setting, run in standing(ranked)]
-    runs = _called(pd.concat(rows).dropna(subset="margin"))
+    runs = pd.concat(rows).dropna(subset="margin")
+    runs = runs.assign(called=runs["method"].where(as_published(runs), runs["run"]))  # a variant by its own name
     panels = list(runs.groupby(BUDGET, dropna=False, sort=False)) if len(runs) else [((), runs)]
     columns = min(len(panels), COLUMNS)
     (height, room), count = SIZES[columns], math.ceil(len(panels) / columns)
-    handles = [*_runs(runs, labels), *_keys(100 * thresholds.limits["depth_margin"])]
+    asked = f"{100 * thresholds.limits['depth_margin']:g} points above them: (d) fires below"
+    handles = [
+        *_runs(runs, labels),
+        Line2D([], [], **SAME),
+        Line2D([], [], **ASKED, label=asked),
+        Line2D([], [], color=style.GREY, **INTERVAL, label="95 % interval of the difference"),
+        Line2D([], [], **style.BORDERLINE, label="(d) borderline over the seeds"),
+    ]
     legend = lines.legend_height(handles)
     figure = style.new_figure(title, height=min(height * count, PAGE - legend) + legend)
     axes = figure.subplots(count, columns, squeeze=False).ravel()
@@ -60,11 +68,6 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     return figure
 
 
-def _called(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs with a column of what they are drawn as: their method, or themselves where they are variants."""
-    return runs.assign(called=runs["method"].where(as_published(runs), runs["run"]))
-
-
 def _runs(runs: pd.DataFrame, labels: Mapping[str, str]) -> list[Line2D]:
     """Return an entry for everything that is drawn, or for every method and for all variants where there are many."""
     called = sorted(runs["called"].unique())
@@ -74,15 +77,6 @@ def _runs(runs: pd.DataFrame, labels: Mapping[str, str]) -> list[Line2D]:
     variant = {"color": style.GREY, "marker": "o", "linestyle": "none", "fillstyle": "left"}
     half = Line2D([], [], **variant, markerfacecoloralt="white", label="half: a variant (penalty, epoch, ...)")
     return [*lines.run_handles(methods, style.names(methods, labels)), half]
-
-
-def _keys(asked: float) -> list[Line2D]:
-    return [
-        Line2D([], [], **SAME),
-        Line2D([], [], **ASKED, label=f"{asked:g} points above them: (d) fires below"),
-        Line2D([], [], color=style.GREY, **INTERVAL, label="95 % interval of the difference"),
-        Line2D([], [], **style.BORDERLINE, label="(d) borderline over the seeds"),
-    ]
 
 
 def _title(key: tuple[object, ...], group: pd.DataFrame, labels: Mapping[str, str]) -> str:

@@ -209,7 +209,11 @@ def _against_penalty(
     looks = style.run_styles(groups)
     for method, group in groups.items():
         if column == "deep_cosine":
-            _fresh_feedback(ax, group, looks[method].colour)
+            measured = group.dropna(subset=["fresh_b_mean", "fresh_b_std"])
+            draws = measured.groupby("place")[["fresh_b_mean", "fresh_b_std"]].mean()  # averaged over seeds
+            for place, (middle, deviation) in draws.iterrows():
+                low, height = middle - DEVIATIONS * deviation, 2 * DEVIATIONS * deviation
+                ax.bar(place, height, 2 * HALF_WIDTH, bottom=low, color=looks[method].colour, zorder=1, **FRESH)
         elif column == "accuracy":  # the own frozen baseline has no penalty: one for all of them
             known = group.drop_duplicates(["seed", "own_frozen_acc"])["own_frozen_acc"].to_numpy(float)
             if not np.isnan(frozen := lines.mean(known)):
@@ -222,11 +226,3 @@ def _against_penalty(
     ax.set(title=name, xlabel=PENALTY, xlim=(-0.5, len(penalties) - 0.5))
     ax.set_ylabel(ylabel.format(side), fontsize=style.SMALL)
     ax.set_xticks(range(len(penalties)), [style.power(penalty) for penalty in penalties])
-
-
-def _fresh_feedback(ax: Axes, group: pd.DataFrame, colour: str) -> None:
-    """Draw a bar of the spread of draws that the network has never seen, averaged over seeds, at every penalty."""
-    measured = group.dropna(subset=["fresh_b_mean", "fresh_b_std"])
-    for place, (middle, deviation) in measured.groupby("place")[["fresh_b_mean", "fresh_b_std"]].mean().iterrows():
-        spread = DEVIATIONS * deviation
-        ax.bar(place, 2 * spread, 2 * HALF_WIDTH, bottom=middle - spread, color=colour, zorder=1, **FRESH)

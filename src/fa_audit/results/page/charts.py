@@ -18,7 +18,7 @@ from matplotlib.markers import MarkerStyle
 
 from fa_audit.core.checks import CHECKS, of_limit
 from fa_audit.results.figures.style import run_styles
-from fa_audit.results.page.content import RunPage, Seed
+from fa_audit.results.page.content import RunPage
 
 DIGITS = 5  # significant ones of plotted numbers
 MOST_EPOCHS = 120  # of a trajectory; of longer ones the first, the last and some evenly between
@@ -138,7 +138,10 @@ def data_of(run: RunPage) -> dict[str, Any]:
     seeds = []
     for seed in run.seeds:
         number = seed.row["seed"]
-        limits = {panel.limit: _limit_of(panel.limit, seed) for panel in PANELS if panel.limit}
+        # Where two checks share a limit it is that of the first.
+        known = {kind.limit: seed.checks[name].threshold for name, kind in reversed(CHECKS.items())}
+        known["frozen"] = seed.baselines.own
+        limits = {panel.limit: _plain(known[panel.limit]) for panel in PANELS if panel.limit}
         own = {"seed": seed.label, "limits": limits, "layer": {}, "epoch": {}}
         if number in layers:
             own["layer"] = _columns(layers[number].sort_values("layer"), "layer")
@@ -146,12 +149,6 @@ def data_of(run: RunPage) -> dict[str, Any]:
             own["epoch"] = _columns(_over_training(epochs[number]), "epoch")
         seeds.append(own)
     return {"seeds": seeds}
-
-
-def _limit_of(name: str, seed: Seed) -> float | None:
-    if name == "frozen":
-        return _plain(seed.baselines.own)
-    return _plain(next(seed.checks[check].threshold for check, kind in CHECKS.items() if kind.limit == name))
 
 
 def _over_training(table: pd.DataFrame) -> pd.DataFrame:

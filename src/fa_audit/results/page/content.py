@@ -153,22 +153,6 @@ class Seed:
 
 
 @dataclass(frozen=True)
-class CheckRow:
-    """One check of a run: its letter, name and value in words, its outcome over the seeds and that of every seed."""
-
-    letter: str
-    label: str
-    name: str
-    value: str
-    limit: str
-    outcome: str  # of the mean over the seeds
-    borderline: bool
-    meaning: str
-    note: str  # where it is the same for all seeds, whose own are empty then
-    seeds: tuple[Mapping[str, Any], ...]
-
-
-@dataclass(frozen=True)
 class RunPage:
     """One run on the page: one method in one network, over its seeds."""
 
@@ -176,6 +160,9 @@ class RunPage:
     key: tuple[str, str]  # setting and run, as in the tables
     setting: str
     name: str
+    method: str
+    dataset: str
+    nature: str  # a method, a baseline, with a penalty
     seeds: tuple[Seed, ...]
     layers: pd.DataFrame = field(repr=False)
     trajectories: pd.DataFrame = field(repr=False)
@@ -207,23 +194,13 @@ class RunPage:
     @property
     def tags(self) -> list[str]:
         """Return what the filter of verdicts knows the run by."""
-        near = any(row.borderline for row in self.checks if row.letter)
+        near = any(row["borderline"] for row in self.checks if row["letter"])
         return [self.result, FOUR.words[self.verdict.against], *(["borderline"] if near else [])]
 
     @property
     def first(self) -> Mapping[str, Any]:
         """Return the row of its first seed, for what all share."""
         return self.seeds[0].row
-
-    @property
-    def method(self) -> str:
-        """Return the method's name."""
-        return _text(self.first["method"])
-
-    @property
-    def nature(self) -> str:
-        """Return what it is: a method, a baseline, with a penalty."""
-        return nature(self.first)
 
     @property
     def is_control(self) -> bool:
@@ -236,11 +213,6 @@ class RunPage:
         if pd.isna(self.first["architecture"]):
             return "external model"
         return f"{self.first['architecture']}, d = {_text(self.first['width'])}, L = {_text(self.first['depth'])}"
-
-    @property
-    def dataset(self) -> str:
-        """Return the name of its data set."""
-        return _text(self.first["dataset"])
 
     @cached_property
     def accuracy(self) -> float | None:
@@ -259,24 +231,33 @@ class RunPage:
         return None if margin is None else 100 * margin
 
     @cached_property
-    def checks(self) -> tuple[CheckRow, ...]:
+    def checks(self) -> list[dict[str, Any]]:
         """Return every check, its outcome over the seeds and that of each."""
-        return tuple(self._check_row(name, kind) for name, kind in CHECKS.items())
+        return [self._check_row(name, kind) for name, kind in CHECKS.items()]
 
-    def _check_row(self, name: str, kind: Check) -> CheckRow:
+    def _check_row(self, name: str, kind: Check) -> dict[str, Any]:
         found = [seed.checks[name] for seed in self.seeds]
         together = self.verdict.checks[kind.letter] if kind.letter else None
-        fires = together.fires if together else _agreed(check.fires for check in found)
+        own = {check.fires for check in found}  # where no verdict has the check: it fires if it does in any
+        fires = together.fires if together else True if True in own else None if None in own else False
         near = together.borderline if together else any(check.borderline for check in found)
         limits = dict.fromkeys(f"{kind.sign} {shown(kind.scale * check.threshold)}" for check in found)
         meaning = "" if fires is None else kind.finding if fires else kind.fine
         notes = ["; ".join(filter(None, [check.note, check.interval_note])) for check in found]
         note = notes[0] if len(set(notes)) == 1 else ""
-        own = [""] * len(found) if note else notes
-        seeds = tuple(_of_seed(seed, check, kind.scale, text) for seed, check, text in zip(self.seeds, found, own))
-        quantity = f"{'points above ' * (kind.unit == 'points')}{kind.quantity}"
-        about = kind.label, kind.title, quantity, " / ".join(limits)
-        return CheckRow(kind.letter, *about, OUTCOMES[fires], near, meaning, note, seeds)
+        notes = [""] * len(found) if note else notes
+        return {
+            "letter": kind.letter,
+            "label": kind.label,
+            "name": kind.title,
+            "value": f"{'points above ' * (kind.unit == 'points')}{kind.quantity}",
+            "limit": " / ".join(limits),
+            "outcome": OUTCOMES[fires],  # of the mean over the seeds
+            "borderline": near,
+            "meaning": meaning,
+            "note": note,  # where it is the same for all seeds, whose own are empty then
+            "seeds": [_of_seed(check, kind.scale, text) for check, text in zip(found, notes)],
+        }
 
     @cached_property
     def sentences(self) -> tuple[list[str], list[str]]:
@@ -308,13 +289,7 @@ class RunPage:
         return {"; ".join(digests): text for text, digests in specs.items()}
 
 
-def _agreed(outcomes: Iterable[bool | None]) -> bool | None:
-    """Return an outcome over seeds that no verdict has: fires if any does, fine if all are."""
-    found = set(outcomes)
-    return True if True in found else None if None in found else False
-
-
-def _of_seed(seed: Seed, check: Outcome, unit: float, note: str) -> dict[str, Any]:
+def _of_seed(check: Outcome, unit: float, note: str) -> dict[str, Any]:
     """Return the cell of a check and a seed."""
     ends = [shown(unit * end) for end in check.interval or ()]
     value = None if check.value is None else unit * check.value
@@ -369,7 +344,11 @@ def _facts(run: RunPage) -> dict[str, str]:
         "‖h‖ at the last state": _range(seeds["hidden_norm_last"]),
         "‖g‖ at the last state": _range(seeds["grad_norm_last"]),
         "cross-batch stability": _range(seeds["stability"]),
-        **_credit(seeds),
+        **{
+            f"{name}, blocks 1 and on{', at input' * bool(side)}": _range(seeds[f"deep_{name}{side}"])
+            for name in ("cosine", "rho")
+            for side in [side_of(seeds, f"deep_{name}")]
+        },
         "D1 fires first at epoch": _epochs(seeds.get("first_scale_flag")),
         "D2 fires first at epoch": _epochs(seeds.get("first_reference_flag")),
         "what it is": run.nature,
@@ -379,14 +358,6 @@ def _facts(run: RunPage) -> dict[str, str]:
         "learning rate": _text(row.get("lr")),
         "seeds": _listed([seed.label for seed in run.seeds]),
         "training": _training(run.work),
-    }
-
-
-def _credit(seeds: pd.DataFrame) -> dict[str, str]:
-    sides = {name: side_of(seeds, f"deep_{name}") for name in ("cosine", "rho")}
-    return {
-        f"{name}, blocks 1 and on{', at input' * bool(side)}": _range(seeds[f"deep_{name}{side}"])
-        for name, side in sides.items()
     }
 
 
@@ -433,16 +404,14 @@ def pages_of(tidy: Tidy, audits: Audits, labels: Mapping[str, str]) -> list[RunP
         audits: those that there are, by their run.
         labels: how runs and settings are called.
     """
-    tables = {name: _by_run(getattr(tidy, name)) for name in ("layers", "trajectories", "work")}
+    parts = {name: getattr(tidy, name) for name in ("layers", "trajectories", "work")}
+    tables = {name: dict(list(part.groupby(list(KEY[:2])))) for name, part in parts.items()}
     pages = []
     for number, (setting, run) in enumerate(following(standing(with_margins(tidy)), "run")):
         rows = of_run(tidy, setting, run).to_dict("records")
         seeds = tuple(Seed(row, audits.get(RunKey(setting, run, row["seed"]), {})) for row in rows)
-        own = {name: groups.get((setting, run), getattr(tidy, name).iloc[:0]) for name, groups in tables.items()}
+        own = {name: groups.get((setting, run), parts[name].iloc[:0]) for name, groups in tables.items()}
         names = labels.get(setting, setting), labels.get(run, run)
-        pages.append(RunPage(number, (setting, run), *names, seeds, **own))
+        about = _text(rows[0]["method"]), _text(rows[0]["dataset"]), nature(rows[0])
+        pages.append(RunPage(number, (setting, run), *names, *about, seeds, **own))
     return pages
-
-
-def _by_run(table: pd.DataFrame) -> dict[Any, pd.DataFrame]:
-    return dict(list(table.groupby(list(KEY[:2])))) if len(table) else {}

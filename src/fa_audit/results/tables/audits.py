@@ -88,17 +88,13 @@ def variation(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
 
     Settings differ in width, depth, epochs or options of training; others are led by their labels.
     """
-    order, varied = rank_runs(tidy.runs), varied_sizes(tidy.runs)
-    sizes = tidy.runs.drop_duplicates("setting").set_index("setting")[varied]
+    order, varied = rank_runs(tidy.runs), _differing(tidy.runs)
+    settings = tidy.runs.drop_duplicates("setting").set_index("setting")
+    varied = [] if varied and settings.duplicated(varied).any() else varied  # no two of them share it
+    sizes = settings[varied]
     rows = sorted(by_setting(tidy), key=lambda row: (order.index(row[1]), *sizes.loc[row[0]]))
     caption = f"{title}. {VARIATION_NOTE}"
     return run_table(tidy, VARIATION, rows=rows, caption=caption, labels=labels, varied=varied)
-
-
-def varied_sizes(runs: pd.DataFrame) -> list[str]:
-    """Return what differs between settings, if no two of them share it; else nothing."""
-    settings, varied = runs.drop_duplicates("setting"), _differing(runs)
-    return [] if varied and settings.duplicated(varied).any() else varied
 
 
 def _differing(runs: pd.DataFrame) -> list[str]:

@@ -64,11 +64,6 @@ def fired(group: pd.DataFrame, _: int) -> str:
     return " ".join([*parts, *([f"({' '.join(unknown)} not evaluated)"] if unknown else [])])
 
 
-def both_verdicts(group: pd.DataFrame, _: int) -> str:
-    """Return the three-check verdict and the four-check verdict over the row's own seeds."""
-    return f"{three_check(group, len(group))};\n{four_check(group, len(group))}"
-
-
 @dataclass(frozen=True)
 class Cost(Pooled):
     """Mean seconds of a training, with ≤ where other work lengthened one of them, and how many times those of bp."""
@@ -96,7 +91,8 @@ RATE = Made(
     "lr", lambda group, _: ", ".join(short_number(rate) for rate in sorted(set(group["lr"].dropna()))) or "unknown"
 )
 COST = Cost("seconds (x bp)", "seconds", spread=("cost", "mean"), decimals=0)
-SHOWN = (*WORTH, Made("checks", outcomes), Made("verdicts", both_verdicts), *CREDIT, RATE, COST)
+VERDICTS = Made("verdicts", lambda group, _: f"{three_check(group, len(group))};\n{four_check(group, len(group))}")
+SHOWN = (*WORTH, Made("checks", outcomes), VERDICTS, *CREDIT, RATE, COST)
 IN_A_TERMINAL = (*WORTH, Made("checks that fire", fired), COST)
 
 
