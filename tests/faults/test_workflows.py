@@ -159,7 +159,7 @@ def test_damaged_data_cost_nothing_that_was_trained_on_them(complete, finished):
 @pytest.mark.parametrize("free", [0, 40_000])
 def test_a_workflow_on_a_full_disk(project, finished, tmp_path, free):
     (tmp_path / "disk").mkdir()
-    with small_disk(tmp_path / "disk", 8_000_000) as disk:
+    with small_disk(tmp_path / "disk", 32_000_000) as disk:
         folder = Path(shutil.copytree(project, disk / "project"))
         ballast = fill(disk, free)
         done = snakemake(folder, TARGET, "--cores", "2")
