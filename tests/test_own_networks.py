@@ -377,15 +377,15 @@ class Output(NamedTuple):
 
 
 class Named(nn.Module):
-    """Takes its inputs by name and returns an object with logits, as models of Hugging Face do."""
+    """Takes its inputs by name and returns an object with logits, as models of Hugging Face do, or a mapping."""
 
-    def __init__(self, model):
+    def __init__(self, model, answer):
         super().__init__()
-        self.inner = model
+        self.inner, self.answer = model, answer
 
     def forward(self, pixels, mask, labels=None):
         assert labels is None and mask.dtype == torch.int64 and pixels.dtype == F64
-        return Output(self.inner(pixels * mask))
+        return self.answer(self.inner(pixels * mask))
 
 
 class Tuples(nn.Module):
@@ -414,11 +414,13 @@ def test_wrappers_mappings_outputs_with_logits_and_states_in_tuples_change_nothi
     own = diagnose(model, batches, 0.2, description=description)
     ones = torch.ones(32, 1, dtype=torch.int64)
     mappings = [{"pixels": x, "mask": ones, "labels": y} for x, y in batches]
-    named = diagnose(Named(model), mappings, 0.2, description=Description("inner.layers.*", "all features"))
+    inner = Description("inner.layers.*", "all features")
+    named = diagnose(Named(model, Output), mappings, 0.2, description=inner)
+    entry = diagnose(Named(model, lambda z: {"loss": None, "logits": z}), mappings, 0.2, description=inner)
     parallel = diagnose(nn.DataParallel(model), batches, 0.2, description=description)
     compiled = diagnose(torch.compile(model, backend="eager"), batches, 0.2, description=description)
     tuples = diagnose(in_tuples(model), batches, 0.2, description=Description("layers.*.0", "all features"))
-    for report in (named, parallel, compiled, tuples):
+    for report in (named, entry, parallel, compiled, tuples):
         assert report.bp_grad_norms == pytest.approx(own.bp_grad_norms, rel=1e-12)
         assert report.cross_batch_stability == pytest.approx(own.cross_batch_stability, rel=1e-9)
 

@@ -9,7 +9,7 @@ import copy
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -264,8 +264,8 @@ def reads_data(h: Tensor, x: Tensor) -> bool:
 
 
 def logits_of(answer: Any) -> Any:
-    """Return what a model returns, or its attribute ``logits``."""
-    return getattr(answer, "logits", answer)
+    """Return what a model returns, or its attribute or entry ``logits``."""
+    return answer.get("logits", answer) if isinstance(answer, Mapping) else getattr(answer, "logits", answer)
 
 
 def _is_recomputed() -> bool:
