@@ -461,14 +461,20 @@ def draw(model, x, y, states, number):
 """
     (tmp_path / "mine.py").write_text(code, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    command = ["audit", "mine:make_model", "--data", "mine:batches", "--accuracy", "0.2", "--frozen", "0.1"]
-    assert main([*command, "--credits", "mine:credits", "--draw", "mine:draw", "--format", "json"]) == 0
+    command = ["audit", "mine:make_model", "--accuracy", "0.2", "--test-samples", "500", "--frozen", "0.1", "--data"]
+    assert main([*command, "mine:batches", "--credits", "mine:credits", "--draw", "mine:draw", "--format", "json"]) == 0
     printed = capsys.readouterr()
     audit = json.loads(printed.out)
     assert (audit["headline_acc"], audit["baselines"]["own"], len(audit["credit"])) == (0.2, 0.1, 1)
-    assert audit["credit"][0]["fresh_b_cosine"]["n"] == 20
+    assert audit["credit"][0]["fresh_b_cosine"]["n"] == 20 and audit["checks"]["depth"]["interval"]
     assert 'Description(("2",), "all features")' in printed.err and audit["model"] == "mine:make_model"
-    assert main(["audit", "mine:make_model"]) != 0 and "expected my_file:batches" in capsys.readouterr().err
+    for words, said in {
+        ("mine:make_model",): "expected my_file:batches",
+        ("mine:make_model", "--data", "mine:credits"): "--data: mine:credits: TypeError",
+        ("mine:make_model", "--method", "dfa"): "--method: found with a model",
+        ("dfa.safetensors", "--accuracy", "0.2"): "--accuracy: found with a checkpoint",
+    }.items():
+        assert main(["audit", *words]) == 1 and said in capsys.readouterr().err
 
 
 PYRAMID = """
