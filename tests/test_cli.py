@@ -1,7 +1,10 @@
 """The command line, through its own front door."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -168,3 +171,12 @@ def test_a_method_beside_the_user_is_trained_and_audited_when_it_is_named(capsys
     assert "Audit of my_own_method:Mine" in capsys.readouterr().out
     assert run(f"audit mine.safetensors {DATA}") == 1
     assert "--method package.module:ClassName" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_read_enough_is_not_an_error():
+    reader, writer = os.pipe()
+    os.close(reader)
+    program = "from fa_audit.cli import main; raise SystemExit(main(['list', 'methods', 'dfa']))"
+    done = subprocess.run([sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")

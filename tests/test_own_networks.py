@@ -377,15 +377,15 @@ class Output(NamedTuple):
 
 
 class Named(nn.Module):
-    """Takes its inputs by name and returns an object with logits, as models of Hugging Face do."""
+    """Takes its inputs by name and returns an object with logits, as models of Hugging Face do, or a mapping."""
 
-    def __init__(self, model):
+    def __init__(self, model, answer):
         super().__init__()
-        self.inner = model
+        self.inner, self.answer = model, answer
 
     def forward(self, pixels, mask, labels=None):
         assert labels is None and mask.dtype == torch.int64 and pixels.dtype == F64
-        return Output(self.inner(pixels * mask))
+        return self.answer(self.inner(pixels * mask))
 
 
 class Tuples(nn.Module):
@@ -414,11 +414,13 @@ def test_wrappers_mappings_outputs_with_logits_and_states_in_tuples_change_nothi
     own = diagnose(model, batches, 0.2, description=description)
     ones = torch.ones(32, 1, dtype=torch.int64)
     mappings = [{"pixels": x, "mask": ones, "labels": y} for x, y in batches]
-    named = diagnose(Named(model), mappings, 0.2, description=Description("inner.layers.*", "all features"))
+    inner = Description("inner.layers.*", "all features")
+    named = diagnose(Named(model, Output), mappings, 0.2, description=inner)
+    entry = diagnose(Named(model, lambda z: {"loss": None, "logits": z}), mappings, 0.2, description=inner)
     parallel = diagnose(nn.DataParallel(model), batches, 0.2, description=description)
     compiled = diagnose(torch.compile(model, backend="eager"), batches, 0.2, description=description)
     tuples = diagnose(in_tuples(model), batches, 0.2, description=Description("layers.*.0", "all features"))
-    for report in (named, parallel, compiled, tuples):
+    for report in (named, entry, parallel, compiled, tuples):
         assert report.bp_grad_norms == pytest.approx(own.bp_grad_norms, rel=1e-12)
         assert report.cross_batch_stability == pytest.approx(own.cross_batch_stability, rel=1e-9)
 
@@ -459,14 +461,20 @@ def draw(model, x, y, states, number):
 """
     (tmp_path / "mine.py").write_text(code, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    command = ["audit", "mine:make_model", "--data", "mine:batches", "--accuracy", "0.2", "--frozen", "0.1"]
-    assert main([*command, "--credits", "mine:credits", "--draw", "mine:draw", "--format", "json"]) == 0
+    command = ["audit", "mine:make_model", "--accuracy", "0.2", "--test-samples", "500", "--frozen", "0.1", "--data"]
+    assert main([*command, "mine:batches", "--credits", "mine:credits", "--draw", "mine:draw", "--format", "json"]) == 0
     printed = capsys.readouterr()
     audit = json.loads(printed.out)
     assert (audit["headline_acc"], audit["baselines"]["own"], len(audit["credit"])) == (0.2, 0.1, 1)
-    assert audit["credit"][0]["fresh_b_cosine"]["n"] == 20
+    assert audit["credit"][0]["fresh_b_cosine"]["n"] == 20 and audit["checks"]["depth"]["interval"]
     assert 'Description(("2",), "all features")' in printed.err and audit["model"] == "mine:make_model"
-    assert main(["audit", "mine:make_model"]) != 0 and "expected my_file:batches" in capsys.readouterr().err
+    for words, said in {
+        ("mine:make_model",): "expected my_file:batches",
+        ("mine:make_model", "--data", "mine:credits"): "--data: mine:credits: TypeError",
+        ("mine:make_model", "--method", "dfa"): "--method: found with a model",
+        ("dfa.safetensors", "--accuracy", "0.2"): "--accuracy: found with a checkpoint",
+    }.items():
+        assert main(["audit", *words]) == 1 and said in capsys.readouterr().err
 
 
 PYRAMID = """

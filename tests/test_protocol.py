@@ -13,6 +13,7 @@ from networks import states_and_gradients
 
 from fa_audit import DiagnosticReport, DiagnosticThresholds, diagnose
 from fa_audit.audit.diagnostics import Diagnostics, Layer, measure
+from fa_audit.audit.record import outcomes_of
 from fa_audit.audit.verdicts import Baselines, check
 from fa_audit.core.metrics import Measured
 from fa_audit.networks.resmlp import ResMLP
@@ -101,6 +102,20 @@ def test_saturated_and_collapsed_references_are_told_apart():
     }
     assert list(causes.values()) == ["saturated loss"] * 2 + ["collapsed reference"] * 2
     assert report_of(gradient=1e-3, scale_free=1e-4).checks.reference.note == ""
+
+
+@pytest.mark.parametrize(("factor", "cause"), [(0.0, "collapsed reference"), (1e3, "saturated loss")])
+def test_a_gradient_that_the_head_takes_away_is_not_a_saturated_loss(factor, cause):
+    torch.manual_seed(0)
+    model = ResMLP(image_shape=(1, 2, 3), classes=4, width=6, depth=2)
+    images = torch.rand(16, 1, 2, 3)
+    labels = model(images).argmax(dim=-1)
+    with torch.no_grad():
+        model.head.linear.weight.mul_(factor)
+        model.head.linear.bias.mul_(factor)
+    report = diagnose(model, [(images, labels)], 0.5)
+    derived = outcomes_of(report.to_dict())["checks"]
+    assert {report.checks.reference.note, derived["reference"]["note"]} == {cause}
 
 
 def test_growth_that_is_infinite_fires_and_growth_that_is_undefined_is_not_evaluated():

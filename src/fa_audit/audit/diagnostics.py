@@ -119,6 +119,7 @@ class Diagnostics:
         untrue: the states whose gradient is not the derivative of the loss (`fa_audit.audit.backward`): the norms there
             are estimates, NaN where the loss is not that of single samples.
         loss: of the samples that the layers' evidence comes from.
+        at_logits: B times the median norm of its gradient by the logits, which is small where the loss is saturated.
     """
 
     layers: tuple[Layer, ...]
@@ -135,6 +136,7 @@ class Diagnostics:
     frequencies: Frequencies | None = None
     unchecked: str = ""
     loss: float | None = None
+    at_logits: float | None = None
 
 
 def measure(
@@ -163,6 +165,7 @@ def measure(
         double, estimates, unchecked = _in_double(network, *sample, loss_fn)
         layers, finite = tuple(_layers(truth, double, estimates)), truth.finite
         over_samples, means, loss = _intervals(truth, layers, estimates), [], truth.loss
+        at_logits = len(truth.logits) * median_norm(truth.at_logits.flatten(1))
         for batch in following(over, "batch"):
             if batch is not sample:
                 truth = reference(network, *batch, loss_fn)  # one batch at a time is kept: states can be large
@@ -182,6 +185,7 @@ def measure(
         tuple(estimates),
         unchecked=unchecked,
         loss=loss,
+        at_logits=at_logits,
     )
 
 

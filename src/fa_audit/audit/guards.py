@@ -282,7 +282,7 @@ def gradient_warnings(evidence: Diagnostics) -> Iterator[str]:
             f"The gradient explodes at state {', '.join(map(str, large))}: for one sample's loss it is up to"
             f" {max(large.values()):.3g} (more than {LARGE:g}). No check looks at that: D2 asks whether it vanished."
         )
-    if evidence.unchecked:
+    if evidence.unchecked and evidence.finite:
         yield (
             f"The backward pass was not compared with the forward pass ({evidence.unchecked}): whether its gradients"
             " are those of the loss is not known."

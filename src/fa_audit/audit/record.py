@@ -196,6 +196,7 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     samples: Count
     batches: Count
     untrue: list[Count] = Field([], description="a list of states")
+    at_logits: Number = None
     frequencies: dict[str, Any] | None = Field(None, description="a mapping, or null")
     about: dict[str, Any] = Field({}, description="a mapping")
     thresholds: Limits  # type: ignore[valid-type]
@@ -250,6 +251,7 @@ def record_of(report: AuditResult) -> dict[str, Any]:
             "samples": report.evidence.samples,
             "batches": report.evidence.batches,
             "untrue": report.evidence.untrue,
+            "at_logits": report.evidence.at_logits,
             "frequencies": report.evidence.frequencies and report.evidence.frequencies.to_dict(),
             "about": report.about,
             "thresholds": report.thresholds.limits,
@@ -312,6 +314,7 @@ def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
         growth_interval=growth,
         gradient_interval=gradient,
         stability_interval=stability,
+        at_logits=number(audit.get("at_logits")),
         **{name: audit.get(name, ()) for name in ("samples", "finite", "untrue")},
     )
     baselines = Baselines(**{field.name: audit["baselines"].get(field.name) for field in fields(Baselines)})

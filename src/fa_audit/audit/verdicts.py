@@ -174,7 +174,8 @@ def _reference(given: Given) -> Outcome:
         return replace(_open("reference", floor, note), threshold_note=meant)
     low = [str(layer.layer) for layer in evidence.layers[:-1] if fires("reference", layer.grad_norm, floor)]
     others = f"below the limit at state {', '.join(low)}" if low else ""
-    cause = "saturated loss" if last.scale_free < thresholds.loss_saturation else "collapsed reference"
+    products = last.scale_free, evidence.at_logits or 0  # a head of zeros makes the first one small, too
+    cause = "saturated loss" if max(products) < thresholds.loss_saturation else "collapsed reference"
     note = cause if fires("reference", last.grad_norm, floor) else others
     around = _over_samples(evidence, evidence.gradient_interval)
     return replace(_evaluated("reference", last.grad_norm, floor, note, *around), threshold_note=meant)

@@ -51,7 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with naming_extras():
             options = _parsed(sys.argv[1:] if arguments is None else arguments)
             logging.basicConfig(level=options.log_level, format="%(message)s", stream=sys.stderr)
-            return options.command(options)
+            status: int = options.command(options)
+            sys.stdout.flush()
+            return status
+    except BrokenPipeError:  # of `| head`, which has read enough; the interpreter's last flush must not fail
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (AuditError, OSError) as error:
         print("fa-audit:", "\n".join(map(printable, str(error).splitlines())), file=sys.stderr)
         return 1

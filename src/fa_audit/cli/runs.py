@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
 PACKAGE = Path(__file__).parents[1]
+OF_CHECKPOINTS = ("method", "architecture")  # options of `audit`
+OF_MODELS = ("accuracy", "test_samples", "blocks", "reads", "credits", "draw", "loss")
 
 
 def train_parser(parser: argparse.ArgumentParser) -> None:
@@ -71,6 +73,7 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     add("--bp-frozen", metavar="BASELINE", help="backpropagation's frozen baseline, likewise; default none")
     own = parser.add_argument_group("of a user-defined model")
     own.add_argument("--accuracy", type=float, help="on the whole test set, a fraction; default unknown")
+    own.add_argument("--test-samples", type=int, metavar="N", help="behind it, for an interval of D3; default unknown")
     own.add_argument("--blocks", nargs="+", metavar="NAME", help="default the best proposal of `fa-audit describe`")
     own.add_argument("--reads", help="what the head reads of a state; default as proposed")
     own.add_argument("--credits", metavar="MODULE:NAME", help="a function, as of `fa_audit.diagnose`; default none")
@@ -151,6 +154,10 @@ def _audit(options: argparse.Namespace) -> int:
     from fa_audit.audit.record import full_record
 
     own = ":" in options.checkpoint and not Path(options.checkpoint).exists()
+    unused = OF_CHECKPOINTS if own else OF_MODELS
+    if given := [name.replace("_", "-") for name in unused if getattr(options, name) is not None]:
+        found, expected = ("a model", "a checkpoint") if own else ("a checkpoint", "a model")
+        raise AuditError(f"--{given[0]}: found with {found}, {options.checkpoint}; expected with {expected} only.")
     report, known = (_audit_model if own else _audit_run)(options)
     forms = {
         "text": str,
@@ -175,7 +182,11 @@ def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[st
         )
     model = build_model({"model": options.checkpoint, "arguments": {}, "seed": 0, "weights": None})
     batches = load("batches", {}, options.data)
-    batches = list(batches() if callable(batches) else batches)
+    try:
+        batches = list(batches() if callable(batches) else batches)
+    except Exception as error:  # external code may raise anything
+        expected = "expected a list of (x, labels) or a function that returns it"
+        raise AuditError(f"--data: {options.data}: {first_line(error)}; {expected}.") from error
     chosen = Description(tuple(options.blocks), options.reads or "all features") if options.blocks else None
     if chosen is None:
         if not batches or not isinstance(batches[0], list | tuple):
@@ -196,7 +207,7 @@ def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[st
             raise AuditError(f"{option}: {found}.") from error
     report = diagnose(
         model, batches, options.accuracy, fractions[0], options.checkpoint, bp_frozen_acc=fractions[1],
-        description=chosen, directions=options.directions, **given,
+        test_samples=options.test_samples, description=chosen, directions=options.directions, **given,
     )  # fmt: skip
     return report, {"model": options.checkpoint}
 

@@ -57,7 +57,8 @@ def write_atomically(path: str | Path, write: Callable[[Path], object]) -> None:
 def not_written(path: Path, error: OSError) -> AuditError:
     """Return the error for a file that the system refused to write."""
     folder = next(parent for parent in path.absolute().parents if parent.is_dir())
-    why, todo = error.strerror or error, f"Name another place, or make '{folder}' writable"
+    why = os.strerror(errno.ENOTDIR) if isinstance(error, FileExistsError) else error.strerror or error  # of mkdir
+    todo = f"Name another place, or make '{folder}' writable"
     if error.errno in FULL:
         why, todo = f"{why}; {shutil.disk_usage(folder).free / 1e6:.1f} MB are free on its disk", "Free some space"
     return AuditError(

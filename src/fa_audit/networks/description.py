@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, first_line, printable, unknown
 from fa_audit.core.progress import following
+from fa_audit.networks.adapters import OneTensor
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import (
     Description,
@@ -283,7 +284,8 @@ class DescribedNetwork(Network):
             handle.remove()
 
     def _error(self, message: str) -> AuditError:
-        return AuditError(f"{type(self.model).__name__}: {message}")
+        named = self.model.model if isinstance(self.model, OneTensor) else self.model
+        return AuditError(f"{type(named).__name__}: {message}")
 
 
 class ShiftedPasses:

@@ -9,7 +9,7 @@ import copy
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -79,6 +79,7 @@ class Reference:
         positions: of how many positions the vector of each state is the mean; 1 for a plain vector. Divided by it,
             the gradient is the mean over positions instead of the sum.
         loss: of the batch.
+        at_logits: its gradient by the logits, ``(B, C)``.
     """
 
     states: tuple[Tensor, ...]
@@ -87,6 +88,7 @@ class Reference:
     finite: bool
     positions: tuple[int, ...]
     loss: float
+    at_logits: Tensor
 
 
 def reference(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction = F.cross_entropy) -> Reference:
@@ -105,8 +107,9 @@ def reference(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction
     states, gradients = (
         tuple(map(torch.cat, zip(*(getattr(part, name) for part in parts)))) for name in ("states", "gradients")
     )
-    logits, finite = torch.cat([part.logits for part in parts]), all(part.finite for part in parts)
-    return Reference(states, gradients, logits, finite, parts[0].positions, sum(part.loss for part in parts))
+    logits, at_logits = (torch.cat([getattr(part, name) for part in parts]) for name in ("logits", "at_logits"))
+    finite, loss = all(part.finite for part in parts), sum(part.loss for part in parts)
+    return Reference(states, gradients, logits, finite, parts[0].positions, loss, at_logits)
 
 
 def _part(network: Network, x: Tensor, labels: Tensor, batch: int, loss_fn: LossFunction) -> Reference:
@@ -114,7 +117,7 @@ def _part(network: Network, x: Tensor, labels: Tensor, batch: int, loss_fn: Loss
     with torch.enable_grad():
         points, logits = network.chain(x.clone())  # a network may work on its input in place
         loss = scalar_loss(loss_fn, logits, labels) * (len(x) / batch)
-        gradients = _gradients(loss, points)
+        *gradients, at_logits = _gradients(loss, [*points, logits])
     states = network.states_at(points)
     return Reference(
         tuple(network.read(h) for h in states),
@@ -123,6 +126,7 @@ def _part(network: Network, x: Tensor, labels: Tensor, batch: int, loss_fn: Loss
         all(bool(tensor.isfinite().all()) for tensor in (*states, *gradients, logits)),
         tuple(int(network.read_gradient(torch.ones_like(g[:1])).flatten()[0]) for g in gradients),
         loss.item(),
+        at_logits,
     )
 
 
@@ -260,8 +264,8 @@ def reads_data(h: Tensor, x: Tensor) -> bool:
 
 
 def logits_of(answer: Any) -> Any:
-    """Return what a model returns, or its attribute ``logits``."""
-    return getattr(answer, "logits", answer)
+    """Return what a model returns, or its attribute or entry ``logits``."""
+    return answer.get("logits", answer) if isinstance(answer, Mapping) else getattr(answer, "logits", answer)
 
 
 def _is_recomputed() -> bool:
