@@ -216,8 +216,11 @@ def test_draw_makes_what_it_can_and_names_the_setting_that_is_missing(tmp_path, 
     config = {"settings": dict.fromkeys(shown, network), "figures": figures, "tables": tables_of}
     (tmp_path / "my.json").write_text(json.dumps(config))
     arguments = {"--configfile": tmp_path / "my.json", "--from": MEASURED, "--output": tmp_path / "out"}
-    assert main(["draw", *(str(word) for argument in arguments.items() for word in argument)]) == 1
+    words = [str(word) for argument in arguments.items() for word in argument]
+    assert main(["draw", *words]) == 1
     out, err = capsys.readouterr()
     assert [path.rpartition("/")[2] for path in out.split()] == ["leaderboard", "trajectories", "main_audit"]
     assert [len(list((tmp_path / "out" / section).iterdir())) for section in ("figures", "tables")] == [6, 5]
     assert err.count("\n") == 1 and "not drawn: tables/leaderboard, tables/inventory: setting 'absent': no " in err
+    assert main(["draw", *words, "--only", "bp"]) == 0  # not every board has the rows that are chosen
+    assert main(["draw", *words, "--only", "nothing"]) == 1

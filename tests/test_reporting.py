@@ -165,6 +165,13 @@ def test_the_run_is_identified(audits, render):
     assert said(text, "Options") == "residual penalty 0.01, first 1 blocks at initialisation"
 
 
+def test_the_verdict_to_quote_says_where_warnings_put_it_in_doubt(audits, render):
+    assert "in doubt" not in render(audits)
+    put(audits[1], {"warnings": ["The frozen baseline's accuracy is at chance."]})
+    quoted = render(audits).split("\n\n")[1]
+    assert quoted.count("in doubt (see the warnings)") == 1 and "seed 7: " in quoted
+
+
 def test_networks_that_were_not_trained_here_are_numbered_and_nothing_is_said_of_what_they_lack(audits, render):
     for audit in audits:
         audit |= {"credit": [], "deep": {}, "feature_drift": {}}
@@ -181,7 +188,7 @@ def test_networks_that_were_not_trained_here_are_numbered_and_nothing_is_said_of
     assert said(render(audits), "Network") == "frozen\\_accuracy 0.4, model a:b"
 
 
-FIRED = {"layers.-1.grad_norm": 1e-9, "layers.-1.scale_free": 1e-3}
+FIRED = {"layers.-1.grad_norm": 1e-9, "layers.-1.scale_free": 1e-3, "at_logits": 1e-3}
 INSIDE = {"deep.cosine.value": 0.2, "deep.fresh_b_null.n_valid": 20, "deep.fresh_b_null.interval": [-0.1, 0.3]}
 OUTSIDE = INSIDE | {"deep.fresh_b_null.interval": [-0.1, 0.1]}
 CHANCE = {"credit.0.rho.value": 0.5, "credit.1.rho.value": 0.01}

@@ -42,7 +42,8 @@ def problems(words: Sequence[str]) -> Iterator[str]:
             yield from _missing(option, found)
         if option in FILES:
             broken = {path: problem for path in found if (problem := _unreadable(path))}
-            unlikely = [path for path in found[1:] if path in broken and not path.endswith((".yaml", ".yml"))]
+            files = (".yaml", ".yml", ".json")
+            unlikely = [path for path in found[1:] if path in broken and "=" not in path and not path.endswith(files)]
             targets = [path for path in found[1:] if path.startswith("results/") or path in unlikely]
             yield from (problem for path, problem in broken.items() if path not in targets)
         if targets:

@@ -78,8 +78,13 @@ def _name(group: SeedGroup) -> str:
 
 
 def _quoted(group: SeedGroup) -> str:
-    """Return the verdict to quote, of all seeds or of each."""
-    return _printable(f"Verdict to quote: {by_seed(group, lambda audit: facts_of(audit).checks.quoted)}")
+    """Return the verdict to quote, of all seeds or of each; and whether warnings put it in doubt."""
+
+    def verdict(audit: Mapping[str, Any]) -> str:
+        facts = facts_of(audit)
+        return f"{facts.checks.quoted}{', in doubt (see the warnings)' * facts.doubted}"
+
+    return _printable(f"Verdict to quote: {by_seed(group, verdict)}")
 
 
 def _printable(text: str) -> str:
