@@ -113,11 +113,12 @@ def test_after_its_installation_every_documented_command_runs(checkout, library,
     environment, folder = tmp_path / "environment", tmp_path / "empty"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     shutil.copytree(site(library), site(environment), copy_function=os.link, dirs_exist_ok=True)
-    run(environment, checkout, f"python -m pip install -q -c constraints.txt {checkout}{f'[{extra}]' * bool(extra)}")
+    where, lines = PROMISED[extra]
+    wanted = f"{'-e ' * (where == CHECKOUT)}{checkout}{f'[{extra}]' * bool(extra)}"  # a workflow uses its own library
+    run(environment, checkout, f"python -m pip install -q -c constraints.txt {wanted}")
     folder.mkdir()
     for name in ("mine.json", "my_net.py"):
         shutil.copyfile(library / name, folder / name)
-    where, lines = PROMISED[extra]
     for name, section in SECTIONS.items():
         (folder / name).write_text(BEFORE + code_of(section), encoding="utf-8")
     for line in lines:
