@@ -32,6 +32,8 @@ def fifth(monkeypatch):
             "states", len(given.evidence.layers), given.thresholds.limits["states"], "", None, ""
         )
 
+    for kind in FIGURES:  # imported under the fixture, they would keep the fifth check for later tests
+        load("figure", FIGURES, kind)
     monkeypatch.setitem(CHECKS, "states", FIFTH)
     monkeypatch.setitem(verdicts.EVALUATE, "states", states)
 
