@@ -115,20 +115,13 @@ def test_jobs_that_the_user_stopped_did_not_fail(tmp_path):
     assert len(end) <= 5 and end[1] == "fa-audit: stopped."
 
 
-def test_a_dry_run_counts_jobs_and_reasons_and_ends_with_the_table():
-    terminal = Terminal(dryrun=True)
-    assert terminal.log("", fa_audit="table", table=lambda networks: [f"TABLE {len(networks)}"]) == ""
-    terminal.plan(train_network=4)
-    for job, reason in enumerate(
-        ("Missing output files: a, b; Input files updated by another job: c", "Missing output files: d",
-         "Params have changed since last execution: before; After", "Input files updated by another job: e")
-    ):  # fmt: skip
-        terminal.start(job, reason=reason)
-    said = terminal.log("This was a dry-run (flag -n). The order ...")
-    assert said.splitlines()[0] == "4 jobs to do:" and len(said.splitlines()) == 2
-    assert "train_network       4  missing output files (2); params have changed" in said
-    terminal.handler.close()
-    assert terminal.out.getvalue().endswith("\nTABLE 4\n")
+def test_a_dry_run_has_snakemakes_sums_once_and_its_reasons():
+    terminal, stats = Terminal(dryrun=True), {"train_network": 4, "total": 4}
+    said = [terminal.log("Job stats: 4", event=LogEvent.RUN_INFO, stats=stats) for _ in range(2)]
+    assert said == ["Job stats: 4\n", ""]
+    terminal.start(1, reason="Missing output files: a")
+    reasons = "Reasons:\n    (check individual jobs above for details)\n    code"
+    assert terminal.log(reasons) == "Reasons:\n    code\n"
 
 
 @pytest.mark.parametrize("event", list(LogEvent))

@@ -1,5 +1,8 @@
 # What is printed before the first job and after the last. The logger fa-audit knows these messages by their part.
 
+import atexit
+from contextlib import suppress
+
 from fa_audit.experiments.plan import plan_table
 from fa_audit.results.verdict_summary import verdict_lines
 from snakemake.logging import logger
@@ -19,25 +22,25 @@ def say_start(device):
         f"  device     {device}",
         *([f"  models     {len(models)}, {done} audited already"] if models else []),
         "  progress   one line per epoch in results/logs/train_network/",
-        *(table_lines() if GRID.settings else []),
+        *table_lines(),
         "",
     )
 
 
-def table_lines(jobs=None):
-    """Return the table of the grid, or of a target's jobs, and where Snakemake may do others than it counts."""
-    if table := plan_table(ORIGINS, COSTS, jobs):
-        yield table
+def planned(*names):
+    """Return the runs of the jobs of some rules that the targets need, done or to be done."""
+    return {RunKey.of(job.output[0]) for job in workflow.dag.jobs if job.rule.name in names}
+
+
+def table_lines():
+    """Return the table of what is asked for, and where Snakemake may do other jobs than those that it counts."""
+    if networks := planned("train_network", "share_run"):
+        yield plan_table(ORIGINS, COSTS, networks, planned("audit_network"))
     if os.path.isdir("results/checkpoints") and not any(Path(".snakemake/metadata").glob("*")):
         yield (
             "Snakemake's records of these results (.snakemake/metadata) are gone: what is newer than its inputs counts"
             " as up to date, whatever made it. Delete what the table counts as to be done."
         )
-
-
-def table_of(networks):
-    """Return the lines of a dry run's table, once the logger knows what there is to do: setting, run and seed."""
-    return table_lines({RunKey(setting, run, int(seed)) for setting, run, seed in networks})
 
 
 def say_results():
@@ -66,6 +69,9 @@ def say_how_to_go_on(log_files):
     )
 
 
-# A dry run has no start; the logger prints the table at its end.
-if GRID.settings and DRY_RUN:
-    logger.info("\n".join(table_lines()), extra={"fa_audit": "table", "table": table_of})
+@atexit.register
+def print_table():
+    """Print the table after all else in a dry run, which has no start, unless a target is unknown."""
+    if DRY_RUN and workflow.scheduler:
+        with suppress(BrokenPipeError):
+            os.write(1, "".join(f"{line}\n" for line in table_lines()).encode())

@@ -1,11 +1,10 @@
-"""Report a workflow to a person: one line per finished job, failures in brief, a dry run as a table.
+"""Report a workflow to a person: one line per finished job, failures in brief, the sums of a dry run.
 
 Snakemake discovers the package by its name; profiles/default selects it with ``logger: fa-audit``. The option
 ``--logger-fa-audit-plain`` prints Snakemake's own messages instead, which .snakemake/log/ holds in any case.
 """
 
 import sys
-from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from logging import INFO, LogRecord
 
@@ -16,10 +15,9 @@ from snakemake_interface_logger_plugins.settings import LogHandlerSettingsBase
 from snakemake_logger_plugin_fa_audit.command_line import refuse
 from snakemake_logger_plugin_fa_audit.failures import Failures
 from snakemake_logger_plugin_fa_audit.progress import Progress, rule_and_job
-from snakemake_logger_plugin_fa_audit.summary import Network, Summary
 
-# What the Snakefile logs for a reader carries this attribute; the table is printed after all else, as `LAST`.
-PART, LAST, STOPPED = "fa_audit", "table", "stopped"
+PART, STOPPED = "fa_audit", "stopped"  # of what the Snakefile logs for a reader: this attribute of a record
+UNSEEN = "    (check individual jobs above for details)\n"
 CHATTER = ("Assuming unrestricted shared filesystem usage.", "Exiting because a job execution failed.")
 
 refuse(sys.argv)
@@ -43,9 +41,8 @@ class LogHandler(LogHandlerBase):
 
     def __post_init__(self) -> None:
         self.stream = sys.stdout if self.common_settings.stdout else sys.stderr
-        self.progress, self.failures, self.summary = Progress(), Failures(), Summary()
+        self.progress, self.failures = Progress(), Failures()
         self.running = False  # from here on Snakemake's messages are about its own work
-        self.last: Callable[[Collection[Network]], Iterable[str]] | None = None
         if not self.settings.plain:
             sys.excepthook = _interrupted_in_brief
 
@@ -59,22 +56,10 @@ class LogHandler(LogHandlerBase):
         except Exception:
             self.handleError(record)
 
-    def close(self) -> None:
-        """Print what comes last."""
-        if self.last and self.running and not self.failures.stopped:
-            print(*self.last(self.summary.networks), sep="\n", file=self.stream, flush=True)
-        self.last = None
-        super().close()
-
     def lines(self, record: LogRecord) -> list[str]:
         """Return the lines to print for a record."""
         event, part = getattr(record, "event", None), getattr(record, PART, None)
         self.running |= event == LogEvent.WORKFLOW_STARTED
-        if part == LAST:
-            self.last = record.table
-            return []
-        if event == LogEvent.JOB_INFO and self.common_settings.dryrun:
-            self.summary.add(record.rule_name, record.reason, record.wildcards)
         if self.settings.plain:
             return [text] if (text := self.format(record)) and text != "None" else []
         if part == STOPPED:
@@ -87,8 +72,9 @@ class LogHandler(LogHandlerBase):
         """Return the lines for what happens while Snakemake works."""
         match event:
             case LogEvent.RUN_INFO:
+                is_first = not self.progress.left  # a dry run has it twice
                 self.progress.plan(record.stats, record.created)
-                self.summary.plan(record.stats)
+                return [record.getMessage()] if is_first and self.common_settings.dryrun else []
             case LogEvent.JOB_INFO if record.output:  # a target has none
                 self.progress.start(record.jobid, rule_and_job(record.rule_name, record.wildcards), record.created)
             case LogEvent.JOB_FINISHED:
@@ -110,13 +96,12 @@ class LogHandler(LogHandlerBase):
         return []
 
     def lines_of_message(self, record: LogRecord) -> list[str]:
-        """Return a warning or an error as it is; of Snakemake's chatter, what says how the work ends."""
-        text = record.getMessage()
-        if text.startswith("This was a dry-run"):
-            return self.summary.lines()
+        """Return a warning or an error as it is; of Snakemake's chatter, what says why and how the work ends."""
+        text = record.getMessage().replace(UNSEEN, "")
         if text.startswith("Terminating processes"):
             return self.failures.interrupt()
-        said = text.startswith("Nothing to be done") or (record.levelno > INFO and not text.startswith(CHATTER))
+        told = text.startswith(("Nothing to be done", "Reasons:"))
+        said = told or (record.levelno > INFO and not text.startswith(CHATTER))
         return [text] if said else []
 
 

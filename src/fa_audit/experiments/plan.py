@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 from fa_audit.core.errors import listed
 from fa_audit.experiments.costs import DEVICES, Costs, Hours
-from fa_audit.experiments.grid import Grid, Setting
+from fa_audit.experiments.grid import Grid
 from fa_audit.experiments.origins import Finished, Origins, facts_of
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import DEPARTURES
@@ -24,52 +23,50 @@ seed of the run is done. '~': from the time of backpropagation, or of the method
 that were never measured: python benchmarks/costs.py, with --device cuda on a GPU."""
 
 
-def plan_table(origins: Origins, costs: Costs, jobs: Collection[RunKey] | None = None) -> str:
+def plan_table(
+    origins: Origins, costs: Costs, networks: Collection[RunKey] | None = None, audits: Collection[RunKey] | None = None
+) -> str:
     """Return the table, one row per block of the configuration; a run that two of them share counts in the first.
 
     Args:
-        jobs: the networks that there is something to do for, of a plan; where others are not finished either, a target
-            was named, and the table is of these alone; empty where a target needs none.
+        networks, audits: those that are asked for, to be trained or copied, and to be audited; by default all.
     """
-    finished = Finished(origins)
-    if jobs is not None and not all(key in jobs or finished.network(key) for key in origins.grid.all_run_keys()):
-        origins = replace(origins, grid=_part(origins.grid, jobs))
-        finished = Finished(origins)
-    grid = origins.grid
-    blocks: dict[str, list[Setting]] = {}
-    for setting in grid.settings.values():
-        blocks.setdefault(setting.block, []).append(setting)
+    grid, finished = origins.grid, Finished(origins)
+    networks = list(grid.all_run_keys()) if networks is None else sorted(networks)
+    by_block = _by_block(grid, networks), _by_block(grid, grid.run_keys("runs") if audits is None else sorted(audits))
     rows, work = [], []
-    for name, members in blocks.items():
-        parts = ({item for setting in members for item in getattr(setting, part)} for part in HEADER[2:5])
-        work.append(work_of(finished, members, costs))
-        rows.append([name, *(str(len(part)) for part in (members, *parts)), *map(_text, work[-1])])
-    if not rows:
-        return ""
-    total = [_text(reduce(add, column)) for column in zip(*work)]
-    table = [HEADER, *rows, ["in all", str(len(grid.settings)), "", "", "", *total]]
+    for block in dict.fromkeys(setting.block for setting in grid.settings.values() if setting.block in by_block[0]):
+        trained, audited = (keys.get(block, []) for keys in by_block)
+        work.append(work_of(finished, trained, audited, costs))
+        rows.append([block, *(str(len(part)) for part in _parts(grid, trained)), *map(_text, work[-1])])
+    total, nets = [_text(reduce(add, column)) for column in zip(*work)], {key.setting for key in networks}
+    table = [HEADER, *rows, ["in all", str(len(nets)), "", "", "", *total]]
     widths = [max(map(len, column)) for column in zip(*table)]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
     machines = [f"{d.upper()}: {', '.join(costs.machines(d)) or 'nothing measured yet'}" for d in DEVICES]
-    return "\n".join(["", *lines, NOTE, f"Measured on {'; '.join(machines)}.", *_replaced(grid)])
+    return "\n".join(["", *lines, NOTE, f"Measured on {'; '.join(machines)}.", *_replaced(grid, nets)])
 
 
-def _part(grid: Grid, keys: Collection[RunKey]) -> Grid:
-    """Return the settings of some networks, with no other runs, baselines and seeds than theirs."""
-    found = {}
-    for name, setting in grid.settings.items():
-        if own := [key for key in keys if key.setting == name]:
-            runs, seeds = {key.run for key in own}, {key.seed for key in own}
-            parts = {
-                role: tuple(run for run in getattr(setting, role) if run in runs) for role in ("runs", "baselines")
-            }
-            found[name] = replace(setting, seeds=tuple(seed for seed in setting.seeds if seed in seeds), **parts)
-    return Grid(found)
+def _by_block(grid: Grid, keys: Iterable[RunKey]) -> dict[str, list[RunKey]]:
+    found: dict[str, list[RunKey]] = {}
+    for key in keys:
+        found.setdefault(grid.setting(key.setting).block, []).append(key)
+    return found
 
 
-def _replaced(grid: Grid) -> Iterator[str]:
+def _parts(grid: Grid, keys: Sequence[RunKey]) -> tuple[set[Any], ...]:
+    """Return the settings, runs, baselines and seeds of networks."""
+    known = {name: grid.setting(name) for name in {key.setting for key in keys}}
+    runs, baselines = (
+        {key.run for key in keys if key.run in own[key.setting]}
+        for own in ({n: set(s.runs) for n, s in known.items()}, {n: set(s.baselines) for n, s in known.items()})
+    )
+    return set(known), runs, baselines, {key.seed for key in keys}
+
+
+def _replaced(grid: Grid, names: Collection[str]) -> Iterator[str]:
     """Yield a line for every setting whose first network is there, but of another specification."""
-    for name, setting in grid.settings.items():
+    for setting in (setting for name, setting in grid.settings.items() if name in names):
         keys = [key for role in ("runs", "baselines") for key in setting.run_keys(role)]
         first = next((key for key in keys if Path(key.path("checkpoints", "json")).exists()), None)
         if first is None:
@@ -78,21 +75,19 @@ def _replaced(grid: Grid) -> Iterator[str]:
         found = DEPARTURES | facts_of(first.path("checkpoints", "json")).get("spec", expected)
         if changed := [f"{key} {found.get(key)}, now {now}" for key, now in expected.items() if found.get(key) != now]:
             yield (
-                f"Replaces networks of setting '{name}' that are in results/ with another specification"
+                f"Replaces networks of setting '{setting.name}' that are in results/ with another specification"
                 f" ({listed(changed, 2)}). To keep them, give the setting another name."
             )
 
 
-def work_of(finished: Finished, members: Sequence[Setting], costs: Costs) -> list[Any]:
-    """Return what the settings of a block ask for, for the columns from "trainings" on.
+def work_of(finished: Finished, keys: Sequence[RunKey], audited: Iterable[RunKey], costs: Costs) -> list[Any]:
+    """Return what networks and audits take, for the columns from "trainings" on.
 
     Returns:
         the numbers of trainings of its own, of trainings that an earlier row does, and of trainings done; then for each
         device the hours of every job to do, None where its network was not measured.
     """
     grid = finished.origins.grid
-    audited = [key for setting in members for key in setting.run_keys("runs")]
-    keys = list(dict.fromkeys([*audited, *(key for setting in members for key in setting.run_keys("baselines"))]))
     own = [key for key in keys if key not in grid.duplicate_runs]
     to_train = [key for key in own if not finished.network(key)]
     to_audit = [key for key in audited if not finished.audit(key)]
