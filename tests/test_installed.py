@@ -16,7 +16,7 @@ from projects import PARTS, ROOT
 MORE = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "CONTRIBUTING.md", "CHANGELOG.md", "docs",
         "mkdocs.yml", "tools", "tests", "examples", "Makefile", "constraints.txt", "CITATION.cff")  # fmt: skip
 SMALL = "--width 8 --depth 2 --epochs 1"
-SNAKEMAKE = "snakemake --cores 2 --resources gpu=0 --configfile configs/test.yaml"
+OPTIONS = " --cores 2 --resources gpu=0 --configfile configs/test.yaml"
 EMPTY, CHECKOUT = "empty", "checkout"
 PROMISED = {  # extra -> where, and what is run there; without an extra what the library alone does
     "": (EMPTY, [f"fa-audit train dfa a.safetensors {SMALL} --data synthetic_teacher",
@@ -29,7 +29,7 @@ PROMISED = {  # extra -> where, and what is run there; without an extra what the
     "plots": (EMPTY, ["fa-audit report mine.json", "fa-audit compare mine.json", "fa-audit draw mine.json",
                       "fa-audit leaderboard --only bp --output board", "fa-audit scorecard", "fa-audit draw"]),
     "report": (EMPTY, ["fa-audit report --html mine.json"]),
-    "workflow": (CHECKOUT, [SNAKEMAKE, f"{SNAKEMAKE} results/report.html", f"{SNAKEMAKE} --report report.zip",
+    "workflow": (CHECKOUT, [f"snakemake{OPTIONS}", f"snakemake results/report.html{OPTIONS}", f"snakemake --report report.zip{OPTIONS}",
                             "fa-audit plan --configfile configs/test.yaml", "fa-audit verify"]),
     "completion": (EMPTY, ["register-python-argcomplete fa-audit"]),
     "lightning": (EMPTY, ["python lightning_section.py"]),

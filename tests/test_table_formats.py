@@ -108,3 +108,9 @@ def test_every_table_compiles_in_a_column_of_a_paper(count, tmp_path):
         check_latex(text)
     problems = compile_latex(tmp_path, *texts)
     assert not problems
+
+
+def test_latex_never_holds_back_more_floats_of_a_table_than_it_can():
+    text = to_latex(Table("A caption.", ("run",), tuple((f"run{row}",) for row in range(2000))))
+    held = [part.count(r"\begin{table*}") for part in text.split(r"\clearpage")]
+    assert len(held) > 2 and max(held) < 18

@@ -20,6 +20,7 @@ from fa_audit.documents.formats import PLAIN, Dialect, Number, Table, render, ri
 PACKAGES = "booktabs,graphicx"
 LONGEST_HEADING, LONGEST_NAME, LONGEST_TEXT = 9, 26, 22  # characters of a line: of headings, first columns, others
 WIDEST, HIGHEST = 100, 44  # characters side by side, and lines, of a float in type that can be read
+HELD = 16  # floats of one table before LaTeX is told to set them: it fails where too many wait
 
 
 # --- text ----------------------------------------------------------------------------------------------------------
@@ -178,7 +179,8 @@ def to_latex(table: Table, origin: str = "", *, name: str = "", title: str = "",
         above = rf"\addtocounter{{table}}{{-1}}\caption{{{caption} (continued)}}" if number else above
         tabulars = rf"{chr(10)}\par\medskip{chr(10)}".join(_tabular(panel, groups, rows) for panel in panels)
         below = [NOTES.format(notes)] if notes and rows == pages[-1] else []
-        lines += [frame[0], rf"{above}\medskip", SETUP, tabulars, *below, frame[1]]
+        flush = [r"\clearpage"] * (number % HELD == HELD - 1)
+        lines += [frame[0], rf"{above}\medskip", SETUP, tabulars, *below, frame[1], *flush]
     return "\n".join([*lines, ""])
 
 
