@@ -90,7 +90,9 @@ def fitted_by_transformers(folder, **options):
     return trainer, callback.monitor
 
 
-@pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec")  # Lightning's own
+@pytest.mark.filterwarnings(  # Lightning's own; the last where Slurm is installed
+    "ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec", "ignore:.*srun.*is available"
+)
 def test_lightning_logs_every_epoch_and_ends(tmp_path):
     trainer, monitor, log = fitted_by_lightning(tmp_path / "whole")
     assert trainer.current_epoch == 2 and [row["epoch"] for row in monitor.history] == [0] * 3 + [1] * 3 + [2] * 3

@@ -36,7 +36,7 @@ PROMISED = {  # extra -> where, and what is run there; without an extra what the
     "lightning": (EMPTY, ["python lightning_section.py"]),
     "transformers": (EMPTY, ["python transformers_section.py"]),
     "docs": (CHECKOUT, ["mkdocs build --quiet --strict"]),
-    "slurm": (CHECKOUT, [f"snakemake -n --executor slurm{OPTIONS}"]),
+    "slurm": (CHECKOUT, [f"snakemake -n --workflow-profile profiles/slurm{OPTIONS}"]),
     "dev": (CHECKOUT, ["ruff check src tests", "mypy", "snakefmt --check Snakefile rules",
                        "python -m pytest tests/test_rooms.py tests/test_pins.py"]),
 }  # fmt: skip
