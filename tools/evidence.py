@@ -12,6 +12,8 @@ the list `runs: &chosen` of the configuration.
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import re
 import textwrap
 from collections.abc import Sequence
@@ -26,14 +28,16 @@ from fa_audit.audit.record import write_audit
 from fa_audit.audit.run_audit import audit_files
 from fa_audit.core.numerics import set_numerics
 from fa_audit.experiments.config_file import load_config
+from fa_audit.experiments.costs import cost_key, read_costs
 from fa_audit.experiments.grid import Grid, Setting
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.spec import short_number
-from fa_audit.results.standings import BUSY
+from fa_audit.results.standings import BUSY, TIMES_BP
 from fa_audit.results.tables.audits import choose
 from fa_audit.results.tidy import KEY, read_audits, read_table, read_tidy, tidy_of, write_tables
 
+ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ("cpu", "torch", "data_sha256", "checkpoint_sha256", "audit_sha256")
 CHOSEN = re.compile(r"(runs: &chosen\n\s*\[)[^]]*(\])")
 
@@ -79,8 +83,18 @@ def add(folder: Path, audits: list[Path], results: Path, *, busy: bool) -> None:
         joined = joined.sort_values(sorted(order, key=[*KEY, "epoch", "layer"].index), ignore_index=True)
         tables[path] = joined[[*new.columns, *joined.columns.difference(new.columns)]]
     work = tables[folder / "work.csv"]
+    if BUSY in work:
+        work[TIMES_BP] = tables[folder / "runs.csv"]["spec"].map(times_bp).where(work[BUSY].eq(True))
     work[list(RECORDED)] = work.reindex(columns=RECORDED).fillna("not recorded")
     write_tables(tables)
+
+
+def times_bp(spec: str) -> float:
+    """Return the time of an epoch over that of bp in the same network, each timed alone; NaN where one was not."""
+    run, rows = json.loads(spec), read_costs(ROOT / "benchmarks/costs.json").rows["cpu"]
+    bp = run | {"method": "bp", "frozen_blocks": 0, "shallow": False}
+    of_run, of_bp = (rows.get(cost_key(each), {}).get("seconds_per_epoch", math.nan) for each in (run, bp))
+    return round(of_run / of_bp, 3)
 
 
 def chosen_runs(tables: Path, settings: Sequence[str]) -> list[str]:

@@ -20,7 +20,9 @@ from fa_audit.results.over_seeds import CheckOverSeeds, verdict_over_seeds
 from fa_audit.results.statistics import penalty_text, with_margin
 from fa_audit.results.tidy import KEY, Tidy
 
-BUSY = "beside_other_work"  # an optional column of the table of work: True where other work lengthened the seconds
+# Optional columns of the table of work: True where other work lengthened the seconds; there, the time of an epoch over
+# that of bp in the same network, each measured alone.
+BUSY, TIMES_BP = "beside_other_work", "times_bp"
 SNAPSHOT = re.compile(r"\+epoch(\d+)")
 NAMES = {"reference": "gradient", "depth": "depth"}  # of checks that are called otherwise than in `CHECKS`
 CHECKS_TEXT = ", ".join(f"{x} {NAMES.get(name, CHECKS[name].short.lower())}" for x, name in lettered().items())
@@ -30,16 +32,19 @@ def with_margins(tidy: Tidy) -> Tidy:
     """Return the tables with columns of what runs are ranked by and of what they cost added to that of the runs.
 
     ``margin``: accuracy minus own frozen baseline, a fraction; ``seconds``, ``device`` and `BUSY` of the training;
-    ``cost``: its seconds over the mean of bp's in the same setting on the same device, NaN without such a run.
+    ``cost``: its seconds over the mean of bp's in the same setting on the same device, or `TIMES_BP` where the seconds
+    are `BUSY`; NaN where neither is known.
     """
     runs = with_margin(tidy.runs)
-    work = tidy.work.reindex(columns=[*KEY, "seconds", "device", BUSY]).astype({"seconds": float, "device": object})
+    work = tidy.work.reindex(columns=[*KEY, "seconds", "device", BUSY, TIMES_BP])
+    work = work.astype({"seconds": float, "device": object, TIMES_BP: float})
     work = work.astype(runs.dtypes[list(KEY)].to_dict())  # of an empty table they are others
     runs = runs.merge(work, "left", on=list(KEY))
-    bp = runs[as_published(runs) & (runs["method"] == "bp")]
+    alone = ~runs[BUSY].eq(True)
+    bp = runs[as_published(runs) & (runs["method"] == "bp") & alone]
     of_bp = bp.groupby(["setting", "device"])["seconds"].mean().rename("of_bp")
-    costs = runs["seconds"] / runs.join(of_bp, on=["setting", "device"])["of_bp"].astype(float)
-    return replace(tidy, runs=runs.assign(cost=costs))
+    costs = runs["seconds"].where(alone) / runs.join(of_bp, on=["setting", "device"])["of_bp"].astype(float)
+    return replace(tidy, runs=runs.assign(cost=costs.fillna(runs[TIMES_BP])))
 
 
 def standing(tidy: Tidy) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ NOTE = (
     f"{FOUR_CHECK_NOTE} Deep cosine and rho: of the credits of blocks l >= 1, means over blocks and seeds. Seconds: "
     "mean wall time of a training; x bp: over that of bp in the same network on the same device."
 )
-UPPER_BOUNDS = " Seconds with ≤ were measured beside other work: upper bounds, and their ratios are rough."
+UPPER_BOUNDS = " Seconds with ≤ were measured beside other work: upper bounds; x bp is of an epoch timed alone."
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def fired(group: pd.DataFrame, _: int) -> str:
 
 @dataclass(frozen=True)
 class Cost(Pooled):
-    """Mean seconds of a training, with ≤ where other work lengthened one of them, and how many times those of bp."""
+    """Mean seconds of a training, with ≤ where other work lengthened one of them, and how many times bp's they are."""
 
     def cell(self, group: pd.DataFrame, seeds: int) -> str:
         """Return the printed text of one row."""
