@@ -48,6 +48,7 @@ IN_FLOAT32 = (f"rho_float32{AT_INPUT}", f"rho_bp_float32{AT_INPUT}")
 DEEP = (*at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging"), *IN_FLOAT32)
 Losses = Callable[[Tensor, Tensor], Tensor]  # of logits (B, C) and targets, the loss of every sample (B,)
 Block = dict[str, Measured]  # what is measured of one block, by name
+Fresh = Sequence[Sequence[Block]]  # the `alignment` of every block, for every draw of the feedback
 cross_entropies: Losses = partial(F.cross_entropy, reduction="none")
 
 
@@ -188,9 +189,6 @@ def _angles(a: Tensor, g: Sequence[Tensor], state: int) -> Block:
 def _norm(credit: Tensor) -> Measured:
     norms = sample_norms(credit)
     return median_of(norms, norms.isfinite(), "no sample with a finite credit")
-
-
-Fresh = Sequence[Sequence[Block]]  # the cosines of every block, for every draw of the feedback
 
 
 def against_the_loss(
@@ -339,15 +337,6 @@ def nudging(
     return mean_of(
         change, unit(credit)[1] & change.isfinite(), "no sample with a finite, non-zero credit and finite losses"
     )
-
-
-def cosines(credits: Sequence[Tensor], g: Sequence[Tensor]) -> list[Block]:
-    """Return every block's cosine at both sides."""
-    return [compared(layer, a, g, partial(_cosine, a, g)) for layer, a in enumerate(credits)]
-
-
-def _cosine(a: Tensor, g: Sequence[Tensor], state: int) -> Block:
-    return {"cosine": cosine(a, g[state])}
 
 
 def over_draws(draws: Sequence[Measured], reason: str = "no draw has a value") -> Draws:

@@ -26,7 +26,6 @@ from fa_audit.audit.credit_metrics import (
     against_the_loss,
     alignment,
     block_directions,
-    cosines,
     deep_means,
     loss_changes,
     nulls,
@@ -151,7 +150,7 @@ def fresh_feedback_cosines(
     for draw in range(DRAWS):
         state = twin.method.init_state(network, generator(twin.spec.seed, "audit", "feedback", draw))
         credits = block_credits(replace(twin, state=state.double().to(x.device)), x, labels)
-        draws.append(cosines(credits, gradients))
+        draws.append(alignment(credits, gradients))
     return draws
 
 
