@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
-from fa_audit.audit.verdicts import Baselines, check, outcomes
+from fa_audit.audit.verdicts import Baselines, Given, check, outcomes
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, first_line, printable
 from fa_audit.core.files import FOREIGN, as_json, check_signature, read_json, signed, write_json
@@ -318,7 +318,7 @@ def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
         **{name: audit.get(name, ()) for name in ("samples", "finite", "untrue")},
     )
     baselines = Baselines(**{field.name: audit["baselines"].get(field.name) for field in fields(Baselines)})
-    checks = check(evidence, audit["headline_acc"], baselines, DiagnosticThresholds.of(audit["thresholds"]))
+    checks = check(Given(evidence, audit["headline_acc"], baselines, DiagnosticThresholds.of(audit["thresholds"])))
     found: dict[str, Any] = as_json(outcomes(checks, baselines.own_name))
     return found
 
