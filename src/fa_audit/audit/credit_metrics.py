@@ -215,12 +215,12 @@ def against_the_loss(
 
     @cache
     def changes(state: int) -> Tensor:
-        moves = block_directions(seed, state, gradients[state], directions)
+        moves = unit_directions(seed, state, gradients[state], directions)
         return loss_changes(network, state, starts[state], targets, moves, EPS, losses)
 
     def at(state: int, credit: Tensor) -> Block:
         """Measure one credit at the state ``h_state``."""
-        moves = block_directions(seed, state, gradients[state], directions)
+        moves = unit_directions(seed, state, gradients[state], directions)
         randomness = generator(seed, "audit", "random credit", state)
         random = [_gaussian(credit, 1, randomness)[0] for _ in range(DRAWS)]
         correlated = partial(perturbation_correlation, directions=moves, changes=changes(state))
@@ -243,14 +243,13 @@ def _gaussian(like: Tensor, count: int, randomness: torch.Generator) -> Tensor:
     return torch.randn(count, *like.shape, dtype=torch.float64, generator=randomness).to(like.device)
 
 
-def block_directions(seed: int, layer: int, like: Tensor, count: int = DIRECTIONS) -> Tensor:
-    """Return the directions in which the state ``h_l`` is moved, the same at every call: ``(M, B, d)``, float64."""
-    return unit_directions(like, generator(seed, "audit", "directions", layer), count)
+def unit_directions(seed: int, layer: int, like: Tensor, count: int = DIRECTIONS) -> Tensor:
+    """Return the random directions in which the state ``h_l`` is moved, the same at every call.
 
-
-def unit_directions(like: Tensor, randomness: torch.Generator, count: int = DIRECTIONS) -> Tensor:
-    """Draw `count` random unit directions for every row of `like` ``(B, d)``: ``(count, B, d)``, float64."""
-    return F.normalize(_gaussian(like, count, randomness), dim=-1)
+    Returns:
+        ``(count, B, d)``, float64: unit vectors for every row of `like` ``(B, d)``.
+    """
+    return F.normalize(_gaussian(like, count, generator(seed, "audit", "directions", layer)), dim=-1)
 
 
 @torch.no_grad()
