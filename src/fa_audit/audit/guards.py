@@ -21,6 +21,7 @@ from torch.nn.parameter import is_lazy
 from fa_audit.audit.diagnostics import Batch, Diagnostics
 from fa_audit.core.checks import DOUBTED
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
+from fa_audit.networks.contract import deviation
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, Forward, LossFunction, outputs_of, reads_data, scalar_loss, untouched
 
@@ -147,7 +148,8 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
         with torch.no_grad():
             second = network(few.clone())
     first = first.detach()
-    if (distance := _distance(first, second)) > DIFFERENT:
+    finite = bool(first.isfinite().all() and second.isfinite().all())
+    if finite and (distance := deviation(first, second)) > DIFFERENT:
         raise AuditError(
             f"{_name(network)}: two forward passes of the same inputs in evaluation mode differ by {distance:.2g} of"
             " the largest logit; expected the same logits. Turn off dropout (training=self.training), noise and"
@@ -312,15 +314,6 @@ def recorded(model: nn.Module, network: Network, description: Description | None
 
 def _name(network: Network) -> str:
     return type(getattr(network, "model", network)).__name__
-
-
-def _distance(one: Tensor, other: Tensor) -> float:
-    """Return the largest difference relative to the largest entry; 0 where either is not finite everywhere."""
-    if one.shape != other.shape:
-        return float("inf")
-    if not (one.isfinite().all() and other.isfinite().all()):
-        return 0.0
-    return ((one - other).abs().max() / one.abs().max().clamp_min(torch.finfo(one.dtype).tiny)).item()
 
 
 def _probabilities(logits: Tensor) -> str:

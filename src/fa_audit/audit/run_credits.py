@@ -139,14 +139,10 @@ def fresh_feedback_cosines(
         gradients: ``g_0..g_L``, each ``(B, d)``.
         network: the trained network as `init_state` expects it: float32, on the CPU.
     """
-    if not twin.method.random_feedback:
-        return []
-    draws = []
-    for draw in range(DRAWS):
-        state = twin.method.init_state(network, generator(twin.spec.seed, "audit", "feedback", draw))
-        credits = block_credits(replace(twin, state=state.double().to(x.device)), x, labels)
-        draws.append(alignment(credits, gradients))
-    return draws
+    streams = (generator(twin.spec.seed, "audit", "feedback", draw) for draw in range(DRAWS))
+    states = (twin.method.init_state(network, stream) for stream in streams if twin.method.random_feedback)
+    learners = (replace(twin, state=state.double().to(x.device)) for state in states)
+    return [alignment(block_credits(learner, x, labels), gradients) for learner in learners]
 
 
 def _no_null(learner: Learner) -> str:

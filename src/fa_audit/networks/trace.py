@@ -354,19 +354,11 @@ def untouched(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         for present, found in kept:
-            _put_back(present, found)
+            present.clear()
+            (present.extend if isinstance(found, list) else present.update)(found)
         for module, training in zip(modules, modes):
             module.training = training
         with torch.no_grad():
             for buffer, content in contents:
                 if not torch.equal(buffer, content):
                     buffer.resize_(content.shape).copy_(content)
-
-
-def _put_back(present: Any, found: Any) -> None:
-    """Give a dictionary, list or set the contents that a copy of it has."""
-    present.clear()
-    if isinstance(found, list):
-        present.extend(found)
-    else:
-        present.update(found)
