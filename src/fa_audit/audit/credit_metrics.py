@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fa_audit.audit.record import DEEP_CREDIT, FLOAT32
 from fa_audit.core.checks import UNTRUE
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.metrics import Measured, clamped_cosine, cosine, mean_of, median_of, sample_norms, unit
@@ -44,8 +45,7 @@ LEFT_OUT = "left out by blocks="
 AGAINST_THE_LOSS = at_both_sides("rho", "rho_bp", "rho_random", "nudging")
 IN_DOUBLE = (*AGAINST_THE_LOSS, "residual_ratio", "bridge_residual", *at_both_sides("fresh_b_cosine"))
 OF_REFERENCE = ("cosine", "clamped_cosine", "rho_bp", "rho_bp_float32", "fresh_b_cosine", "scale")
-IN_FLOAT32 = (f"rho_float32{AT_INPUT}", f"rho_bp_float32{AT_INPUT}")
-DEEP = (*at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging"), *IN_FLOAT32)
+DEEP = (*DEEP_CREDIT, *FLOAT32)
 Losses = Callable[[Tensor, Tensor], Tensor]  # of logits (B, C) and targets, the loss of every sample (B,)
 Block = dict[str, Measured]  # what is measured of one block, by name
 Fresh = Sequence[Sequence[Block]]  # the `alignment` of every block, for every draw of the feedback
@@ -294,26 +294,19 @@ def perturbation_correlation(credit: Tensor, directions: Tensor, changes: Tensor
         directions: ``v``, ``(M, B, d)``.
         changes: ``(M, B)``.
     """
-    predicted = torch.einsum("mbd,bd->mb", directions, credit.to(directions)).flatten()
-    return _pearson(predicted, changes.flatten())
-
-
-def _pearson(predicted: Tensor, true: Tensor) -> Measured:
+    predicted, true = torch.einsum("mbd,bd->mb", directions, credit.to(directions)).flatten(), changes.flatten()
     usable = predicted.isfinite() & true.isfinite()
     n, n_valid = len(usable), int(usable.sum())
     if n_valid < 2:
         return Measured(None, n, n_valid, "fewer than two pairs of a finite prediction and a finite loss change")
-    if _constant(predicted[usable]):
-        return Measured(None, n, n_valid, "the credit predicts the same change of loss in every direction")
-    if _constant(true[usable]):
-        return Measured(None, n, n_valid, "the loss changes by the same amount in every direction")
     rows = torch.stack([predicted[usable], true[usable]])
+    flat = rows.amin(dim=1) == rows.amax(dim=1)
+    if flat[0]:
+        return Measured(None, n, n_valid, "the credit predicts the same change of loss in every direction")
+    if flat[1]:
+        return Measured(None, n, n_valid, "the loss changes by the same amount in every direction")
     (one, other), _ = unit(rows - rows.mean(dim=1, keepdim=True))
     return Measured((one @ other).item(), n, n_valid)
-
-
-def _constant(values: Tensor) -> bool:
-    return bool(values.min() == values.max())
 
 
 def nudging(

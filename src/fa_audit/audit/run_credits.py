@@ -17,7 +17,6 @@ from fa_audit.audit.credit_metrics import (
     DRAWS,
     EPS,
     IN_DOUBLE,
-    IN_FLOAT32,
     RESHAPED,
     Block,
     CreditReport,
@@ -32,6 +31,7 @@ from fa_audit.audit.credit_metrics import (
     perturbation_correlation,
     unit_directions,
 )
+from fa_audit.audit.record import FLOAT32
 from fa_audit.core.metrics import Measured, mean_of, median_ratio
 from fa_audit.core.randomness import generator
 from fa_audit.experiments.paths import at_both_sides
@@ -85,10 +85,10 @@ def credits_as_trained(learner: Learner, x: Tensor, labels: Tensor) -> tuple[tup
 
 def _rho_at_input(learner: Learner, layer: int, h: Tensor, labels: Tensor, credit: Tensor, gradient: Tensor) -> Block:
     if credit.shape != gradient.shape:
-        return dict.fromkeys(IN_FLOAT32, Measured(None, len(labels), 0, RESHAPED))
+        return dict.fromkeys(FLOAT32, Measured(None, len(labels), 0, RESHAPED))
     directions = unit_directions(learner.spec.seed, layer, credit).to(h.dtype)
     changes = loss_changes(learner.network, layer, h, labels, directions, EPS)
-    pair = zip(IN_FLOAT32, (credit, gradient))
+    pair = zip(FLOAT32, (credit, gradient))
     return {name: perturbation_correlation(vector, directions, changes) for name, vector in pair}
 
 
