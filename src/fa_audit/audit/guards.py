@@ -256,25 +256,23 @@ def are_classes(labels: Tensor) -> bool:
     return labels.dim() == 1 and not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
 
 
-def alike(batches: list[Batch]) -> list[str]:
+def alike(batches: list[Batch]) -> Iterator[str]:
     """Warn of samples that are in several batches, and of batches of one class: (c) is then large by itself."""
     flat = [x.detach().cpu().reshape(len(x), -1).contiguous().view(torch.uint8) for x, _ in batches]
     rows = [hash(row.numpy().tobytes()) for part in flat for row in part]
     repeated = len(rows) - len(set(rows)) if len(batches) > 1 else 0
     kept = [y[y >= 0] for _, y in batches if are_classes(y)]  # a loss may ignore labels below 0
     single = sum(len(y.unique()) == 1 < len(y) for y in kept)
-    found = []
     if repeated > OVERLAP * len(rows):
-        found.append(
+        yield (
             f"{repeated} of the {len(rows)} samples are there more than once: (c) compares batches that share samples,"
             " and is large by itself. Give disjoint batches."
         )
     if single:
-        found.append(
+        yield (
             f"{single} of {len(batches)} batches have samples of one class only: (c) is then about the class, and the"
             " norms are not those of the data. Give batches of all classes, shuffled once."
         )
-    return found
 
 
 def gradient_warnings(evidence: Diagnostics) -> Iterator[str]:
