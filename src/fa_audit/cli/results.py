@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from fa_audit.core.errors import AuditError
+from fa_audit.core.files import write_text
 from fa_audit.core.provided import provided
 
 PUBLISHED = "reference/published.yaml"
@@ -65,7 +66,6 @@ def _report(options: argparse.Namespace) -> int:
     if bool(options.audits) == bool(options.folder) and not (options.questions and not options.audits):
         raise AuditError("report: found neither or both of FILE and --from; expected audits, or a folder of tables.")
     if options.html:
-        from fa_audit.core.files import write_text
         from fa_audit.results.page.sources import page_of_audits, page_of_tables
 
         path, folder = options.output or Path(PAGE), options.folder
@@ -74,7 +74,6 @@ def _report(options: argparse.Namespace) -> int:
         return 0
     if options.folder:
         raise AuditError("report: --from: found no --html; tables of many runs are shown as a page only.")
-    from fa_audit.core.files import write_text
     from fa_audit.core.registry import load
     from fa_audit.documents.document import to_markdown
     from fa_audit.documents.latex import document_to_latex
