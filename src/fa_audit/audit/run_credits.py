@@ -139,8 +139,9 @@ def fresh_feedback_cosines(
         gradients: ``g_0..g_L``, each ``(B, d)``.
         network: the trained network as `init_state` expects it: float32, on the CPU.
     """
-    streams = (generator(twin.spec.seed, "audit", "feedback", draw) for draw in range(DRAWS))
-    states = (twin.method.init_state(network, stream) for stream in streams if twin.method.random_feedback)
+    draws = range(DRAWS) if twin.method.random_feedback else ()
+    streams = (generator(twin.spec.seed, "audit", "feedback", draw) for draw in draws)
+    states = (twin.method.init_state(network, stream) for stream in streams)
     learners = (replace(twin, state=state.double().to(x.device)) for state in states)
     return [alignment(block_credits(learner, x, labels), gradients) for learner in learners]
 

@@ -21,15 +21,7 @@ from fa_audit.core.registry import ELSEWHERE, check_function, find_module
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, validated
 from fa_audit.data import DATASETS
-from fa_audit.experiments.spec import (
-    IN_A_FILE,
-    LARGEST,
-    LARGEST_OPTION,
-    OWN_OPTIONS,
-    RunSpec,
-    parse_run,
-    short_number,
-)
+from fa_audit.experiments.spec import IN_A_FILE, LARGEST, LARGEST_OPTION, OWN_OPTIONS, RunSpec, parse_run, short_number
 from fa_audit.methods.info import check_method
 from fa_audit.networks import architecture_options
 
