@@ -208,7 +208,9 @@ OWN_OPTIONS = ("optimiser", "clip", "clip_groups", "normalise", "rms_floor", "fr
 class RunSpec:
     """Everything that decides the bits of a trained network. Defaults are the paper's (section 'Training').
 
-    Attributes (the descriptions of the others are those of a configuration and of the command line, too):
+    The types of the training's options describe them, for configurations and the command line, too.
+
+    Attributes:
         dataset: name of the data set.
         architecture: name of the architecture.
         architecture_options: its options, as sorted ``(name, value)`` pairs; one that is None is left to it.
