@@ -130,7 +130,7 @@ MUTATIONS: dict[str, Mutation] = {
          "the warm-up is the first fifth of the epochs", "bridges"),
         ("bridge-depth", "methods/bridge.py", "max(len(vectors) - 1, 1)", "len(vectors)", "t_l = l / L", "bridges"),
         # --- the engine
-        ("normalise-floor", "experiments/spec.py", "rms_floor: NonNegative = 1e-6", "rms_floor: NonNegative = 1e-9",
+        ("normalise-floor", "experiments/spec.py", "rms_floor: Floor = 1e-6", "rms_floor: Floor = 1e-9",
          "r(a) = a / (rms(a) + 1e-6)", "architectures"),
         ("normalise-mean", "training/learner.py", "credit.square().mean(dim=-1, keepdim=True)",
          "credit.square().sum(dim=-1, keepdim=True)", "r(a) divides by the root mean square", "architectures"),
@@ -235,8 +235,8 @@ MUTATIONS: dict[str, Mutation] = {
          "gradients are recomputed in float64", "protocol"),
         ("spatial-gradient", "networks/network.py", "else g.sum(dim=(2, 3))", "else g.mean(dim=(2, 3))",
          "the gradient by a spatial mean is a sum over positions", "architectures contract"),
-        ("contract-token-mean", "networks/description.py", "return g.sum(dim=positions)",
-         "return g.mean(dim=positions)", "the gradient by a token mean is a sum over tokens", "contract"),
+        ("contract-token-mean", "networks/description.py", "self._vector(g, torch.sum)",
+         "self._vector(g, torch.mean)", "the gradient by a token mean is a sum over tokens", "contract"),
         ("contract-tolerance", "networks/contract.py", "if errors[-1] <= TOLERANCE:", "if True:",
          "a model that breaks the contract is refused", "contract"),
         ("described-skip", "networks/description.py", "states[-1] + point.detach() if added else point.detach()",
@@ -294,7 +294,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("given-sign", "audit/given_credits.py", "return (credit if credit.shape", "return -(credit if credit.shape",
          "credits from elsewhere are measured as they are", "foreign_models"),
         # --- specifications and the grid
-        ("default-lr", "experiments/spec.py", "lr: NonNegative = 1e-3", "lr: NonNegative = 2e-3",
+        ("default-lr", "experiments/spec.py", "lr: Rate = 1e-3", "lr: Rate = 2e-3",
          "defaults are the paper's", "spec"),
         ("digest-seed", "experiments/spec.py", "digest_of(self.to_dict())",
          'digest_of(self.to_dict() | {"seed": 0})', "different runs have different digests", "spec"),

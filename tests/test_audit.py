@@ -10,7 +10,7 @@ import torch
 from networks import states_and_gradients
 
 from fa_audit.audit.run_audit import audit
-from fa_audit.audit.run_credits import credit_alignment
+from fa_audit.audit.run_credits import credits_as_trained
 from fa_audit.core.errors import AuditError
 from fa_audit.data.dataset import evaluation_batches
 from fa_audit.methods import METHODS
@@ -24,7 +24,7 @@ from fa_audit.training.trajectory import read_trajectory, trajectory_csv
 
 def test_bp_s_credits_are_the_gradients_at_the_blocks_outputs_and_so_is_fa_s_last(make_spec, dataset):
     learners = (build(make_spec(method), dataset.image_shape, dataset.classes) for method in ("bp", "fa"))
-    bp, fa = (credit_alignment(learner, *evaluation_batches(dataset)[0]) for learner in learners)
+    bp, fa = (credits_as_trained(learner, *evaluation_batches(dataset)[0])[0] for learner in learners)
     assert [block["cosine"].value for block in bp] == pytest.approx([1, 1, 1], abs=1e-6)
     *below, last = [block["cosine"].value for block in fa]
     assert last == pytest.approx(1, abs=1e-6) and fa[-1]["cosine_at_input"].value > 0.9

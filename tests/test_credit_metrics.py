@@ -22,7 +22,6 @@ from fa_audit.audit.credit_metrics import (
 )
 from fa_audit.audit.run_credits import bridge_residuals, drift, feature_drift, measure_credits
 from fa_audit.core.metrics import Measured
-from fa_audit.core.randomness import generator
 from fa_audit.methods import METHODS
 from fa_audit.networks.trace import reference, trace
 from fa_audit.training.checkpoint import learner_tensors
@@ -45,7 +44,7 @@ def vectors():
     """Random credits ``(B, d)``, directions ``(M, B, d)`` and the loss changes that are linear in them."""
     randomness = torch.Generator().manual_seed(2)
     credit = torch.randn(BATCH, WIDTH, dtype=torch.float64, generator=randomness)
-    directions = unit_directions(credit, randomness, count=32)
+    directions = unit_directions(2, 0, credit)
     return credit, directions, 1e-3 * (directions * credit).sum(dim=-1)
 
 
@@ -110,7 +109,7 @@ def test_rho_leaves_out_what_is_not_finite_and_is_absent_without_variance(vector
 
 
 def test_directions_are_unit_vectors_of_their_own_for_every_sample():
-    directions = unit_directions(torch.zeros(BATCH, WIDTH), torch.Generator().manual_seed(0))
+    directions = unit_directions(0, 0, torch.zeros(BATCH, WIDTH))
     assert directions.shape == (32, BATCH, WIDTH) and directions.dtype == torch.float64
     torch.testing.assert_close(directions.norm(dim=-1), torch.ones(32, BATCH, dtype=torch.float64))
     assert directions.flatten(0, 1).unique(dim=0).shape == (32 * BATCH, WIDTH)
@@ -123,7 +122,7 @@ def test_loss_changes_follow_the_gradient_by_the_vector_of_any_kind_of_state(arc
     network, (x, labels) = rough_learner(architecture).network.eval(), batch_of()
     h = trace(network, x, local=True).states[layer].detach()
     gradient = len(x) * reference(network, x, labels).gradients[layer]
-    directions = unit_directions(gradient, torch.Generator().manual_seed(6), count=4)
+    directions = unit_directions(6, layer, gradient, count=4)
     changes = loss_changes(network, layer, h, labels, directions, 1e-6)
     assert changes.shape == (4, len(x))
     torch.testing.assert_close(changes / 1e-6, (directions * gradient).sum(dim=-1), rtol=1e-3, atol=1e-4)
@@ -164,7 +163,7 @@ def test_the_report_measures_at_the_declared_sizes_at_the_blocks_outputs_and_bes
     states = trace(learner.network, x, local=True).states
     for layer, (credit, block) in enumerate(zip(credits, blocks, strict=True)):
         state, h = layer + behind, states[layer + behind].detach()
-        directions = unit_directions(credit, generator(3, "audit", "directions", state))
+        directions = unit_directions(3, state, credit)
         changes = loss_changes(learner.network, state, h, labels, directions, 1e-3)
         expected = perturbation_correlation(credit, directions, changes)
         assert block[f"rho{suffix}"] == replace(expected, value=pytest.approx(expected.value, rel=1e-9))

@@ -14,7 +14,7 @@ from networks import states_and_gradients
 from fa_audit import DiagnosticReport, DiagnosticThresholds, diagnose
 from fa_audit.audit.diagnostics import Diagnostics, Layer, measure
 from fa_audit.audit.record import outcomes_of
-from fa_audit.audit.verdicts import Baselines, check
+from fa_audit.audit.verdicts import Baselines, Given, check
 from fa_audit.core.metrics import Measured
 from fa_audit.networks.resmlp import ResMLP
 
@@ -121,7 +121,7 @@ def test_a_gradient_that_the_head_takes_away_is_not_a_saturated_loss(factor, cau
 def test_growth_that_is_infinite_fires_and_growth_that_is_undefined_is_not_evaluated():
     assert [fired(report_of(growth=growth))[0] for growth in (math.inf, math.nan)] == [True, None]
     without_blocks = replace(evidence(), layers=evidence().layers[1:])
-    assert check(without_blocks, 0.5, Baselines(0.1), DiagnosticThresholds()).scale.fires is None
+    assert check(Given(without_blocks, 0.5, Baselines(0.1), DiagnosticThresholds())).scale.fires is None
 
 
 def network(depth=3):

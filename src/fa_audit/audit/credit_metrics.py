@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fa_audit.audit.record import DEEP_CREDIT, FLOAT32
 from fa_audit.core.checks import UNTRUE
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.metrics import Measured, clamped_cosine, cosine, mean_of, median_of, sample_norms, unit
@@ -44,10 +45,10 @@ LEFT_OUT = "left out by blocks="
 AGAINST_THE_LOSS = at_both_sides("rho", "rho_bp", "rho_random", "nudging")
 IN_DOUBLE = (*AGAINST_THE_LOSS, "residual_ratio", "bridge_residual", *at_both_sides("fresh_b_cosine"))
 OF_REFERENCE = ("cosine", "clamped_cosine", "rho_bp", "rho_bp_float32", "fresh_b_cosine", "scale")
-IN_FLOAT32 = (f"rho_float32{AT_INPUT}", f"rho_bp_float32{AT_INPUT}")
-DEEP = (*at_both_sides("cosine", "clamped_cosine", "rho", "rho_bp", "nudging"), *IN_FLOAT32)
+DEEP = (*DEEP_CREDIT, *FLOAT32)
 Losses = Callable[[Tensor, Tensor], Tensor]  # of logits (B, C) and targets, the loss of every sample (B,)
 Block = dict[str, Measured]  # what is measured of one block, by name
+Fresh = Sequence[Sequence[Block]]  # the `alignment` of every block, for every draw of the feedback
 cross_entropies: Losses = partial(F.cross_entropy, reduction="none")
 
 
@@ -190,9 +191,6 @@ def _norm(credit: Tensor) -> Measured:
     return median_of(norms, norms.isfinite(), "no sample with a finite credit")
 
 
-Fresh = Sequence[Sequence[Block]]  # the cosines of every block, for every draw of the feedback
-
-
 def against_the_loss(
     network: Passes,
     seed: int,
@@ -217,12 +215,12 @@ def against_the_loss(
 
     @cache
     def changes(state: int) -> Tensor:
-        moves = block_directions(seed, state, gradients[state], directions)
+        moves = unit_directions(seed, state, gradients[state], directions)
         return loss_changes(network, state, starts[state], targets, moves, EPS, losses)
 
     def at(state: int, credit: Tensor) -> Block:
         """Measure one credit at the state ``h_state``."""
-        moves = block_directions(seed, state, gradients[state], directions)
+        moves = unit_directions(seed, state, gradients[state], directions)
         randomness = generator(seed, "audit", "random credit", state)
         random = [_gaussian(credit, 1, randomness)[0] for _ in range(DRAWS)]
         correlated = partial(perturbation_correlation, directions=moves, changes=changes(state))
@@ -245,14 +243,13 @@ def _gaussian(like: Tensor, count: int, randomness: torch.Generator) -> Tensor:
     return torch.randn(count, *like.shape, dtype=torch.float64, generator=randomness).to(like.device)
 
 
-def block_directions(seed: int, layer: int, like: Tensor, count: int = DIRECTIONS) -> Tensor:
-    """Return the directions in which the state ``h_l`` is moved, the same at every call: ``(M, B, d)``, float64."""
-    return unit_directions(like, generator(seed, "audit", "directions", layer), count)
+def unit_directions(seed: int, layer: int, like: Tensor, count: int = DIRECTIONS) -> Tensor:
+    """Return the random directions in which the state ``h_l`` is moved, the same at every call.
 
-
-def unit_directions(like: Tensor, randomness: torch.Generator, count: int = DIRECTIONS) -> Tensor:
-    """Draw `count` random unit directions for every row of `like` ``(B, d)``: ``(count, B, d)``, float64."""
-    return F.normalize(_gaussian(like, count, randomness), dim=-1)
+    Returns:
+        ``(count, B, d)``, float64: unit vectors for every row of `like` ``(B, d)``.
+    """
+    return F.normalize(_gaussian(like, count, generator(seed, "audit", "directions", layer)), dim=-1)
 
 
 @torch.no_grad()
@@ -297,26 +294,19 @@ def perturbation_correlation(credit: Tensor, directions: Tensor, changes: Tensor
         directions: ``v``, ``(M, B, d)``.
         changes: ``(M, B)``.
     """
-    predicted = torch.einsum("mbd,bd->mb", directions, credit.to(directions)).flatten()
-    return _pearson(predicted, changes.flatten())
-
-
-def _pearson(predicted: Tensor, true: Tensor) -> Measured:
+    predicted, true = torch.einsum("mbd,bd->mb", directions, credit.to(directions)).flatten(), changes.flatten()
     usable = predicted.isfinite() & true.isfinite()
     n, n_valid = len(usable), int(usable.sum())
     if n_valid < 2:
         return Measured(None, n, n_valid, "fewer than two pairs of a finite prediction and a finite loss change")
-    if _constant(predicted[usable]):
-        return Measured(None, n, n_valid, "the credit predicts the same change of loss in every direction")
-    if _constant(true[usable]):
-        return Measured(None, n, n_valid, "the loss changes by the same amount in every direction")
     rows = torch.stack([predicted[usable], true[usable]])
+    flat = rows.amin(dim=1) == rows.amax(dim=1)
+    if flat[0]:
+        return Measured(None, n, n_valid, "the credit predicts the same change of loss in every direction")
+    if flat[1]:
+        return Measured(None, n, n_valid, "the loss changes by the same amount in every direction")
     (one, other), _ = unit(rows - rows.mean(dim=1, keepdim=True))
     return Measured((one @ other).item(), n, n_valid)
-
-
-def _constant(values: Tensor) -> bool:
-    return bool(values.min() == values.max())
 
 
 def nudging(
@@ -339,15 +329,6 @@ def nudging(
     return mean_of(
         change, unit(credit)[1] & change.isfinite(), "no sample with a finite, non-zero credit and finite losses"
     )
-
-
-def cosines(credits: Sequence[Tensor], g: Sequence[Tensor]) -> list[Block]:
-    """Return every block's cosine at both sides."""
-    return [compared(layer, a, g, partial(_cosine, a, g)) for layer, a in enumerate(credits)]
-
-
-def _cosine(a: Tensor, g: Sequence[Tensor], state: int) -> Block:
-    return {"cosine": cosine(a, g[state])}
 
 
 def over_draws(draws: Sequence[Measured], reason: str = "no draw has a value") -> Draws:

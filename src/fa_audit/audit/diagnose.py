@@ -124,24 +124,17 @@ def diagnose(
         warnings += [*alike(others or batches), *gradient_warnings(evidence)]
         about = recorded(model, network, description, where[0])
     credit = measured.without(evidence.untrue)
+    name_of_loss = getattr(loss_fn, "__name__", type(loss_fn).__name__)
+    of_another_loss = "" if loss_fn is F.cross_entropy else f"gradients of {name_of_loss}"
     return DiagnosticReport(
         method_name=method_name,
         evidence=evidence,
         headline_acc=headline_acc,
         baselines=baselines,
         thresholds=limits,
-        notes=notes if loss_fn is F.cross_entropy else joined(notes, f"gradients of {_named(loss_fn)}"),
+        notes="; ".join(filter(None, [notes, of_another_loss])),
         credit=credit.blocks,
         deep=credit.deep,
         warnings=tuple(warnings),
         about=about,
     )
-
-
-def joined(notes: str, more: str) -> str:
-    """Return both, separated by a semicolon."""
-    return f"{notes}; {more}" if notes else more
-
-
-def _named(loss_fn: LossFunction) -> str:
-    return getattr(loss_fn, "__name__", type(loss_fn).__name__)

@@ -6,7 +6,7 @@ Shapes: B batch, d width, L blocks. Medians are over the samples of one batch, b
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -255,14 +255,11 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
     """
     (unit_single, valid_single), (unit_double, valid_double) = unit(single), unit(double)
     valid = valid_single & valid_double
-    n, n_valid = len(valid), int(valid.sum())
-    if not n_valid:
-        absent = Measured(None, n, 0, "no sample with finite, non-zero gradients in both precisions")
-        return absent, absent
-    difference = torch.linalg.vector_norm(single[valid].double() - double[valid], dim=-1)
-    error = (difference / torch.linalg.vector_norm(double[valid], dim=-1)).median().item()
-    cosine = (unit_single * unit_double)[valid].sum(dim=-1).quantile(0.01).item()
-    return Measured(error, n, n_valid), Measured(cosine, n, n_valid)
+    reason = "no sample with finite, non-zero gradients in both precisions"
+    error = median_of(sample_norms(single.double() - double) / sample_norms(double), valid, reason)
+    if error.value is None:
+        return error, error
+    return error, replace(error, value=(unit_single * unit_double)[valid].sum(dim=-1).quantile(0.01).item())
 
 
 def _in_double(

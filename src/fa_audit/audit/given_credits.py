@@ -23,7 +23,6 @@ from fa_audit.audit.credit_metrics import (
     Draws,
     against_the_loss,
     alignment,
-    cosines,
     deep_means,
     losses_of_samples,
     nulls,
@@ -31,7 +30,7 @@ from fa_audit.audit.credit_metrics import (
 )
 from fa_audit.audit.guards import is_count
 from fa_audit.core.errors import AuditError, first_line, shortened
-from fa_audit.core.metrics import Measured, unit
+from fa_audit.core.metrics import WITHOUT_ANGLE, Measured, median_of, sample_norms, unit
 from fa_audit.networks.adapters import OneTensor
 from fa_audit.networks.description import passes_from, shown
 from fa_audit.networks.network import Network
@@ -90,7 +89,7 @@ def measure_given_credits(
     with untouched(network):
         gradients = reference(network, x, targets, loss_fn).gradients
     draws = range(DRAWS) if given.draw else ()
-    fresh = [cosines(ask("draw", given.draw, draw), gradients) for draw in draws]
+    fresh = [alignment(ask("draw", given.draw, draw), gradients) for draw in draws]
     worth = _against_the_loss(given, network, x, targets, credits, loss_fn)
     unknown = {name: Measured(None, len(x), 0, reason) for name, reason in UNKNOWN.items()}
     blocks = tuple(
@@ -196,8 +195,4 @@ def _against_the_loss(
 
 def _scale(credit: Tensor, gradient: Tensor) -> Measured:
     usable = unit(credit)[1] & unit(gradient)[1]
-    n, n_valid = len(usable), int(usable.sum())
-    if not n_valid:
-        return Measured(None, n, 0, "no sample where both vectors are finite and non-zero")
-    lengths = [torch.linalg.vector_norm(rows[usable].double(), dim=-1) for rows in (credit, gradient)]
-    return Measured((lengths[0] / lengths[1]).median().item(), n, n_valid)
+    return median_of(sample_norms(credit) / sample_norms(gradient), usable, WITHOUT_ANGLE)

@@ -21,6 +21,7 @@ from torch.nn.parameter import is_lazy
 from fa_audit.audit.diagnostics import Batch, Diagnostics
 from fa_audit.core.checks import DOUBTED
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
+from fa_audit.networks.contract import deviation
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, Forward, LossFunction, outputs_of, reads_data, scalar_loss, untouched
 
@@ -147,7 +148,8 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
         with torch.no_grad():
             second = network(few.clone())
     first = first.detach()
-    if (distance := _distance(first, second)) > DIFFERENT:
+    finite = bool(first.isfinite().all() and second.isfinite().all())
+    if finite and (distance := deviation(first, second)) > DIFFERENT:
         raise AuditError(
             f"{_name(network)}: two forward passes of the same inputs in evaluation mode differ by {distance:.2g} of"
             " the largest logit; expected the same logits. Turn off dropout (training=self.training), noise and"
@@ -254,25 +256,23 @@ def are_classes(labels: Tensor) -> bool:
     return labels.dim() == 1 and not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
 
 
-def alike(batches: list[Batch]) -> list[str]:
+def alike(batches: list[Batch]) -> Iterator[str]:
     """Warn of samples that are in several batches, and of batches of one class: (c) is then large by itself."""
     flat = [x.detach().cpu().reshape(len(x), -1).contiguous().view(torch.uint8) for x, _ in batches]
     rows = [hash(row.numpy().tobytes()) for part in flat for row in part]
     repeated = len(rows) - len(set(rows)) if len(batches) > 1 else 0
     kept = [y[y >= 0] for _, y in batches if are_classes(y)]  # a loss may ignore labels below 0
     single = sum(len(y.unique()) == 1 < len(y) for y in kept)
-    found = []
     if repeated > OVERLAP * len(rows):
-        found.append(
+        yield (
             f"{repeated} of the {len(rows)} samples are there more than once: (c) compares batches that share samples,"
             " and is large by itself. Give disjoint batches."
         )
     if single:
-        found.append(
+        yield (
             f"{single} of {len(batches)} batches have samples of one class only: (c) is then about the class, and the"
             " norms are not those of the data. Give batches of all classes, shuffled once."
         )
-    return found
 
 
 def gradient_warnings(evidence: Diagnostics) -> Iterator[str]:
@@ -312,15 +312,6 @@ def recorded(model: nn.Module, network: Network, description: Description | None
 
 def _name(network: Network) -> str:
     return type(getattr(network, "model", network)).__name__
-
-
-def _distance(one: Tensor, other: Tensor) -> float:
-    """Return the largest difference relative to the largest entry; 0 where either is not finite everywhere."""
-    if one.shape != other.shape:
-        return float("inf")
-    if not (one.isfinite().all() and other.isfinite().all()):
-        return 0.0
-    return ((one - other).abs().max() / one.abs().max().clamp_min(torch.finfo(one.dtype).tiny)).item()
 
 
 def _probabilities(logits: Tensor) -> str:

@@ -123,16 +123,13 @@ def prepared(
         classes, warnings = look_at(network, x, logits=loss_fn is F.cross_entropy)
         for name, part in zip(given, batches):
             if loss_fn is F.cross_entropy:
-                _check_labels(name, part, classes)
+                highest = max((int(labels.max()) for _, labels in part), default=-1)
+                if highest >= classes:
+                    expected = f"the network has {classes} classes, 0..{classes - 1}"
+                    raise AuditError(f"{name}: found label {highest}; {expected}.")
             elif part:
                 check_loss(network, *part[0], loss_fn)
         yield network, batches, warnings
-
-
-def _check_labels(name: str, batches: list[Batch], classes: int) -> None:
-    highest = max((int(labels.max()) for _, labels in batches), default=-1)
-    if highest >= classes:
-        raise AuditError(f"{name}: found label {highest}; the network has {classes} classes, 0..{classes - 1}.")
 
 
 def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction) -> Batch:

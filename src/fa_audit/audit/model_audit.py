@@ -44,7 +44,7 @@ def audit_model(
         source = "computed on the whole test set" if entry["accuracy"] is None else "given by the configuration"
         report = diagnose(
             model,
-            inputs(dataset, shape, device, limit=1),
+            _shaped(evaluation_batches(dataset, BATCH_SIZE, limit=1), shape, device),
             entry["accuracy"],
             entry["frozen_accuracy"],
             method_name=name,
@@ -57,7 +57,7 @@ def audit_model(
             description=Description(entry["blocks"], entry["reads"]),
         )
         if (accuracy := entry["accuracy"]) is None:  # last: a wrong description fails before
-            accuracy = accuracy_of(model, inputs(dataset, shape, device))
+            accuracy = accuracy_of(model, _shaped(evaluation_batches(dataset, BATCH_SIZE), shape, device))
         return replace(report, headline_acc=accuracy)
     except AuditError as error:
         no_kernel = "deterministic" in str(error)  # as of AdaptiveAvgPool2d((7, 7)) on a GPU
@@ -113,20 +113,10 @@ def load_weights(model: nn.Module, path: str) -> None:
     model.load_state_dict(found)
 
 
-def inputs(
-    dataset: Dataset, image_shape: Iterable[int] | None, device: str, limit: int | None = None
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Return an iterator over the first `limit` test batches (all without a limit) in the shape that the model takes.
-
-    Args:
-        image_shape: ``(C, H, W)`` of the model's images; None for those of the data set.
-    """
-    return _shaped(evaluation_batches(dataset, BATCH_SIZE, limit), image_shape, device)
-
-
 def _shaped(
     batches: Iterable[tuple[Tensor, Tensor]], image_shape: Iterable[int] | None, device: str
 ) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield batches on the model's device, their images as ``(C, H, W)``; None for the shape of the data set's."""
     for images, labels in batches:
         yield fitted(images, tuple(image_shape or images.shape[1:])).to(device), labels.to(device)
 

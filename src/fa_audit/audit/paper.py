@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.audit.diagnose import diagnose, joined
+from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.diagnostics import Batch, mean_gradient
 from fa_audit.audit.guards import are_classes, is_count
 from fa_audit.audit.inputs import BATCH_SIZE, as_rows, check_layer, prepared
@@ -232,7 +232,7 @@ class FAProtocol:
         notes = self.notes
         if test_acc is None and (hits := self._hits()):
             test_acc, test_samples = sum(hits) / len(hits), test_samples or len(hits)
-            notes = joined(notes, f"test accuracy of the {len(hits)} evaluation samples only")
+            notes = "; ".join(filter(None, [notes, f"test accuracy of the {len(hits)} evaluation samples only"]))
         options = self.options | {"notes": notes, "test_samples": test_samples}
         with _named_as_here():
             return ThreeCheckReport(diagnose(self.model, self.batches, test_acc, frozen_baseline_acc, **options))

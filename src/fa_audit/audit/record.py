@@ -11,12 +11,11 @@ from dataclasses import asdict, fields
 from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, create_model, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, create_model
 
-from fa_audit.audit.verdicts import Baselines, check, outcomes
+from fa_audit.audit.verdicts import Baselines, Given, check, outcomes
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, first_line, printable
 from fa_audit.core.files import FOREIGN, as_json, check_signature, read_json, signed, write_json
@@ -69,12 +68,6 @@ class Measured(Tolerant):
     std: Number = None
     interval: Ends = None
 
-    @model_validator(mode="after")
-    def _explained(self) -> Self:
-        if (self.value is None) != bool(self.reason):
-            raise PydanticCustomError("reason", "a value or a reason")
-        return self
-
 
 class MeasuredCosine(Measured):
     """a measured cosine or correlation: a mapping with value, n and n_valid, and a reason where the value is null"""
@@ -82,13 +75,7 @@ class MeasuredCosine(Measured):
     value: Cosine
 
 
-def _in_order(ends: list[float]) -> list[float]:
-    if not float(ends[0]) <= float(ends[1]):
-        raise PydanticCustomError("order", "the lower end first")
-    return ends
-
-
-Interval = Annotated[list[float | Literal["inf", "-inf"]], Field(min_length=2, max_length=2), AfterValidator(_in_order)]
+Interval = Annotated[list[float | Literal["inf", "-inf"]], Field(min_length=2, max_length=2)]
 
 
 class Check(Tolerant):
@@ -318,7 +305,7 @@ def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
         **{name: audit.get(name, ()) for name in ("samples", "finite", "untrue")},
     )
     baselines = Baselines(**{field.name: audit["baselines"].get(field.name) for field in fields(Baselines)})
-    checks = check(evidence, audit["headline_acc"], baselines, DiagnosticThresholds.of(audit["thresholds"]))
+    checks = check(Given(evidence, audit["headline_acc"], baselines, DiagnosticThresholds.of(audit["thresholds"])))
     found: dict[str, Any] = as_json(outcomes(checks, baselines.own_name))
     return found
 

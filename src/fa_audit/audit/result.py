@@ -7,13 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from fa_audit.audit.diagnostics import Diagnostics
-from fa_audit.audit.verdicts import (
-    Baselines,
-    Checks,
-    borderline,
-    check,
-    flags,
-)
+from fa_audit.audit.verdicts import Baselines, Checks, Given, check
 from fa_audit.core.metrics import Measured
 from fa_audit.core.rules import FOUR, THREE
 from fa_audit.core.thresholds import DiagnosticThresholds
@@ -82,7 +76,7 @@ class AuditResult:
     @cached_property
     def checks(self) -> Checks:
         """Evaluate every check: value, threshold and outcome."""
-        return check(self.evidence, self.headline_acc, self.baselines, self.thresholds)
+        return check(Given(self.evidence, self.headline_acc, self.baselines, self.thresholds))
 
     @property
     def verdict(self) -> str:
@@ -97,9 +91,9 @@ class AuditResult:
     @property
     def flags(self) -> list[str]:
         """List every check that fired, with its cause."""
-        return flags(self.checks)
+        return self.checks.flags
 
     @property
     def borderline(self) -> list[str]:
         """List every check whose 95 % interval contains its limit."""
-        return borderline(self.checks)
+        return self.checks.borderline

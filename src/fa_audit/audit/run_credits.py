@@ -17,7 +17,6 @@ from fa_audit.audit.credit_metrics import (
     DRAWS,
     EPS,
     IN_DOUBLE,
-    IN_FLOAT32,
     RESHAPED,
     Block,
     CreditReport,
@@ -25,14 +24,14 @@ from fa_audit.audit.credit_metrics import (
     Fresh,
     against_the_loss,
     alignment,
-    block_directions,
-    cosines,
     deep_means,
     loss_changes,
     nulls,
     nulls_of_block,
     perturbation_correlation,
+    unit_directions,
 )
+from fa_audit.audit.record import FLOAT32
 from fa_audit.core.metrics import Measured, mean_of, median_ratio
 from fa_audit.core.randomness import generator
 from fa_audit.experiments.paths import at_both_sides
@@ -51,12 +50,11 @@ def measure_credits(learner: Learner, x: Tensor, labels: Tensor) -> CreditReport
         x: the batch, on the learner's device.
         labels: ``(B,)``.
     """
-    aligned = credit_alignment(learner, x, labels)
+    aligned, rounded = credits_as_trained(learner, x, labels)
     twin = replace(learner, network=_double(learner.network), state=_double(learner.state))
     with untouched(twin.network):
         worth, fresh = _in_double(twin, x.double(), labels, copy.deepcopy(learner.network).cpu())
     by_name, by_block = feature_drift(learner)
-    rounded = rho_in_float32(learner, x, labels)
     own = tuple(
         one | other | single | {"feature_drift": moved}
         for one, other, single, moved in zip(aligned, worth, rounded, by_block, strict=True)
@@ -68,34 +66,30 @@ def _double(module: M) -> M:
     return copy.deepcopy(module).double()
 
 
-def credit_alignment(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Block, ...]:
-    """Compare every block's credit ``a_l`` of a run with backpropagation's gradient, see `alignment`."""
-    with untouched(learner.network):
-        g = reference(learner.network, x, labels).gradients
-        credits = block_credits(learner, x, labels)
-    return alignment(credits, g)
+def credits_as_trained(learner: Learner, x: Tensor, labels: Tensor) -> tuple[tuple[Block, ...], list[Block]]:
+    """Compare every block's credit with backpropagation's gradient, in the network's own precision.
 
-
-def rho_in_float32(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Block, ...]:
-    """Compute ``rho`` and its ceiling at every block's input as published numbers do, in the network's precision.
-
-    There a step of 1e-3 changes a state of norm 1e4 by little more than its rounding error, so that even the true
-    gradient does not predict the change of the loss.
+    Returns:
+        for every block its `alignment`; ``rho`` and its ceiling at the block's input, as published numbers have them.
+        There a step of 1e-3 changes a state of norm 1e4 by little more than its rounding error, so that even the true
+        gradient does not predict the change of the loss.
     """
     network = learner.network
     with untouched(network):
-        truth, credits = reference(network, x, labels), block_credits(learner, x, labels)
+        g, credits = reference(network, x, labels).gradients, block_credits(learner, x, labels)
         states = [h.detach() for h in trace(network, x, local=True).states]
-        rows = []
-        for layer, a in enumerate(credits):
-            if a.shape != truth.gradients[layer].shape:
-                rows.append(dict.fromkeys(IN_FLOAT32, Measured(None, len(labels), 0, RESHAPED)))
-                continue
-            directions = block_directions(learner.spec.seed, layer, a).to(states[layer].dtype)
-            changes = loss_changes(network, layer, states[layer], labels, directions, EPS)
-            pair = (a, truth.gradients[layer])
-            rows.append({name: perturbation_correlation(v, directions, changes) for name, v in zip(IN_FLOAT32, pair)})
-    return tuple(rows)
+        return alignment(credits, g), [
+            _rho_at_input(learner, layer, states[layer], labels, a, g[layer]) for layer, a in enumerate(credits)
+        ]
+
+
+def _rho_at_input(learner: Learner, layer: int, h: Tensor, labels: Tensor, credit: Tensor, gradient: Tensor) -> Block:
+    if credit.shape != gradient.shape:
+        return dict.fromkeys(FLOAT32, Measured(None, len(labels), 0, RESHAPED))
+    directions = unit_directions(learner.spec.seed, layer, credit).to(h.dtype)
+    changes = loss_changes(learner.network, layer, h, labels, directions, EPS)
+    pair = zip(FLOAT32, (credit, gradient))
+    return {name: perturbation_correlation(vector, directions, changes) for name, vector in pair}
 
 
 def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tuple[list[Block], Fresh]:
@@ -145,14 +139,11 @@ def fresh_feedback_cosines(
         gradients: ``g_0..g_L``, each ``(B, d)``.
         network: the trained network as `init_state` expects it: float32, on the CPU.
     """
-    if not twin.method.random_feedback:
-        return []
-    draws = []
-    for draw in range(DRAWS):
-        state = twin.method.init_state(network, generator(twin.spec.seed, "audit", "feedback", draw))
-        credits = block_credits(replace(twin, state=state.double().to(x.device)), x, labels)
-        draws.append(cosines(credits, gradients))
-    return draws
+    draws = range(DRAWS) if twin.method.random_feedback else ()
+    streams = (generator(twin.spec.seed, "audit", "feedback", draw) for draw in draws)
+    states = (twin.method.init_state(network, stream) for stream in streams)
+    learners = (replace(twin, state=state.double().to(x.device)) for state in states)
+    return [alignment(block_credits(learner, x, labels), gradients) for learner in learners]
 
 
 def _no_null(learner: Learner) -> str:

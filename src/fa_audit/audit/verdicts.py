@@ -97,6 +97,23 @@ class Checks:
         return [name for name, found in self.outcomes.items() if found.borderline]
 
     @property
+    def flags(self) -> list[str]:
+        """List every check that fired, whether or not it decides a verdict, with its cause where there is one.
+
+        >>> outcomes = {name: Outcome("", None, 0.0, name == "reference", "saturated loss") for name in CHECKS}
+        >>> Checks(outcomes, finite=False).flags
+        ['D2 (saturated loss)', 'non-finite']
+        """
+        fired = {CHECKS[name].flag: entry for name, entry in self.outcomes.items() if entry.fires}
+        noted = [f"{name} ({entry.note})" if entry.note and name != "c" else name for name, entry in fired.items()]
+        return noted + ([] if self.finite else [NON_FINITE])
+
+    @property
+    def borderline(self) -> list[str]:
+        """List every check, as `flags` names them, whose interval contains its limit."""
+        return [CHECKS[name].flag for name in self.near]
+
+    @property
     def quoted(self) -> str:
         """Return the verdict to quote: the three-check verdict, and the checks of other limits that fire beside it."""
         against, beside = THREE.decides(self.fires, self.finite), []
@@ -129,26 +146,23 @@ class Baselines:
     paired: tuple[int, int] | None = None
 
 
-def check(
-    evidence: Diagnostics, headline_acc: float | None, baselines: Baselines, thresholds: DiagnosticThresholds
-) -> Checks:
-    """Evaluate every check.
-
-    Args:
-        headline_acc: accuracy of the last epoch on the whole test set, as a fraction, or None if unknown.
-    """
-    given = Given(evidence, headline_acc, baselines, thresholds)
-    return Checks({name: EVALUATE[name](given) for name in CHECKS}, evidence.finite)
-
-
 @dataclass(frozen=True)
 class Given:
-    """All that a check may look at; attributes as of `check`."""
+    """All that a check may look at.
+
+    Attributes:
+        headline_acc: accuracy of the last epoch on the whole test set, as a fraction, or None if unknown.
+    """
 
     evidence: Diagnostics
     headline_acc: float | None
     baselines: Baselines
     thresholds: DiagnosticThresholds
+
+
+def check(given: Given) -> Checks:
+    """Evaluate every check."""
+    return Checks({name: EVALUATE[name](given) for name in CHECKS}, given.evidence.finite)
 
 
 def _scale(given: Given) -> Outcome:
@@ -245,23 +259,6 @@ EVALUATE: dict[str, Callable[[Given], Outcome]] = {
 }
 
 
-def flags(checks: Checks) -> list[str]:
-    """List every check that fired, whether or not it decides a verdict, with its cause where there is one.
-
-    >>> outcomes = {name: Outcome("", None, 0.0, name == "reference", "saturated loss") for name in CHECKS}
-    >>> flags(Checks(outcomes, finite=False))
-    ['D2 (saturated loss)', 'non-finite']
-    """
-    fired = {CHECKS[name].flag: entry for name, entry in checks.outcomes.items() if entry.fires}
-    noted = [f"{name} ({entry.note})" if entry.note and name != "c" else name for name, entry in fired.items()]
-    return noted + ([] if checks.finite else [NON_FINITE])
-
-
-def borderline(checks: Checks) -> list[str]:
-    """List every check, as `flags` names them, whose interval contains its limit."""
-    return [CHECKS[name].flag for name in checks.near]
-
-
 def outcomes(checks: Checks, baseline: str) -> dict[str, Any]:
     """Return what an audit's JSON has of the checks: each of them, both verdicts, flags, and what is borderline.
 
@@ -270,8 +267,8 @@ def outcomes(checks: Checks, baseline: str) -> dict[str, Any]:
     """
     return {
         "verdict": {name: checks.verdict(rule) for name, rule in RULES.items()} | {"baseline": baseline},
-        "flags": flags(checks),
-        "borderline": {"checks": borderline(checks)}
+        "flags": checks.flags,
+        "borderline": {"checks": checks.borderline}
         | {name: checks.is_borderline(rule) for name, rule in RULES.items()},
         "checks": {name: entry.to_dict() for name, entry in checks.outcomes.items()},
     }

@@ -39,7 +39,6 @@ GROUPS: dict[str, dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
-RENAMED = {"data": "train --data NAME"} | {kind: f"list {kind}" for kind in lists.KINDS}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,8 +77,6 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     parser = _parser()
     answer_shell(parser)
     name = next((argument for argument in arguments if not argument.startswith("-")), None)
-    if name in RENAMED:
-        raise AuditError(f"unknown command '{name}'; it is now: fa-audit {RENAMED[name]}")
     if name is not None and name not in COMMANDS:
         raise unknown("command", name, COMMANDS)
     options, left = parser.parse_known_args(arguments)

@@ -25,14 +25,8 @@ def describe_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_describe)
     add("model", help="what makes the model: torchvision.models:vit_b_16, or my_file:make_model")
     add("--arguments", default="{}", metavar="JSON", help="its arguments, e.g. '{\"num_classes\": 10}'; default none")
-    add(
-        "--image-shape",
-        type=int,
-        nargs="+",
-        default=[3, 224, 224],
-        metavar="N",
-        help="shape of one input; default 3 224 224",
-    )
+    words = "shape of one input; default 3 224 224"
+    add("--image-shape", type=int, nargs="+", default=[3, 224, 224], metavar="N", help=words)
     add("--all", action="store_true", help="print every description that fits; default the best one")
 
 

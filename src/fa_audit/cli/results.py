@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from fa_audit.core.errors import AuditError
+from fa_audit.core.files import write_text
 from fa_audit.core.provided import provided
 
 PUBLISHED = "reference/published.yaml"
@@ -14,51 +15,33 @@ PAGE = "report.html"
 
 def report_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit report`."""
+    add = parser.add_argument
     parser.set_defaults(command=_report)
-    parser.add_argument("audits", type=Path, nargs="*", metavar="FILE", help="an audit's JSON, one for each seed")
-    parser.add_argument(
-        "--format", choices=("markdown", "latex"), default="markdown", help="of the text; default %(default)s"
-    )
-    parser.add_argument(
-        "--answers",
-        type=Path,
-        metavar="YAML",
-        help="texts by name, where the report asks its author; default none, and what is to be stated stays marked",
-    )
-    parser.add_argument(
-        "--method", metavar="MODULE:CLASS", help="of audits whose method is not registered; default not stated"
-    )
-    parser.add_argument(
-        "--output", type=Path, metavar="PATH", help=f"the file to write; default the terminal, with --html {PAGE}"
-    )
-    parser.add_argument(
-        "--questions",
-        action="store_true",
-        help="the eight questions of a reviewer alone; without FILE an empty form; default the whole report",
-    )
-    page = parser.add_argument_group("as a page, of any number of networks")
-    page.add_argument("--html", action="store_true", help="write one self-contained page with plots; default a text")
-    page.add_argument(
-        "--from", dest="folder", type=Path, metavar="DIR", help="folder of tidy tables SETTING/runs.csv; default audits"
-    )
-    page.add_argument(
-        "--configfile",
-        type=Path,
-        metavar="CONFIG",
-        help="gives --from labels and the order of settings; default config.yaml, where there is one",
-    )
+    add("audits", type=Path, nargs="*", metavar="FILE", help="an audit's JSON, one for each seed")
+    words = "of the text; default %(default)s"
+    add("--format", choices=("markdown", "latex"), default="markdown", help=words)
+    words = "texts by name, where the report asks its author; default none, and what is to be stated stays marked"
+    add("--answers", type=Path, metavar="YAML", help=words)
+    words = "of audits whose method is not registered; default not stated"
+    add("--method", metavar="MODULE:CLASS", help=words)
+    words = f"the file to write; default the terminal, with --html {PAGE}"
+    add("--output", type=Path, metavar="PATH", help=words)
+    words = "the eight questions of a reviewer alone; without FILE an empty form; default the whole report"
+    add("--questions", action="store_true", help=words)
+    add_to_page = parser.add_argument_group("as a page, of any number of networks").add_argument
+    words = "write one self-contained page with plots; default a text"
+    add_to_page("--html", action="store_true", help=words)
+    words = "folder of tidy tables SETTING/runs.csv; default audits"
+    add_to_page("--from", dest="folder", type=Path, metavar="DIR", help=words)
+    words = "gives --from labels and the order of settings; default config.yaml, where there is one"
+    add_to_page("--configfile", type=Path, metavar="CONFIG", help=words)
 
 
 def plan_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit plan`."""
     parser.set_defaults(command=_plan)
-    parser.add_argument(
-        "--configfile",
-        type=Path,
-        default=Path("config.yaml"),
-        metavar="FILE",
-        help="the configuration; default %(default)s",
-    )
+    words, default = "the configuration; default %(default)s", Path("config.yaml")
+    parser.add_argument("--configfile", type=Path, default=default, metavar="FILE", help=words)
 
 
 def verify_parser(parser: argparse.ArgumentParser) -> None:
@@ -68,20 +51,13 @@ def verify_parser(parser: argparse.ArgumentParser) -> None:
 
 def scorecard_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit scorecard`."""
+    add = parser.add_argument
     parser.set_defaults(command=_scorecard)
-    parser.add_argument(
-        "--from",
-        dest="folder",
-        type=Path,
-        metavar="DIR",
-        help="results, or tidy tables; default results where it has audits, or else reference/measured of the project",
-    )
-    parser.add_argument(
-        "--published", metavar="YAML", default=PUBLISHED, help="the published numbers; default %(default)s"
-    )
-    parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="write scorecard.csv, .md and .html there; default the terminal"
-    )
+    words = "results, or tidy tables; default results where it has audits, or else reference/measured of the project"
+    add("--from", dest="folder", type=Path, metavar="DIR", help=words)
+    add("--published", metavar="YAML", default=PUBLISHED, help="the published numbers; default %(default)s")
+    words = "write scorecard.csv, .md and .html there; default the terminal"
+    add("--output", type=Path, metavar="DIR", help=words)
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -90,7 +66,6 @@ def _report(options: argparse.Namespace) -> int:
     if bool(options.audits) == bool(options.folder) and not (options.questions and not options.audits):
         raise AuditError("report: found neither or both of FILE and --from; expected audits, or a folder of tables.")
     if options.html:
-        from fa_audit.core.files import write_text
         from fa_audit.results.page.sources import page_of_audits, page_of_tables
 
         path, folder = options.output or Path(PAGE), options.folder
@@ -99,7 +74,6 @@ def _report(options: argparse.Namespace) -> int:
         return 0
     if options.folder:
         raise AuditError("report: --from: found no --html; tables of many runs are shown as a page only.")
-    from fa_audit.core.files import write_text
     from fa_audit.core.registry import load
     from fa_audit.documents.document import to_markdown
     from fa_audit.documents.latex import document_to_latex

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+WITHOUT_ANGLE = "no sample where both vectors are finite and non-zero"
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -116,11 +118,7 @@ def cosine(a: Tensor, b: Tensor) -> Measured:
     """
     unit_a, valid_a = unit(a)
     unit_b, valid_b = unit(b)
-    valid = valid_a & valid_b
-    n, n_valid = len(valid), int(valid.sum())
-    if not n_valid:
-        return Measured(None, n, 0, "no sample where both vectors are finite and non-zero")
-    return Measured((unit_a * unit_b).sum(dim=-1)[valid].mean().item(), n, n_valid)
+    return mean_of((unit_a * unit_b).sum(dim=-1), valid_a & valid_b, WITHOUT_ANGLE)
 
 
 def clamped_cosine(a: Tensor, b: Tensor) -> Measured:

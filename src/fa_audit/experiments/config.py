@@ -21,7 +21,7 @@ from fa_audit.core.registry import ELSEWHERE, check_function, find_module
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.validation import Different, Strict, validated
 from fa_audit.data import DATASETS
-from fa_audit.experiments.spec import LARGEST, LARGEST_OPTION, OWN_OPTIONS, RunSpec, parse_run, short_number
+from fa_audit.experiments.spec import IN_A_FILE, LARGEST, LARGEST_OPTION, OWN_OPTIONS, RunSpec, parse_run, short_number
 from fa_audit.methods.info import check_method
 from fa_audit.networks import architecture_options
 
@@ -138,51 +138,21 @@ class Monitor(Strict):
 NO_MONITOR = Monitor.model_construct(stop_on=[])
 
 
-class SettingEntry(Strict):
-    """One block of the configuration: one setting, or several with ``vary``."""
+class Task(Strict):
+    """The network of a setting, and its data."""
 
     description: str = Field("", description="a text")
     dataset: DatasetName
     architecture: Architecture = Field(description="a mapping with the key 'name' and the architecture's options")
-    epochs: int = Field(
-        PAPER["epochs"],
-        ge=0,
-        le=100000,
-        description="an integer 0..100000: passes over the training set; 0 leaves the network untrained",
-    )
-    batch_size: int = Field(PAPER["batch_size"], ge=1, le=65536, description="an integer 1..65536: images per step")
-    lr: float = Field(PAPER["lr"], gt=0, description="a number > 0, written like 0.001 or 1.0e-3: learning rate")
-    weight_decay: float = Field(
-        PAPER["weight_decay"], ge=0, description="a number >= 0: weight decay, of adamw decoupled from the gradient"
-    )
-    optimiser: Literal["adamw", "sgd"] = Field(PAPER["optimiser"], description="adamw, or sgd with momentum 0.9")
-    clip: float = Field(
-        PAPER["clip"], ge=0, description="a number >= 0: the largest norm of all gradients together; 0 does not clip"
-    )
-    clip_groups: float = Field(
-        PAPER["clip_groups"],
-        ge=0,
-        description="a number >= 0: the largest norm of the gradients of the embedding, of each block, of the head and"
-        " of a method's own nets, each by itself, as in the paper's earlier script; 0 does not clip",
-    )
-    normalise: bool = Field(
-        PAPER["normalise"],
-        description="true or false: whether credits are divided by their root mean square where a method asks for it",
-    )
-    rms_floor: float = Field(
-        PAPER["rms_floor"],
-        ge=0,
-        description="a number >= 0 that is added to that root mean square, written like 1.0e-6",
-    )
-    frozen_embedding: bool = Field(
-        PAPER["frozen_embedding"], description="true or false: the embedding stays at initialisation"
-    )
-    validation: float = Field(
-        PAPER["validation"],
-        ge=0,
-        lt=1,
-        description="a fraction >= 0 and below 1: of the training set, held out to choose by",
-    )
+
+
+# Ranges and descriptions are those of a specification.
+Budget: Any = create_model("Budget", __base__=Task, **{name: (IN_A_FILE[name], PAPER[name]) for name in BUDGET})
+
+
+class SettingEntry(Budget):
+    """One block of the configuration: one setting, or several with ``vary``."""
+
     seeds: Different[ASeed] = Field(
         min_length=1, description=f"a non-empty list of different integers from 0 to {LARGEST}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import NamedTuple
@@ -53,12 +54,10 @@ class RunKey(NamedTuple):
         Raises:
             AuditError: the path ends in something else.
         """
-        parts = PurePath(path).parts[-3:]
-        seed = PurePath(path).stem.removeprefix("seed")
-        plain = seed.isascii() and seed.isdigit() and seed == str(int(seed))  # seed042 is not the seed of any run
-        if len(parts) < 3 or not parts[-1].startswith("seed") or not plain:
+        found = re.search(r"([^/]+)/([^/]+)/seed(0|[1-9][0-9]*)(\.[^/.]*)?$", PurePath(path).as_posix())
+        if not found:  # seed042 is not the seed of any run
             raise AuditError(f"{path}: expected a path that ends in {RUN_PATTERN}: keep the file where it was written.")
-        return cls(parts[0], parts[1], int(seed))
+        return cls(found[1], found[2], int(found[3]))
 
 
 def run_files(folder: str, ending: str, keys: Iterable[tuple[str, str, int]]) -> list[str]:

@@ -161,11 +161,45 @@ Option = Annotated[
     Field(description=f"a number <= {LARGEST_OPTION}, text, true or false"),
 ]
 Seed = Annotated[int, Field(ge=0, le=LARGEST, description=f"an integer 0..{LARGEST}")]
-Positive = Annotated[int, Field(ge=1, le=LARGEST, description=f"an integer 1..{LARGEST}")]
 NonNegative = Annotated[float, Field(ge=0, description="a finite number >= 0")]
 Flag = Annotated[bool, Field(description="true or false")]
-
-
+# The training's options: ranges and meanings in configurations, on the command line and in files.
+Epochs = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=100000,
+        description="an integer 0..100000: passes over the training set; 0 leaves the network untrained",
+    ),
+]
+BatchSize = Annotated[int, Field(ge=1, le=65536, description="an integer 1..65536: images per step")]
+Rate = Annotated[float, Field(gt=0, description="a number > 0, written like 0.001 or 1.0e-3: learning rate")]
+Decay = Annotated[float, Field(ge=0, description="a number >= 0: weight decay, of adamw decoupled from the gradient")]
+Optimiser = Annotated[Literal["adamw", "sgd"], Field(description="adamw, or sgd with momentum 0.9")]
+Clip = Annotated[
+    float, Field(ge=0, description="a number >= 0: the largest norm of all gradients together; 0 does not clip")
+]
+ClipGroups = Annotated[
+    float,
+    Field(
+        ge=0,
+        description="a number >= 0: the largest norm of the gradients of the embedding, of each block, of the head and"
+        " of a method's own nets, each by itself, as in the paper's earlier script; 0 does not clip",
+    ),
+]
+Normalise = Annotated[
+    bool,
+    Field(
+        description="true or false: whether credits are divided by their root mean square where a method asks for it"
+    ),
+]
+Floor = Annotated[
+    float, Field(ge=0, description="a number >= 0 that is added to that root mean square, written like 1.0e-6")
+]
+FrozenEmbedding = Annotated[bool, Field(description="true or false: the embedding stays at initialisation")]
+Validation = Annotated[
+    float, Field(ge=0, lt=1, description="a fraction >= 0 and below 1: of the training set, held out to choose by")
+]
 # Options that depart from the paper's training, which a specification lists only where they are made.
 OWN_OPTIONS = ("optimiser", "clip", "clip_groups", "normalise", "rms_floor", "frozen_embedding", "validation")
 
@@ -173,6 +207,8 @@ OWN_OPTIONS = ("optimiser", "clip", "clip_groups", "normalise", "rms_floor", "fr
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
     """Everything that decides the bits of a trained network. Defaults are the paper's (section 'Training').
+
+    The types of the training's options describe them, for configurations and the command line, too.
 
     Attributes:
         dataset: name of the data set.
@@ -183,19 +219,12 @@ class RunSpec:
         frozen_blocks: the first ``k`` blocks stay at initialisation.
         shallow: no blocks at all.
         random_targets: fresh uniform labels in every minibatch.
-        epochs: passes over the training set.
-        batch_size: images per step; the last batch of an epoch may be smaller.
-        lr: learning rate before the cosine decay to 0.
-        weight_decay: decoupled from the gradient in AdamW, added to it in SGD.
+        batch_size: the last batch of an epoch may be smaller.
+        lr: before the cosine decay to 0.
+        weight_decay: added to the gradient in SGD.
         seed: fixes initialisation, feedback matrices, shuffling, augmentation and noise.
-        optimiser: ``"adamw"``, or ``"sgd"`` (momentum 0.9).
-        clip: largest norm of all gradients together, those of the method's state included; 0 does not clip.
-        clip_groups: largest norm of the gradients of the embedding, of each block, of the head and of the method's
-            state, each by itself; 0 does not clip.
-        normalise: whether credits are divided by their root mean square, for methods that ask for it.
-        rms_floor: what is added to that root mean square.
-        frozen_embedding: the embedding stays at initialisation.
-        validation: the fraction of the training set, its last samples, that is held out: never trained on.
+        clip, clip_groups: the gradients of the method's state are among those that are clipped.
+        validation: the last samples of the training set are held out: never trained on.
         snapshot: training ends after this epoch of the schedule, whose length stays `epochs`; None: after the last,
             as which an equal number counts.
         monitor: checks (``"D1"``, ``"D2"``) and their limits, sorted; training ends after the first epoch at which all
@@ -213,18 +242,18 @@ class RunSpec:
     frozen_blocks: Seed = 0
     shallow: Flag = False
     random_targets: Flag = False
-    epochs: Seed = 100
-    batch_size: Positive = 128
-    lr: NonNegative = 1e-3
-    weight_decay: NonNegative = 0.01
+    epochs: Epochs = 100
+    batch_size: BatchSize = 128
+    lr: Rate = 1e-3
+    weight_decay: Decay = 0.01
     seed: Seed = 42
-    optimiser: Annotated[Literal["adamw", "sgd"], Field(description="adamw or sgd")] = "adamw"
-    clip: NonNegative = 0.0
-    clip_groups: NonNegative = 0.0
-    normalise: Flag = True
-    rms_floor: NonNegative = 1e-6
-    frozen_embedding: Flag = False
-    validation: Annotated[float, Field(ge=0, lt=1, description="a fraction >= 0 and below 1")] = 0.0
+    optimiser: Optimiser = "adamw"
+    clip: Clip = 0.0
+    clip_groups: ClipGroups = 0.0
+    normalise: Normalise = True
+    rms_floor: Floor = 1e-6
+    frozen_embedding: FrozenEmbedding = False
+    validation: Validation = 0.0
     snapshot: Annotated[Seed | None, Field(description="an epoch, or null")] = None
     monitor: tuple[tuple[str, float], ...] = ()
 

@@ -19,13 +19,8 @@ Layout = dict[str, tuple[tuple[int, ...], torch.dtype]]  # by name, the shape of
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """Return the module that `DataParallel`, `DistributedDataParallel` or `torch.compile` wrap."""
-    while True:
-        if isinstance(model, WRAPPERS):
-            model = model.module
-        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
-            model = model._orig_mod
-        else:
-            return model
+    inner = model.module if isinstance(model, WRAPPERS) else getattr(model, "_orig_mod", None)
+    return unwrapped(inner) if isinstance(inner, nn.Module) else model
 
 
 class OneTensor(nn.Module):

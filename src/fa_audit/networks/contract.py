@@ -62,7 +62,7 @@ def _described(model: nn.Module, x: Tensor) -> DescribedNetwork:
     with untouched(network):
         points, answer = network.chain(x)
         again = network(x)
-    if _deviation(answer, again) > TOLERANCE:
+    if deviation(answer, again) > TOLERANCE:
         raise AuditError(
             f"{_name(model)}: two forward passes of the same inputs in evaluation mode differ; expected the same"
             " logits. Turn off dropout (training=self.training) and noise."
@@ -71,7 +71,7 @@ def _described(model: nn.Module, x: Tensor) -> DescribedNetwork:
     for added in (False, True) if len({h.shape for h in hidden}) == 1 else (False,):
         network.added = (added,) * len(network.blocks)
         pairs = zip([logits, *hidden], [answer.detach(), *network.states_at(points)], strict=True)
-        errors.append(max(_deviation(*pair) for pair in pairs))
+        errors.append(max(deviation(*pair) for pair in pairs))
         if errors[-1] <= TOLERANCE:
             return network
     raise AuditError(
@@ -116,7 +116,7 @@ def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
     return logits, hidden
 
 
-def _deviation(expected: Tensor, found: Tensor) -> float:
+def deviation(expected: Tensor, found: Tensor) -> float:
     """Return the largest difference relative to the largest expected entry; non-finite entries must coincide."""
     if expected.shape != found.shape or not torch.equal(expected.isfinite(), found.isfinite()):
         return float("inf")

@@ -88,16 +88,14 @@ class DescribedNetwork(Network):
         self.added = (False,) * len(self.names)
 
     def read(self, h: Tensor) -> Tensor:
-        if positions := self.averaged[h.dim()]:
-            return h.mean(dim=positions)
-        return self._flat(h)
+        return self._vector(h, torch.mean)
 
     def read_gradient(self, g: Tensor) -> Tensor:
-        if positions := self.averaged[g.dim()]:
-            return g.sum(dim=positions)
-        return self._flat(g)
+        return self._vector(g, torch.sum)
 
-    def _flat(self, h: Tensor) -> Tensor:
+    def _vector(self, h: Tensor, over: Callable[..., Tensor]) -> Tensor:
+        if positions := self.averaged[h.dim()]:
+            return over(h, dim=positions)
         if self.reads in TOKENS and h.dim() == 3:
             return h[:, TOKENS[self.reads][0]].clone()  # a view would keep the state of every chunk in memory
         return h.flatten(1)
@@ -278,10 +276,8 @@ class DescribedNetwork(Network):
             handle = self.blocks[layer - 1].register_forward_hook(leave)
         else:
             handle = self.blocks[0].register_forward_pre_hook(enter)
-        try:
+        with handle:
             return logits_of(self.model(x.clone()))
-        finally:
-            handle.remove()
 
     def _error(self, message: str) -> AuditError:
         named = self.model.model if isinstance(self.model, OneTensor) else self.model

@@ -102,10 +102,7 @@ class Network(nn.Module):
 
     def chain(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         """Run one pass from a leaf ``h_0``; return points whose gradients are ``g_0..g_L``, logits ``(B, C)``."""
-        states = [self.embed(x).detach().requires_grad_()]
-        for layer in range(len(self.blocks)):
-            states.append(self.split(layer, states[-1])[1])
-        return states, self.head(states[-1])
+        return self._run(self.embed(x).detach().requires_grad_())
 
     def logits_from(self, layer: int, h: Tensor) -> Tensor:
         """Return the logits ``(B, C)`` of a pass that starts at the state ``h_layer`` = `h`."""
@@ -119,8 +116,11 @@ class Network(nn.Module):
 
     def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Return logits ``(B, C)``; with `return_hidden` also the states ``[h_0..h_L]``."""
-        states = [self.embed(x)]
+        states, logits = self._run(self.embed(x))
+        return (logits, states) if return_hidden else logits
+
+    def _run(self, h: Tensor) -> tuple[list[Tensor], Tensor]:
+        states = [h]
         for layer in range(len(self.blocks)):
             states.append(self.split(layer, states[-1])[1])
-        logits = self.head(states[-1])
-        return (logits, states) if return_hidden else logits
+        return states, self.head(states[-1])

@@ -9,6 +9,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from os.path import commonprefix
@@ -166,21 +167,17 @@ def _ran_once(model: nn.Module, x: Tensor) -> list[str]:
         AuditError: the forward pass fails, or returns no logits.
     """
     calls: dict[nn.Module, list[tuple[tuple[Any, ...], Any]]] = defaultdict(list)
-    handles = [
-        module.register_forward_hook(lambda module, given, returned: calls[module].append((given[:1], returned)))
-        for module in model.modules()
-    ]
     try:
-        with torch.no_grad():
+        with ExitStack() as hooks, torch.no_grad():
+            for part in model.modules():
+                hook = part.register_forward_hook(lambda part, given, out: calls[part].append((given[:1], out)))
+                hooks.enter_context(hook)
             logits = model(x.clone())
     except Exception as error:  # external code may raise anything
         raise AuditError(
             f"{type(model).__name__}: its own forward fails on inputs {tuple(x.shape)} of {x.dtype}:"
             f" {first_line(error)}. Give inputs that the model takes."
         ) from error
-    finally:
-        for handle in handles:
-            handle.remove()
     if not isinstance(logits, Tensor) or logits.dim() != 2:
         raise AuditError(f"{type(model).__name__} returns {shown(logits)}; expected logits (B, C), one per class.")
     names = {module: name for name, module in model.named_modules()}
@@ -278,13 +275,10 @@ def _cuts(network: DescribedNetwork, x: Tensor) -> bool:
         leaves.append(returned.detach().requires_grad_())
         return leaves[-1].clone()
 
-    handles = [block.register_forward_hook(cut) for block in network.blocks]
-    try:
-        with torch.enable_grad():
-            ends.append(network.model(x.clone()))
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as hooks, torch.enable_grad():
+        for block in network.blocks:
+            hooks.enter_context(block.register_forward_hook(cut))
+        ends.append(network.model(x.clone()))
     return all(network.added) or not any(_depends(end, leaves[:index]) for index, end in enumerate(ends[1:]))
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
@@ -299,21 +299,16 @@ def observe(model: nn.Module, blocks: nn.ModuleList, x: Tensor) -> Observation:
 
     The graph starts at ``h_0`` and reaches no parameter, which saves the memory of their gradients.
     """
-    seen, handles = Observation(owned=storages(model)), []
-    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    try:
+    seen = Observation(owned=storages(model))
+    with ExitStack() as afterwards:
         for index, block in enumerate(blocks):
-            handles.append(block.register_forward_pre_hook(partial(seen.enter, index)))
-            handles.append(block.register_forward_hook(partial(seen.leave, index)))
-        for parameter in learning:
+            afterwards.enter_context(block.register_forward_pre_hook(partial(seen.enter, index)))
+            afterwards.enter_context(block.register_forward_hook(partial(seen.leave, index)))
+        for parameter in [p for p in model.parameters() if p.requires_grad]:
+            afterwards.callback(parameter.requires_grad_)
             parameter.requires_grad_(False)
         with torch.enable_grad():
             seen.answer = logits_of(model(x.clone()))  # a model may work on its input in place
-    finally:
-        for handle in handles:
-            handle.remove()
-        for parameter in learning:
-            parameter.requires_grad_()
     return seen
 
 
@@ -359,19 +354,11 @@ def untouched(model: nn.Module) -> Iterator[None]:
             yield
     finally:
         for present, found in kept:
-            _put_back(present, found)
+            present.clear()
+            (present.extend if isinstance(found, list) else present.update)(found)
         for module, training in zip(modules, modes):
             module.training = training
         with torch.no_grad():
             for buffer, content in contents:
                 if not torch.equal(buffer, content):
                     buffer.resize_(content.shape).copy_(content)
-
-
-def _put_back(present: Any, found: Any) -> None:
-    """Give a dictionary, list or set the contents that a copy of it has."""
-    present.clear()
-    if isinstance(found, list):
-        present.extend(found)
-    else:
-        present.update(found)

@@ -149,13 +149,9 @@ def _snapshot(learner: Learner, run: Trace, labels: Tensor) -> Iterator[tuple[st
             for kept, value in vars(module).items():  # a number for hooks and parts, and for a tensor's content
                 count = len(value) if isinstance(value, dict) else getattr(value, "_version", 0)
                 yield f"{part}.{name}.{kept}", torch.tensor([id(value), count])
-    for name, tensors in (
-        ("x", (run.x,)),
-        ("states", run.states),
-        ("residuals", run.residuals),
-        ("logits", (run.logits,)),
-    ):
-        yield from ((f"trace.{name} {index}", tensor.detach().clone()) for index, tensor in enumerate(tensors))
+    for name, given in vars(run).items():
+        for index, tensor in enumerate(given if isinstance(given, tuple) else (given,)):
+            yield f"trace.{name} {index}", tensor.detach().clone()
     yield "labels", labels.clone()
     yield "the global random state", torch.get_rng_state()
     yield "Python's random state", torch.tensor(random.getstate()[1])

@@ -176,8 +176,7 @@ def _distance(real: Tensor, implied: Tensor) -> float:
 def sizes(subject: Subject) -> None:
     """Check a wide and deep network with many classes on a large batch: finite, what trains, row by row, and the sign.
 
-    A sample's credits may be of another length in a batch of another size, but not of another direction; a batch given
-    twice has the gradients of the batch.
+    A sample's credits may be of another length in a batch of another size, but not of another direction.
     """
     shape, learner = subject.data.image_shape, subject.build(MANY_CLASSES, **LARGE)
     randomness = generator(subject.seed, "sizes")
