@@ -140,7 +140,7 @@ def data_of(run: RunPage) -> dict[str, Any]:
         number = seed.row["seed"]
         # Where two checks share a limit it is that of the first.
         known = {kind.limit: seed.checks[name].threshold for name, kind in reversed(CHECKS.items())}
-        known["frozen"] = seed.baselines.own
+        known["frozen"] = seed.row["own_frozen_acc"]
         limits = {panel.limit: _plain(known[panel.limit]) for panel in PANELS if panel.limit}
         own = {"seed": seed.label, "limits": limits, "layer": {}, "epoch": {}}
         if number in layers:

@@ -139,7 +139,7 @@ def page(
             runs=runs,
             looks=styles,
             colours=colours,
-            widest=max([run.accuracy or 0 for run in runs] + [run.frozen or 0 for run in runs] + [0.01]),
+            widest=max(0.01, *(run.mean(name) or 0 for run in runs for name in ("accuracy", "own_frozen_acc"))),
             headline=headline(runs),
             claims=claims,
             claims_sum=claims_sum,
