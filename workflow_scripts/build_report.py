@@ -11,8 +11,7 @@ from fa_audit.core.origin import origin_of
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.published import read_published_file
 from fa_audit.results.own_audits import alone, read_own, together
-from fa_audit.results.page.claims import claims_of
-from fa_audit.results.page.document import Artefact, page
+from fa_audit.results.page.document import Artefact, claims_of, page
 from fa_audit.results.scorecard import scorecard
 from fa_audit.results.tidy import KEY, read_audits, read_tidy
 
@@ -43,8 +42,7 @@ with logged(snakemake):
         origin_of({"kind": "page"}, tidy.runs["digest"].dropna(), made_from),
         audits=audits,
         labels=snakemake.params.labels,
-        claims=claims[0],
-        claims_sum=claims[1],
+        claims=claims,
         figures=artefacts("figures"),
         tables=artefacts("tables"),
     )
