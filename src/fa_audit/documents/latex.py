@@ -98,21 +98,13 @@ LATEX = Dialect(escape_latex, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty",
 
 
 class Column(NamedTuple):
-    """A column as LaTeX.
-
-    Attributes:
-        head: its heading.
-        cells: one for each row.
-        kind: how they are aligned, l or r.
-        width: characters of the longest line, and of the gap behind it.
-        heights: lines of each cell.
-    """
+    """A column as LaTeX."""
 
     head: str
     cells: list[str]
-    kind: str
-    width: int
-    heights: list[int]
+    kind: str  # of their alignment, l or r
+    width: int  # characters of the longest line, and of the gap behind it
+    heights: list[int]  # lines of each cell
 
 
 def _column(heading: str, cells: Sequence[str | Number], kind: str, longest: int) -> Column:

@@ -70,15 +70,10 @@ def _text(value: Any, absent: str = NOT_RECORDED) -> str:
 
 @dataclass(frozen=True)
 class Seed:
-    """One audited network.
+    """One audited network."""
 
-    Attributes:
-        row: of the tidy table of runs, with both margins.
-        audit: its JSON, which knows how intervals were formed, and warnings; empty where only the tables are there.
-    """
-
-    row: Mapping[str, Any]
-    audit: Mapping[str, Any]
+    row: Mapping[str, Any]  # of the tidy table of runs, with both margins
+    audit: Mapping[str, Any]  # its JSON, which alone has warnings and how intervals were formed; empty without one
 
     @property
     def label(self) -> str:
@@ -240,7 +235,33 @@ class RunPage:
     @cached_property
     def facts(self) -> dict[str, str]:
         """Return the run's numbers over the seeds and what it is, in the same order for every run."""
-        return _facts(self)
+        row, seeds = self.first, self.runs
+        return {
+            "verdict to quote": self.quoted,
+            "four-check verdict": str(self.verdict),
+            "accuracy": _spread(seeds["accuracy"], " %"),
+            "own frozen baseline": _spread(seeds["own_frozen_acc"], " %"),
+            "margin over it": _spread(seeds["margin"], " points"),
+            "bp+frozen": _spread(seeds["bp_frozen_acc"], " %"),
+            "largest growth": _range(seeds["max_growth"]),
+            "‖h‖ at the last state": _range(seeds["hidden_norm_last"]),
+            "‖g‖ at the last state": _range(seeds["grad_norm_last"]),
+            "cross-batch stability": _range(seeds["stability"]),
+            **{
+                f"{name}, blocks 1 and on{', at input' * bool(side)}": _range(seeds[f"deep_{name}{side}"])
+                for name in ("cosine", "rho")
+                for side in [side_of(seeds, f"deep_{name}")]
+            },
+            "D1 fires first at epoch": _epochs(seeds.get("first_scale_flag")),
+            "D2 fires first at epoch": _epochs(seeds.get("first_reference_flag")),
+            "what it is": self.nature,
+            "network": self.network,
+            "data": self.dataset,
+            "epochs": _text(row["epochs"]),
+            "learning rate": _text(row.get("lr")),
+            "seeds": _listed([seed.label for seed in self.seeds]),
+            "training": _training(self.work),
+        }
 
     @property
     def specification(self) -> dict[str, str]:
@@ -281,36 +302,6 @@ def _listed(labels: Sequence[str]) -> str:
 
 
 # --- numbers over the seeds ------------------------------------------------------------------------------------------
-
-
-def _facts(run: RunPage) -> dict[str, str]:
-    row, seeds = run.first, run.runs
-    return {
-        "verdict to quote": run.quoted,
-        "four-check verdict": str(run.verdict),
-        "accuracy": _spread(seeds["accuracy"], " %"),
-        "own frozen baseline": _spread(seeds["own_frozen_acc"], " %"),
-        "margin over it": _spread(seeds["margin"], " points"),
-        "bp+frozen": _spread(seeds["bp_frozen_acc"], " %"),
-        "largest growth": _range(seeds["max_growth"]),
-        "‖h‖ at the last state": _range(seeds["hidden_norm_last"]),
-        "‖g‖ at the last state": _range(seeds["grad_norm_last"]),
-        "cross-batch stability": _range(seeds["stability"]),
-        **{
-            f"{name}, blocks 1 and on{', at input' * bool(side)}": _range(seeds[f"deep_{name}{side}"])
-            for name in ("cosine", "rho")
-            for side in [side_of(seeds, f"deep_{name}")]
-        },
-        "D1 fires first at epoch": _epochs(seeds.get("first_scale_flag")),
-        "D2 fires first at epoch": _epochs(seeds.get("first_reference_flag")),
-        "what it is": run.nature,
-        "network": run.network,
-        "data": run.dataset,
-        "epochs": _text(row["epochs"]),
-        "learning rate": _text(row.get("lr")),
-        "seeds": _listed([seed.label for seed in run.seeds]),
-        "training": _training(run.work),
-    }
 
 
 def _spread(values: pd.Series, unit: str) -> str:

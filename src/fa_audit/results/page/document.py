@@ -31,7 +31,7 @@ from fa_audit.documents.formats import Table
 from fa_audit.experiments.published import Published
 from fa_audit.results.judging import NOT_RUN
 from fa_audit.results.page.charts import PANELS, Look, data_of, looks, specification
-from fa_audit.results.page.content import NOT_RECORDED, Audits, RunPage, pages_of, percent, shown
+from fa_audit.results.page.content import NOT_RECORDED, Audits, RunPage, pages_of, percent
 from fa_audit.results.scorecard import FAILS, IN_PART, sum_of
 from fa_audit.results.scorecard import claims as scorecard_claims
 from fa_audit.results.scorecard_texts import numbers_table, summary_line
@@ -186,7 +186,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "shown": shown}
+    environment.filters["percent"] = percent
     environment.policies["json.dumps_kwargs"] = JSON
     return environment
 
