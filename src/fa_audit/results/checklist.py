@@ -26,7 +26,6 @@ Audit = Mapping[str, Any]
 GIVEN = "credits from a function"  # begins the reason why their auxiliary nets are not known
 RESOLUTION = 1e-2  # relative error of float32 gradients above which an audit warns (docs/protocol.md)
 EXACT = 1e-6
-UNKNOWN = "not recorded"
 FIELDS = {  # what an author may be asked: name -> question
     "formula": "the formula of the local credit",
     "feedback": "distribution, scale, fixed or fresh, and seed of the feedback",

@@ -12,7 +12,7 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,11 @@ FOLDER = Path(__file__).parent
 MEDIA = {".png": "image/png", ".pdf": "application/pdf", ".csv": "text/csv", ".tex": "text/plain"}
 OUTCOMES = {"PASS": "good", "FAIL": "bad", "INCOMPLETE": "open"}  # of a run
 CLAIMS = {IN_PART: "part", FAILS: "bad", NOT_RUN: "open"}  # all others hold, if on fewer seeds
-JSON = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
+ENVIRONMENT = Environment(
+    loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+ENVIRONMENT.filters["percent"] = percent
+ENVIRONMENT.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
 
 
 @dataclass(frozen=True)
@@ -150,45 +154,31 @@ def page(
     styles, colours = looks(run.key[1] for run in runs)
     library = vega()
     style, script = ((FOLDER / f"page.{ending}").read_text(encoding="utf-8") for ending in ("css", "js"))
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            runs=runs,
-            looks=styles,
-            colours=colours,
-            widest=max(0.01, *(run.mean(name) or 0 for run in runs for name in ("accuracy", "own_frozen_acc"))),
-            headline=headline(runs),
-            claims=claims[0],
-            claims_sum=claims[1],
-            filters=filters(runs),
-            figures=list(figures),
-            tables=list(tables),
-            origin=origin,
-            versions={"python": platform.python_version()} | {k: v for k, v in packages().items() if v},
-            trained=Counter(_trained(tidy)).most_common(),
-            data={"panels": panels(), "runs": [_data(run, styles[run.key[1]]) for run in runs]},
-            style=Markup(style),
-            library=Markup(library),
-            script=Markup(script),
-            policy=policy(library, script),
-            outcomes=OUTCOMES,
-            checks=CHECKS.values(),
-        )
+    return ENVIRONMENT.get_template("page.html").render(
+        runs=runs,
+        looks=styles,
+        colours=colours,
+        widest=max(0.01, *(run.mean(name) or 0 for run in runs for name in ("accuracy", "own_frozen_acc"))),
+        headline=headline(runs),
+        claims=claims[0],
+        claims_sum=claims[1],
+        filters=filters(runs),
+        figures=list(figures),
+        tables=list(tables),
+        origin=origin,
+        versions={"python": platform.python_version()} | {k: v for k, v in packages().items() if v},
+        trained=Counter(_trained(tidy)).most_common(),
+        data={
+            "panels": [asdict(panel) | {"spec": specification(panel)} for panel in PANELS],
+            "runs": [_data(run, styles[run.key[1]]) for run in runs],
+        },
+        style=Markup(style),
+        library=Markup(library),
+        script=Markup(script),
+        policy=policy(library, script),
+        outcomes=OUTCOMES,
+        checks=CHECKS.values(),
     )
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["percent"] = percent
-    environment.policies["json.dumps_kwargs"] = JSON
-    return environment
 
 
 @cache
@@ -208,12 +198,6 @@ def policy(*scripts: str) -> str:
         f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed} 'unsafe-eval';"
         " base-uri 'none'; form-action 'none'"
     )
-
-
-def panels() -> list[dict[str, Any]]:
-    """Return every plot's specification and what its rows are taken from."""
-    fields = ("key", "axis", "title", "log", "limit")
-    return [{name: getattr(panel, name) for name in fields} | {"spec": specification(panel)} for panel in PANELS]
 
 
 def _data(run: RunPage, look: Look) -> dict[str, Any]:
