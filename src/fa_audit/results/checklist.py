@@ -18,9 +18,10 @@ from fa_audit.documents.document import Entry, capital
 from fa_audit.experiments.spec import DEPARTURES
 from fa_audit.methods import METHODS
 from fa_audit.methods.info import NOT_STATED, SYMBOLS, stated
-from fa_audit.results.disclosures import by_seed, span
+from fa_audit.results.disclosures import SHORT, by_seed
 from fa_audit.results.questions import QUESTIONS
 from fa_audit.results.seed_group import SeedGroup
+from fa_audit.results.statistics import extent
 
 Audit = Mapping[str, Any]
 GIVEN = "credits from a function"  # begins the reason why their auxiliary nets are not known
@@ -98,7 +99,7 @@ def over_seeds(group: SeedGroup, find: Callable[[Audit], Finding], words: Mappin
     """Return what was found of every audit: equal texts once, with the range of their values."""
     found, said = [find(audit) for audit in group.audits], []
     for finding, (whose, members) in group.alike([each._replace(values=()) for each in found]).items():
-        values = (span(column) for column in zip(*(found[member].values for member in members)))
+        values = (extent(column, SHORT) or "n/a" for column in zip(*(found[member].values for member in members)))
         said.append(f"{whose}{words[finding.holds]}{finding.why.format(*values)}")
     return "; ".join(said)
 

@@ -22,7 +22,7 @@ from fa_audit.documents.document import capital
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.results.over_seeds import VerdictOverSeeds, verdict_over_seeds
 from fa_audit.results.standings import nature, standing, with_margins
-from fa_audit.results.statistics import summarise
+from fa_audit.results.statistics import extent, summarise
 from fa_audit.results.tidy import KEY, Tidy, side_of
 
 Audits = Mapping[RunKey, Mapping[str, Any]]
@@ -316,9 +316,7 @@ def _spread(values: pd.Series, unit: str) -> str:
 
 def _range(values: pd.Series) -> str:
     """Write numbers that may differ by orders of magnitude: the smallest and the largest."""
-    known = values.dropna().astype(float)
-    ends = dict.fromkeys(shown(end) for end in (known.min(), known.max()))
-    return " to ".join(ends)
+    return extent(values, shown) or "–"  # noqa: RUF001
 
 
 def _epochs(values: pd.Series | None) -> str:
