@@ -13,7 +13,7 @@ from scipy import stats
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import depth_margin
-from fa_audit.experiments.spec import parse_run, short_number
+from fa_audit.experiments.spec import parse_run
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,3 @@ def without_penalty(run: str) -> str:
 def whole(run: str) -> str:
     """Return the name of a run after its last epoch: what its snapshots share."""
     return str(parse_run(run).whole)
-
-
-def penalty_text(penalty: float) -> str:
-    """Return how a penalty is written in names: ``0``, ``1e-2``."""
-    return short_number(penalty) if penalty else "0"
