@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import starmap
+from operator import getitem
 from typing import Any
 
 from fa_audit.audit.record import number, outcome_columns
@@ -163,11 +165,10 @@ FRACTIONS = {  # heading -> where the JSON has it
 NORMS = {"max growth": ("checks", "scale", "value"), "||g_L||": ("checks", "reference", "value")}
 
 
-def _at(audit: Mapping[str, Any], place: tuple[str, ...]) -> float | None:
-    value: Any = audit
-    for key in place:
-        value = value[key]
-    return number(value)
+def _at(audit: Mapping[str, Any], place: tuple[str, ...], scale: int = 1) -> float | None:
+    """Return a number of the record, so many times as large."""
+    value = number(reduce(getitem, place, audit))
+    return None if value is None else scale * value
 
 
 def _summary_table(group: SeedGroup) -> Table:
@@ -197,7 +198,7 @@ def _seed_table(group: SeedGroup) -> Table:
     rows = [
         (
             Number(label, decimals=0),
-            *(_percent(_at(audit, place)) for place in FRACTIONS.values()),
+            *(Number(_at(audit, place, 100), decimals=2) for place in FRACTIONS.values()),
             *(Number(_at(audit, place)) for place in NORMS.values()),
         )
         for label, audit in zip(group.labels, group.audits)
@@ -206,10 +207,6 @@ def _seed_table(group: SeedGroup) -> Table:
     source = by_seed(group, lambda audit: f"{known} {measured_after(audit)}" if "spec" in audit else given)
     caption = f"Headline numbers of every {group.unit}: {source}."
     return Table(caption, (group.unit, *FRACTIONS, *NORMS), tuple(rows))
-
-
-def _percent(fraction: float | None) -> Number:
-    return Number(None if fraction is None else 100 * fraction, decimals=2)
 
 
 def _verdict_table(group: SeedGroup) -> Table:
