@@ -138,11 +138,6 @@ class RunPage:
     trajectories: pd.DataFrame = field(repr=False)
     work: pd.DataFrame = field(repr=False)
 
-    @property
-    def anchor(self) -> str:
-        """Return the name of its place in the page."""
-        return f"run-{self.number}"
-
     @cached_property
     def verdict(self) -> VerdictOverSeeds:
         """Return the four-check verdict over the seeds."""

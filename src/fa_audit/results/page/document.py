@@ -25,7 +25,7 @@ from markupsafe import Markup
 
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError
-from fa_audit.core.origin import Origin, packages
+from fa_audit.core.origin import origin_of, packages
 from fa_audit.core.rules import FOUR
 from fa_audit.documents.formats import Table
 from fa_audit.experiments.published import Published
@@ -132,7 +132,7 @@ def claims_of(published: Published, rows: pd.DataFrame) -> tuple[list[Claim], st
 
 def page(
     tidy: Tidy,
-    origin: Origin,
+    inputs: Iterable[str | Path],
     *,
     audits: Audits | None = None,
     labels: Mapping[str, str] | None = None,
@@ -144,7 +144,7 @@ def page(
 
     Args:
         tidy: all four tables.
-        origin: what the page is made from.
+        inputs: the files that the page is made from.
         audits: those that exist; they alone hold warnings, remarks and how intervals were formed.
         labels: how runs and settings are called.
         claims: of `claims_of`.
@@ -165,7 +165,7 @@ def page(
         filters=filters(runs),
         figures=list(figures),
         tables=list(tables),
-        origin=origin,
+        origin=origin_of({"kind": "page"}, tidy.runs["digest"].dropna(), inputs),
         versions={"python": platform.python_version()} | {k: v for k, v in packages().items() if v},
         trained=Counter(_trained(tidy)).most_common(),
         data={

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fa_audit.core.origin import origin_of
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.paths import TIDY
 from fa_audit.experiments.published import FILE, read_published_file
@@ -15,7 +14,6 @@ from fa_audit.results.page.document import claims_of, page
 from fa_audit.results.scorecard import read_explanations, read_results, scorecard
 from fa_audit.results.tidy import read_tidy
 
-ENTRY = {"kind": "page"}
 DEFAULT = Path("config.yaml")
 
 
@@ -26,7 +24,7 @@ def page_of_audits(paths: Sequence[Path]) -> str:
         AuditError: a file is not an audit, contradicts itself, repeats a seed or differs from others of its model.
     """
     tidy, audits = alone(read_own(paths))
-    return page(tidy, origin_of(ENTRY, tidy.runs["digest"].dropna(), paths), audits=audits)
+    return page(tidy, paths, audits=audits)
 
 
 def page_of_tables(folder: Path, configfile: Path | None) -> str:
@@ -45,7 +43,6 @@ def page_of_tables(folder: Path, configfile: Path | None) -> str:
     settings = sorted(there, key=[*(config.get("settings", {})), *there].index)
     files = tables_of(folder, settings, TIDY)
     tidy = read_tidy(files)
-    origin = origin_of(ENTRY, tidy.runs["digest"].dropna(), files)
     published = read_published_file(FILE)
     rows = scorecard(published, read_results(folder), read_explanations(folder, published))
-    return page(tidy, origin, labels=config.get("labels", {}), claims=claims_of(published, rows))
+    return page(tidy, files, labels=config.get("labels", {}), claims=claims_of(published, rows))
