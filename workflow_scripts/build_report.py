@@ -7,12 +7,10 @@ from pathlib import Path
 from _workflow import logged
 
 from fa_audit.core.files import write_text
-from fa_audit.core.origin import origin_of
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.published import read_published_file
 from fa_audit.results.own_audits import alone, read_own, together
-from fa_audit.results.page.claims import claims_of
-from fa_audit.results.page.document import Artefact, page
+from fa_audit.results.page.document import Artefact, claims_of, page
 from fa_audit.results.scorecard import scorecard
 from fa_audit.results.tidy import KEY, read_audits, read_tidy
 
@@ -37,14 +35,12 @@ with logged(snakemake):
         models, theirs = alone(read_own(files.models))
         tables, audits = [*tables, models], audits | theirs
     tidy = reduce(together, tables)
-    made_from = [*files.tidy, *files.audits, *files.models, *files.artefacts]
     text = page(
         tidy,
-        origin_of({"kind": "page"}, tidy.runs["digest"].dropna(), made_from),
+        [*files.tidy, *files.audits, *files.models, *files.artefacts],
         audits=audits,
         labels=snakemake.params.labels,
-        claims=claims[0],
-        claims_sum=claims[1],
+        claims=claims,
         figures=artefacts("figures"),
         tables=artefacts("tables"),
     )

@@ -91,9 +91,14 @@ def _html_table(table: Table) -> str:
     return f"<table><caption>{html.escape(table.caption)}</caption>\n{lines}</table>\n"
 
 
+def one_line(text: str) -> str:
+    """Return a text with single spaces in place of white space and of control characters, which no format can hold."""
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
+
+
 def escape_markdown(text: str) -> str:
     """Escape every character that markdown or a markdown table would interpret inside a line."""
-    return " ".join(text.split()).translate(MARKDOWN_SPECIAL)
+    return one_line(text).translate(MARKDOWN_SPECIAL)
 
 
 def escape_block(text: str) -> str:
@@ -119,7 +124,7 @@ class Dialect:
 
 
 MARKDOWN = Dialect(escape_markdown, "{}", " ± ", "{}e{}", "inf", "–")  # noqa: RUF001 the en dash is meant
-PLAIN = replace(MARKDOWN, text=lambda text: " ".join(text.split()))
+PLAIN = replace(MARKDOWN, text=one_line)
 HTML = replace(MARKDOWN, text=html.escape)
 
 

@@ -15,7 +15,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from fa_audit.documents.document import Document, Entry, capital
-from fa_audit.documents.formats import PLAIN, Dialect, Number, Table, render, right_aligned
+from fa_audit.documents.formats import PLAIN, Dialect, Number, Table, one_line, render, right_aligned
 
 PACKAGES = "booktabs,graphicx"
 LONGEST_HEADING, LONGEST_NAME, LONGEST_TEXT = 9, 26, 22  # characters of a line: of headings, first columns, others
@@ -52,7 +52,7 @@ def escape_latex(text: str) -> str:
     >>> escape_latex("50% of ||g_L|| >= 1e-7")
     '50\\\\% of $\\\\|g_L\\\\|$ $\\\\ge$ $10^{-7}$'
     """
-    text, written, end = " ".join(text.split()), [], 0
+    text, written, end = one_line(text), [], 0
     for found in MATHEMATICS.finditer(text):
         written += [text[end : found.start()].translate(SPECIAL), f"${_mathematics(found)}$"]
         end = found.end()
@@ -98,21 +98,13 @@ LATEX = Dialect(escape_latex, "${}$", r" \pm ", r"{}\times10^{{{}}}", r"\infty",
 
 
 class Column(NamedTuple):
-    """A column as LaTeX.
-
-    Attributes:
-        head: its heading.
-        cells: one for each row.
-        kind: how they are aligned, l or r.
-        width: characters of the longest line, and of the gap behind it.
-        heights: lines of each cell.
-    """
+    """A column as LaTeX."""
 
     head: str
     cells: list[str]
-    kind: str
-    width: int
-    heights: list[int]
+    kind: str  # of their alignment, l or r
+    width: int  # characters of the longest line, and of the gap behind it
+    heights: list[int]  # lines of each cell
 
 
 def _column(heading: str, cells: Sequence[str | Number], kind: str, longest: int) -> Column:
@@ -186,7 +178,7 @@ def to_latex(table: Table, origin: str = "", *, name: str = "", title: str = "",
 
 def _caption(text: str, title: str) -> tuple[str, str]:
     """Return caption and notes."""
-    text, title = " ".join(text.split()), " ".join(title.split())
+    text, title = one_line(text), one_line(title)
     if title and text.startswith(f"{title}. "):
         return escape_latex(f"{title}."), escape_latex(text.removeprefix(f"{title}. "))
     return escape_latex(text), ""

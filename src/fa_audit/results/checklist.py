@@ -18,15 +18,15 @@ from fa_audit.documents.document import Entry, capital
 from fa_audit.experiments.spec import DEPARTURES
 from fa_audit.methods import METHODS
 from fa_audit.methods.info import NOT_STATED, SYMBOLS, stated
-from fa_audit.results.disclosures import by_seed, span
+from fa_audit.results.disclosures import SHORT, by_seed
 from fa_audit.results.questions import QUESTIONS
 from fa_audit.results.seed_group import SeedGroup
+from fa_audit.results.statistics import extent
 
 Audit = Mapping[str, Any]
 GIVEN = "credits from a function"  # begins the reason why their auxiliary nets are not known
 RESOLUTION = 1e-2  # relative error of float32 gradients above which an audit warns (docs/protocol.md)
 EXACT = 1e-6
-UNKNOWN = "not recorded"
 FIELDS = {  # what an author may be asked: name -> question
     "formula": "the formula of the local credit",
     "feedback": "distribution, scale, fixed or fresh, and seed of the feedback",
@@ -81,6 +81,12 @@ def kind_of(audit: Audit) -> str:
     return "given" if any(reason.startswith(GIVEN) for reason in reasons) else "method"
 
 
+def cosines(audit: Audit) -> tuple[list[float | None], list[float], float | None]:
+    """Return the cosine of every block, those that were measured, and their mean over the blocks l >= 1."""
+    found = [number(block["cosine"]["value"]) for block in audit["credit"]]
+    return found, [one for one in found if one is not None], number(audit["deep"].get("cosine", {}).get("value"))
+
+
 class Finding(NamedTuple):
     """Whether something holds, and why: a text with a slot ``{}`` for every value."""
 
@@ -93,7 +99,7 @@ def over_seeds(group: SeedGroup, find: Callable[[Audit], Finding], words: Mappin
     """Return what was found of every audit: equal texts once, with the range of their values."""
     found, said = [find(audit) for audit in group.audits], []
     for finding, (whose, members) in group.alike([each._replace(values=()) for each in found]).items():
-        values = (span(column) for column in zip(*(found[member].values for member in members)))
+        values = (extent(column, SHORT) or "n/a" for column in zip(*(found[member].values for member in members)))
         said.append(f"{whose}{words[finding.holds]}{finding.why.format(*values)}")
     return "; ".join(said)
 
@@ -142,10 +148,8 @@ def _ended_in_warm_up(audit: Audit) -> bool:
 
 
 def _aggregation(audit: Audit) -> Finding:
-    cosines = [number(block["cosine"]["value"]) for block in audit["credit"]]
-    known = [value for value in cosines if value is not None]
+    (first, *_), known, deep = cosines(audit)
     left_out = max(block["cosine"]["n"] - block["cosine"]["n_valid"] for block in audit["credit"])
-    deep = number(audit["deep"].get("cosine", {}).get("value"))
     text = (
         "per sample with the gradient at the block's output, mean over the {} samples of one batch (without an angle"
         " and left out: {} at most); block by block, the headline being the mean over the blocks l >= 1"
@@ -153,12 +157,10 @@ def _aggregation(audit: Audit) -> Finding:
         " blocks {}"
     )
     average = sum(known) / len(known) if known else None
-    return Finding(True, text, (audit["samples"], left_out, deep, cosines[0], average))
+    return Finding(True, text, (audit["samples"], left_out, deep, first, average))
 
 
 # --- pitfalls ------------------------------------------------------------------------------------------------------
-
-NO_COSINE = Finding(False, "the audit has no credits, so that a cosine reported of this network was not checked")
 
 
 def _norms(audit: Audit) -> Finding:
@@ -194,8 +196,6 @@ def _off_cosines(first: Mapping[str, Any], state: Mapping[str, Any]) -> float | 
 
 
 def _clamp(audit: Audit) -> Finding:
-    if not audit["credit"]:
-        return NO_COSINE
     pairs = [[number(block[name]["value"]) for name in ("cosine", "clamped_cosine")] for block in audit["credit"]]
     gaps = [abs(free - clamped) for free, clamped in pairs if None not in (free, clamped)]
     if not gaps:
@@ -227,10 +227,7 @@ def _underflow(audit: Audit) -> Finding:
 
 
 def _training_feedback(audit: Audit) -> Finding:
-    kind = kind_of(audit)
-    if kind == "none":
-        return NO_COSINE
-    if kind == "given" and not audit["deep"].get("fresh_b_null", {}).get("interval"):
+    if kind_of(audit) == "given" and not audit["deep"].get("fresh_b_null", {}).get("interval"):
         return Finding(False, "the credits are given by a function, and draw= was not, which draws fresh feedback")
     if "spec" in audit and _ended_in_warm_up(audit):
         return Finding(
@@ -239,9 +236,8 @@ def _training_feedback(audit: Audit) -> Finding:
     if "spec" in audit and audit["spec"]["method"] in METHODS and not stated(audit["spec"]["method"]).random_feedback:
         return Finding(True, "the method has no fixed random feedback that could be confused with another draw")
     found = []
-    for layer, block in enumerate(audit["credit"]):
+    for layer, (block, cosine) in enumerate(zip(audit["credit"], cosines(audit)[0])):
         ends = [number(end) for end in block["fresh_b_cosine"].get("interval") or ()]
-        cosine = number(block["cosine"]["value"])
         if len(ends) == 2 and None not in (cosine, *ends):
             found.append((max(ends[0] - cosine, cosine - ends[1]), layer, cosine, *ends))
     if not found:
@@ -254,10 +250,8 @@ def _training_feedback(audit: Audit) -> Finding:
 
 
 def _averages(audit: Audit) -> Finding:
-    if not audit["credit"]:
-        return NO_COSINE
-    deep = number(audit["deep"].get("cosine", {}).get("value"))
-    known = [value for block in audit["credit"][1:] if (value := number(block["cosine"]["value"])) is not None]
+    (_, *later), _, deep = cosines(audit)
+    known = [cosine for cosine in later if cosine is not None]
     if deep is None or not known:
         return Finding(False, "there is no mean over the blocks l >= 1 to compute again")
     again = sum(known) / len(known)
@@ -266,20 +260,16 @@ def _averages(audit: Audit) -> Finding:
 
 
 def _first_block(audit: Audit) -> Finding:
-    if not audit["credit"]:
-        return NO_COSINE
-    first, deep = number(audit["credit"][0]["cosine"]["value"]), number(audit["deep"].get("cosine", {}).get("value"))
+    (first, *_), _, deep = cosines(audit)
     if deep is None:
         return Finding(False, "there is no deep cosine without block 0")
     return Finding(True, "the headline is the deep cosine, {}, without block 0, whose own is {}", (deep, first))
 
 
 def _fallback(audit: Audit) -> Finding:
-    if not audit["credit"]:
-        return NO_COSINE
     if audit.get("spec", {}).get("method") == "bp":
         return Finding(True, "backpropagation's credits are the gradient at the block's output by definition")
-    known = [value for block in audit["credit"] if (value := number(block["cosine"]["value"])) is not None]
+    _, known, _ = cosines(audit)
     if not known:
         return Finding(True, "cosines that were not measured are absent, with a reason")
     if min(known) >= 1 - EXACT:
@@ -300,11 +290,15 @@ PITFALLS: tuple[tuple[str, Callable[[Audit], Finding]], ...] = (
     ("7 No missing net or feedback replaced by the gradient", _fallback),
 )
 RULED_OUT = {True: "ruled out: ", False: "not ruled out: "}
+NO_COSINE = "not ruled out: the audit has no credits, so that a cosine reported of this network was not checked."
 
 
 def pitfalls(group: SeedGroup) -> Iterator[Entry]:
     """Yield the paper's seven pitfalls, each ticked where the evidence of every audit rules it out."""
     for term, find in PITFALLS:
+        if not group.audits[0]["credit"] and find not in (_norms, _underflow):
+            yield Entry(term, NO_COSINE, ticked=False)
+            continue
         ticked = all(find(audit).holds for audit in group.audits)
         yield Entry(term, f"{over_seeds(group, find, RULED_OUT)}.", ticked=ticked)
 

@@ -6,17 +6,18 @@ pitfalls of every check.
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fa_audit.audit.record import CREDITS, DEEP, PRECISION, number
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.seed_group import SeedGroup
+from fa_audit.results.statistics import extent
 
 Audit = Mapping[str, Any]
+SHORT = "{:.3g}".format
 APART = 0.1  # accuracies of one baseline over seeds
 STOPPED = "stopped early, by the monitor after epoch {}, from which the accuracy is"
 
@@ -43,13 +44,6 @@ def by_seed(group: SeedGroup, say: Callable[[Audit], str]) -> str:
     return "; ".join(f"{whose}{text}" for text, (whose, _) in told.items() if text)
 
 
-def span(values: Iterable[float | None]) -> str:
-    """Return the smallest and the largest of several numbers, once where they print alike; 'n/a' without any."""
-    known = [value for value in values if value is not None and not math.isnan(value)]
-    ends = dict.fromkeys(f"{end:.3g}" for end in (min(known), max(known))) if known else ["n/a"]
-    return " to ".join(ends)
-
-
 # --- seeds and baselines -------------------------------------------------------------------------------------------
 
 
@@ -72,7 +66,7 @@ def _correlation(audit: Audit) -> str:
     blocks = audit["credit"]
     chance = [str(index) for index, block in enumerate(blocks) if _inside(block["rho"], block["rho_random"])]
     where = f"at chance (where random credits lie) in blocks {', '.join(chance)}" if chance else "in no block at chance"
-    ceiling = span(number(block["rho_bp"]["value"]) for block in blocks)
+    ceiling = extent((number(block["rho_bp"]["value"]) for block in blocks), SHORT) or "n/a"
     return f"{where}; ceiling, that of the true gradient: {ceiling}" if blocks else ""
 
 

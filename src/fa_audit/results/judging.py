@@ -19,6 +19,7 @@ from fa_audit.results.our_runs import Measured
 from fa_audit.results.statistics import Summary, summarise
 
 REPRODUCED, NOT_REPRODUCED, NOT_RUN = "reproduced", "not reproduced", "not run"
+VERDICT = {True: REPRODUCED, False: NOT_REPRODUCED}
 LEAST = 0.1  # that a magnitude's logarithm may differ: published numbers have two digits, some one
 FEWEST = 3  # seeds that show their scatter
 
@@ -111,7 +112,7 @@ def _value_rule(entry: Entry, numbers: Mapping[str, list[float]], *_: Any) -> Ju
     difference = own.mean - entry.value
     holds = at_most(abs(difference), entry.tolerance)
     answer = f"|mean - {entry.value:g}| <= {entry.tolerance:g}: {abs(difference):.3g}"
-    return Judgement(_outcome(holds), answer, own.mean, own, difference / entry.tolerance)
+    return Judgement(VERDICT[holds], answer, own.mean, own, difference / entry.tolerance)
 
 
 def _magnitude_rule(entry: Entry, numbers: Mapping[str, list[float]], allowed: float, of: str) -> Judgement:
@@ -126,14 +127,14 @@ def _magnitude_rule(entry: Entry, numbers: Mapping[str, list[float]], allowed: f
     mean = entry.value * math.exp(log.mean)
     summary = Summary(own.n, mean, own.deviation, log.interval and (min(low, high), max(low, high)))
     answer = f"{rule}: {abs(log.mean):.3g}"
-    return Judgement(_outcome(at_most(abs(log.mean), allowed)), answer, mean, summary, log.mean / allowed)
+    return Judgement(VERDICT[at_most(abs(log.mean), allowed)], answer, mean, summary, log.mean / allowed)
 
 
 def _bound_rule(entry: Entry, numbers: Mapping[str, list[float]], *_: Any) -> Judgement:
     (values,) = numbers.values()
     own, kept = summarise(values), sum(map(entry.allows, values))
     rule = f"every seed {entry.published}: {kept}/{len(values)}"
-    return Judgement(_outcome(kept == len(values)), rule, own.mean, own)
+    return Judgement(VERDICT[kept == len(values)], rule, own.mean, own)
 
 
 def _order_rule(entry: Entry, numbers: Mapping[str, list[float]], *_: Any) -> Judgement:
@@ -143,7 +144,7 @@ def _order_rule(entry: Entry, numbers: Mapping[str, list[float]], *_: Any) -> Ju
     signs = [" > " if _above(means[one], means[other]) else " = " for one, other in pairwise(ranked)]
     ours = "".join(run + sign for run, sign in zip(ranked, [*signs, ""]))
     told = ", ".join(f"{run} {mean:.4g}" for run, mean in means.items())
-    return Judgement(_outcome(holds), f"means fall in this order: {told}", ours)
+    return Judgement(VERDICT[holds], f"means fall in this order: {told}", ours)
 
 
 def _verdict_rule(entry: Entry, numbers: Mapping[str, list[Any]], *_: Any) -> Judgement:
@@ -151,7 +152,7 @@ def _verdict_rule(entry: Entry, numbers: Mapping[str, list[Any]], *_: Any) -> Ju
     counts = Counter(found)
     shares = ", ".join(f"{value} {count}/{len(found)}" for value, count in counts.most_common())
     agreed = next(iter(counts)) if len(counts) == 1 else shares
-    return Judgement(_outcome(agreed == plain(entry.value)), f"every seed {plain(entry.value)}: {shares}", agreed)
+    return Judgement(VERDICT[agreed == plain(entry.value)], f"every seed {plain(entry.value)}: {shares}", agreed)
 
 
 RULES: dict[str, Callable[[Any, Mapping[str, list[Any]], float, str], Judgement]] = {
@@ -161,10 +162,6 @@ RULES: dict[str, Callable[[Any, Mapping[str, list[Any]], float, str], Judgement]
     "verdict": _verdict_rule,
     "order": _order_rule,
 }
-
-
-def _outcome(holds: bool) -> str:
-    return REPRODUCED if holds else NOT_REPRODUCED
 
 
 def _above(one: float, other: float) -> bool:

@@ -31,9 +31,7 @@ def _first_below(tidy: Tidy) -> list[Any]:
     None where it never is, and `ABSENT` where the training was not followed.
     """
     rows = tidy.trajectories.reindex(columns=[*KEY, "epoch", "layer", "grad_norm", "grad_norm_1024"])
-    rows = (
-        rows.sort_values(["epoch", "layer"]).groupby([*KEY, "epoch"]).tail(1).set_index(list(KEY))
-    )  # the last state's
+    rows = rows.sort_values(["epoch", "layer"]).groupby([*KEY, "epoch"]).tail(1).set_index(list(KEY))  # last states
     norms = rows["grad_norm_1024"].astype(float).fillna(rows["grad_norm"].astype(float) * BATCH / 1024)
     first = rows["epoch"][norms < PAPER_LIMITS["reference"]].groupby(list(KEY)).min().to_dict()
     followed = set(norms.dropna().index)

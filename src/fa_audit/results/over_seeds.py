@@ -16,47 +16,27 @@ from fa_audit.core.rules import FOUR, fires_of, flag_of, is_finite
 
 @dataclass(frozen=True)
 class CheckOverSeeds:
-    """One check of a run over its seeds.
+    """One check of a run over its seeds."""
 
-    Attributes:
-        n: seeds for which it was evaluated.
-        mean: of the distances from the limit, positive where the check does not fire; None without any.
-        interval: 95 % t-interval of that mean; None for one seed, or where a distance is infinite.
-        fires: whether the mean is on the wrong side; None where that was not evaluated for every seed, and the others
-            do not fire.
-        borderline: whether the interval contains 0; of one seed, whether its own interval contains the limit.
-        settles: how many seeds in all would take 0 out of the interval; None where that is unknown or above 1,000.
-    """
-
-    n: int
-    mean: float | None
-    interval: Interval | None
-    fires: bool | None
-    borderline: bool
-    settles: int | None
+    n: int  # seeds for which it was evaluated
+    mean: float | None  # of the distances from the limit, positive where the check does not fire; None without any
+    interval: Interval | None  # 95 % t-interval of that mean; None for one seed, or where a distance is infinite
+    fires: bool | None  # by the mean; None where it was not evaluated for every seed and the others do not fire
+    borderline: bool  # whether the interval contains 0; of one seed, whether its own interval contains the limit
+    settles: int | None  # seeds in all that would take 0 out of the interval; None where unknown or above 1,000
 
 
 @dataclass(frozen=True)
 class VerdictOverSeeds:
-    """The four-check verdict of a run over its seeds.
+    """The four-check verdict of a run over its seeds."""
 
-    Attributes:
-        checks: by their letters.
-        against: whether it is against the network; None where it is open.
-        verdict: as `fa_audit.core.rules.FOUR` words it, with its reasons.
-        count: seeds whose own verdict is the same, its reasons aside.
-        seeds: how many there are.
-        borderline: letters of the checks whose other outcome would change the verdict.
-        settles: how many seeds in all would settle a borderline verdict; None where that is unknown.
-    """
-
-    checks: Mapping[str, CheckOverSeeds]
-    against: bool | None
-    verdict: str
-    count: int
-    seeds: int
-    borderline: tuple[str, ...]
-    settles: int | None
+    checks: Mapping[str, CheckOverSeeds]  # by their letters
+    against: bool | None  # the network; None where it is open
+    verdict: str  # as `fa_audit.core.rules.FOUR` words it, with its reasons
+    count: int  # seeds whose own verdict is the same, its reasons aside
+    seeds: int  # in all
+    borderline: tuple[str, ...]  # letters of the checks whose other outcome would change the verdict
+    settles: int | None  # seeds in all that would settle a borderline verdict; None where that is unknown
 
     def __str__(self) -> str:
         return self.text(self.seeds)

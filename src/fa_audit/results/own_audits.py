@@ -6,6 +6,7 @@ import io
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from fa_audit.audit.record import DEEP, read_audit
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.spec import NAMES, SHARED, Run, RunSpec
 from fa_audit.results.seed_group import SeedGroup, read_seed_group
-from fa_audit.results.tidy import Tidy, layers_table, runs_table, trajectories_table, work_table
+from fa_audit.results.tidy import Tidy, tidy_of
 
 OTHERS = "other models"  # the setting of audits without a specification
 NETWORK = ("dataset", "architecture", "width", "depth", "epochs")
@@ -81,12 +82,10 @@ def _tables(named: Mapping[tuple[str, str], SeedGroup]) -> tuple[Tidy, dict[RunK
             history = path.parents[min(3, len(path.parents) - 1)] / "trajectories" / f"{key}.csv"
             of_this_run = path.as_posix().endswith(f"audits/{key}.json")  # RESULTS/audits/SETTING/RUN/seedSEED.json
             histories += [history] if of_this_run and history.is_file() else []
-    audits = list(by_key.values())
+    tidy = tidy_of(list(by_key.values()), histories)
     # As they are read from their files: numbers that an audit writes as texts are numbers.
-    texts = (table(audits).to_csv(index=False) for table in (runs_table, layers_table, work_table))
-    runs, layers, work = (pd.read_csv(io.StringIO(text)) for text in texts)
-    settings = tuple(dict.fromkeys(key.setting for key in by_key))
-    return Tidy(settings, runs, layers, trajectories_table(histories, audits), work), dict(by_key)
+    texts = {name: getattr(tidy, name).to_csv(index=False) for name in ("runs", "layers", "work")}
+    return replace(tidy, **{name: pd.read_csv(io.StringIO(text)) for name, text in texts.items()}), dict(by_key)
 
 
 def together(one: Tidy, other: Tidy) -> Tidy:

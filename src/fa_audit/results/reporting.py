@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from itertools import starmap
+from operator import getitem
 from typing import Any
 
 from fa_audit.audit.record import number, outcome_columns
@@ -37,7 +40,7 @@ def question_form(group: SeedGroup | None, answers: Mapping[str, Any] | None = N
     """Return a reviewer's questions alone, filled in as far as audits know, or empty; arguments as of `report`."""
     title = f"Questions of a reviewer{f': {_name(group)}' if group else ''}"
     quoted = f"{_quoted(group)}." if group else ""
-    return Document(title, (Section(entries=_entries(questions(group, Author(answers)))),), quoted)
+    return Document(title, (Section(entries=tuple(questions(group, Author(answers)))),), quoted)
 
 
 def report(group: SeedGroup, answers: Mapping[str, Any] | None = None) -> Document:
@@ -56,17 +59,17 @@ def report(group: SeedGroup, answers: Mapping[str, Any] | None = None) -> Docume
     headline = {"summary": _summary_table(group), "seeds": _seed_table(group), "verdicts": _verdict_table(group)}
     layers = {"states": _state_table(group)} | dict(zip(("credits", "deep"), _credit_tables(group)))
     sections = (
-        Section("You may write", items=tuple(map(_printable, may))),
-        Section("You may not write", items=tuple(map(_printable, may_not))),
-        Section("Identification", _entries(Entry(*pair) for pair in _identification(group))),
-        Section("Credit", _entries(credit_entries(group, author))),
+        Section("You may write", items=tuple(may)),
+        Section("You may not write", items=tuple(may_not)),
+        Section("Identification", tuple(starmap(Entry, _identification(group)))),
+        Section("Credit", tuple(credit_entries(group, author))),
         Section("Headline", tables=headline),
         Section("Checks", tables=checks),
         Section("Layers", tables=layers),
-        Section("Pitfalls", _entries(pitfalls(group))),
-        Section("Disclosures", _entries(Entry(*pair) for pair in disclosures(group))),
-        Section("Questions of a reviewer", _entries(questions(group, author))),
-        Section("Reproducibility checklist", _entries(reproducibility(group, author))),
+        Section("Pitfalls", tuple(pitfalls(group))),
+        Section("Disclosures", tuple(starmap(Entry, disclosures(group)))),
+        Section("Questions of a reviewer", tuple(questions(group, author))),
+        Section("Reproducibility checklist", tuple(reproducibility(group, author))),
     )
     return Document(f"Audit report: {_name(group)}", sections, f"{_quoted(group)}.", f"audit {_name(group)}")
 
@@ -74,7 +77,7 @@ def report(group: SeedGroup, answers: Mapping[str, Any] | None = None) -> Docume
 def _name(group: SeedGroup) -> str:
     audit = group.audits[0]
     where = f" in {audit['setting']}" if "setting" in audit else ""
-    return _printable(f"{audit.get('run') or audit['method']}{where}")
+    return f"{audit.get('run') or audit['method']}{where}"
 
 
 def _quoted(group: SeedGroup) -> str:
@@ -84,22 +87,7 @@ def _quoted(group: SeedGroup) -> str:
         facts = facts_of(audit)
         return f"{facts.checks.quoted}{', in doubt (see the warnings)' * facts.doubted}"
 
-    return _printable(f"Verdict to quote: {by_seed(group, verdict)}")
-
-
-def _printable(text: str) -> str:
-    """Replace control characters, which neither format can hold; return one line."""
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
-
-
-def _entries(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    return tuple(entry._replace(text=_printable(entry.text)) for entry in entries)
-
-
-def _table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str | Number]]) -> Table:
-    """Return a table of printable text; its numbers are the audits' own, so that there is no CSV of them."""
-    cells = tuple(tuple(_printable(cell) if isinstance(cell, str) else cell for cell in row) for row in rows)
-    return Table(caption, tuple(columns), cells)
+    return f"Verdict to quote: {by_seed(group, verdict)}"
 
 
 # --- identification ------------------------------------------------------------------------------------------------
@@ -177,11 +165,10 @@ FRACTIONS = {  # heading -> where the JSON has it
 NORMS = {"max growth": ("checks", "scale", "value"), "||g_L||": ("checks", "reference", "value")}
 
 
-def _at(audit: Mapping[str, Any], place: tuple[str, ...]) -> float | None:
-    value: Any = audit
-    for key in place:
-        value = value[key]
-    return number(value)
+def _at(audit: Mapping[str, Any], place: tuple[str, ...], scale: int = 1) -> float | None:
+    """Return a number of the record, so many times as large."""
+    value = number(reduce(getitem, place, audit))
+    return None if value is None else scale * value
 
 
 def _summary_table(group: SeedGroup) -> Table:
@@ -191,7 +178,7 @@ def _summary_table(group: SeedGroup) -> Table:
         " which differ by orders of magnitude, with their range alone."
     )
     rows = [_summary_row(group, heading, place) for heading, place in (FRACTIONS | NORMS).items()]
-    return _table(caption, columns, rows)
+    return Table(caption, columns, tuple(rows))
 
 
 def _summary_row(group: SeedGroup, heading: str, place: tuple[str, ...]) -> tuple[str | Number, ...]:
@@ -211,7 +198,7 @@ def _seed_table(group: SeedGroup) -> Table:
     rows = [
         (
             Number(label, decimals=0),
-            *(_percent(_at(audit, place)) for place in FRACTIONS.values()),
+            *(Number(_at(audit, place, 100), decimals=2) for place in FRACTIONS.values()),
             *(Number(_at(audit, place)) for place in NORMS.values()),
         )
         for label, audit in zip(group.labels, group.audits)
@@ -219,11 +206,7 @@ def _seed_table(group: SeedGroup) -> Table:
     known, given = "accuracy on the whole test set", "accuracy as it was given to the audit"
     source = by_seed(group, lambda audit: f"{known} {measured_after(audit)}" if "spec" in audit else given)
     caption = f"Headline numbers of every {group.unit}: {source}."
-    return _table(caption, (group.unit, *FRACTIONS, *NORMS), rows)
-
-
-def _percent(fraction: float | None) -> Number:
-    return Number(None if fraction is None else 100 * fraction, decimals=2)
+    return Table(caption, (group.unit, *FRACTIONS, *NORMS), tuple(rows))
 
 
 def _verdict_table(group: SeedGroup) -> Table:
@@ -233,7 +216,7 @@ def _verdict_table(group: SeedGroup) -> Table:
         near = audit.get("borderline", {})
         verdicts = (audit["verdict"][key] + " (borderline)" * bool(near.get(key)) for key in VERDICT)
         rows.append((str(label), *verdicts, ", ".join(audit["flags"]) or "none"))
-    return _table(f"Verdicts of every {group.unit}.", columns, rows)
+    return Table(f"Verdicts of every {group.unit}.", columns, tuple(rows))
 
 
 # --- checks and layers ---------------------------------------------------------------------------------------------
@@ -249,7 +232,7 @@ def _check_table(group: SeedGroup) -> Table:
         for label, check in ((label, audit["checks"][name]) for label, audit in zip(group.labels, group.audits))
     ]  # fmt: skip
     caption = "Every check; margins are fractions of 1. Borderline: the 95 % interval contains the limit."
-    return _table(caption, columns, rows)
+    return Table(caption, columns, tuple(rows))
 
 
 def _outcome(fires: bool | None, borderline: bool) -> str:
@@ -271,7 +254,7 @@ def _over_seeds_table(group: SeedGroup) -> Iterator[Table]:
         f"Over the {group.unit}s: {together}. Mean and 95 % t-interval of the distance from the limit, negative where"
         " the check fires, of growth and gradient in decades; settles: how many seeds would take 0 out of the interval."
     )
-    yield _table(caption, ("check", "n", "distance", "95 % from", "95 % to", "outcome", "settles"), rows)
+    yield Table(caption, ("check", "n", "distance", "95 % from", "95 % to", "outcome", "settles"), tuple(rows))
 
 
 def _mean(values: Sequence[float | None]) -> Number:
@@ -294,7 +277,7 @@ def _place_table(group: SeedGroup, kind: str, caption: str, headings: Mapping[st
     }
     shown = {name: column for name, column in means.items() if any(mean.value is not None for mean in column)}
     rows = [(str(place), *(column[place] for column in shown.values())) for place in places]
-    return _table(caption, (first, *(headings[name] for name in shown)), rows)
+    return Table(caption, (first, *(headings[name] for name in shown)), tuple(rows))
 
 
 def _state_table(group: SeedGroup) -> Table:
@@ -320,7 +303,7 @@ def _credit_tables(group: SeedGroup) -> Iterator[Table]:
         f"Credits of every {group.unit}, means over the blocks l >= 1; cosine with fresh feedback: mean ± deviation of"
         " the draws, and where 95 % of them lie."
     )
-    yield _table(caption, columns, rows)
+    yield Table(caption, columns, tuple(rows))
 
 
 def _deep(deep: Mapping[str, Any]) -> Iterator[Number]:

@@ -70,16 +70,14 @@ def to_markdown(published: Published, rows: pd.DataFrame, remark: str) -> str:
     """Return the sum of a scorecard's rows, a remark, the claims, the misses, and a table for every setting."""
     tables = list(_first_tables(published, rows))
     for setting, group in rows.groupby("setting", sort=False):
-        cells = tuple(map(_cells, group.to_dict("records")))
-        tables.append(Table(f"{setting}: {short_sum(group)}", HEADINGS, cells, group))
+        tables.append(numbers_table(f"{setting}: {short_sum(group)}", group, HEADINGS))
     head = f"{summary_line(rows)}.\n\n{formats.escape_markdown(remark)}\n"
     return "\n".join([head, *(f"## {formats.to_markdown(table)}" for table in tables)])
 
 
 def to_html(published: Published, rows: pd.DataFrame, remark: str) -> str:
     """Return a page with the claims, the misses and one table of everything, for the report."""
-    cells = tuple((row["setting"], *_cells(row)) for row in rows.to_dict("records"))
-    numbers = Table(f"{summary_line(rows)}. {remark}", ("setting", *HEADINGS), cells, rows)
+    numbers = numbers_table(f"{summary_line(rows)}. {remark}", rows, ("setting", *HEADINGS))
     return formats.to_html(*_first_tables(published, rows), numbers)
 
 
@@ -99,42 +97,40 @@ def _first_tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
 
 def numbers_table(title: str, rows: pd.DataFrame, columns: Sequence[str] = BRIEF) -> Table:
     """Return a table of numbers, by default without their rules."""
-    told = pd.DataFrame([row | dict(zip(HEADINGS, _cells(row))) for row in rows.to_dict("records")])
-    cells = told.reindex(columns=columns).itertuples(index=False, name=None)
-    return Table(title, tuple(columns), tuple(cells), rows)
+    told = (row | _cells(row) for row in rows.to_dict("records"))
+    return Table(title, tuple(columns), tuple(tuple(row[column] for column in columns) for row in told), rows)
 
 
 def _scripts_table(published: Published, rows: pd.DataFrame) -> Table:
     """Return which script every setting is of, why, and what each script's runs have of the number that decides."""
-    numbers = {}
-    for row in rows[rows["status"] == DECIDES].to_dict("records"):
-        told = dict(zip(HEADINGS, _cells(row)))
-        number = f"{told['quantity']} of {told['run']}"
-        numbers[row["setting"]] = (number, *(told[column] for column in ("published", "ours", "other scripts")))
+    decides = ((row["setting"], _cells(row)) for row in rows[rows["status"] == DECIDES].to_dict("records"))
+    numbers = {setting: (f"{told['quantity']} of {told['run']}", *(told[name] for name in SCRIPTS[4:]))
+               for setting, told in decides}  # fmt: skip
     cells = ((x, own.script, own.reason, *numbers.get(x, [""] * 4)) for x, own in published.settings.items())
     return Table("Which script made which numbers", SCRIPTS, tuple(cells), rows)
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is printed of a number, by heading."""
     places = [f"{name} {row[name]}" for name in ("layer", "epoch") if not pd.isna(row[name])]
     places += [f"{row['samples']} samples"] if row["samples"] != BATCH else []
     interval = "" if pd.isna(row["interval_low"]) else f"{row['interval_low']:.4g} to {row['interval_high']:.4g}"
     seeds = f"; {row['values']}" if row["published_values"] and row["values"] else ""
     passed = f"passed by {row['passed_by']}" if row["passed_by"] else "none passes"
-    return (
-        f"{row['quantity']} ({', '.join(places)})" if places else row["quantity"],
-        row["run"],
-        _mean_text(row["published"], row["published_deviation"], row["published_n"])
+    return {
+        "quantity": f"{row['quantity']} ({', '.join(places)})" if places else row["quantity"],
+        "run": row["run"],
+        "published": _mean_text(row["published"], row["published_deviation"], row["published_n"])
         + (f"; {row['published_values']}" if row["published_values"] else ""),
-        _mean_text(row["reproduced"], row["deviation"], row["n"]) + seeds,
-        interval,
-        row["other_scripts"],
-        row["rule"],
-        f"{row['stand_ins']}, {passed}" if row["stand_ins"] else "none measured",
-        "yes" if row["status"] == COUNTED else f"no: {row['status']}",
-        f"{row['verdict']}: {row['explanation']}" if row["explanation"] else row["verdict"],
-        row["note"],
-    )
+        "ours": _mean_text(row["reproduced"], row["deviation"], row["n"]) + seeds,
+        "95 % interval": interval,
+        "other scripts": row["other_scripts"],
+        "rule": row["rule"],
+        "stand-ins": f"{row['stand_ins']}, {passed}" if row["stand_ins"] else "none measured",
+        "counted": "yes" if row["status"] == COUNTED else f"no: {row['status']}",
+        "verdict": f"{row['verdict']}: {row['explanation']}" if row["explanation"] else row["verdict"],
+        "note": row["note"],
+    }
 
 
 def _mean_text(value: Any, deviation: float | None, n: int) -> str:

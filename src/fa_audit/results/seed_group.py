@@ -21,17 +21,10 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(frozen=True)
 class SeedGroup:
-    """Audits of the same specification but for the seed.
+    """Audits of the same specification but for the seed, in the order of their labels."""
 
-    Attributes:
-        unit: what distinguishes the audits: ``"seed"``, or ``"file"`` where no specification was recorded.
-        labels: the seeds in rising order, or the numbers of the files, from 1.
-        paths: the files, in the order of the labels.
-        audits: what they hold, in the order of the labels.
-    """
-
-    unit: str
-    labels: tuple[int, ...]
+    unit: str  # of what distinguishes them: seed, or file where no specification was recorded
+    labels: tuple[int, ...]  # the seeds in rising order, or the numbers of the files, from 1
     paths: tuple[str, ...]
     audits: tuple[Mapping[str, Any], ...]
 

@@ -17,7 +17,7 @@ from fa_audit.core.intervals import Interval
 from fa_audit.core.thresholds import distance
 from fa_audit.experiments.spec import short_number
 from fa_audit.results.over_seeds import CheckOverSeeds, verdict_over_seeds
-from fa_audit.results.statistics import penalty_text, with_margin
+from fa_audit.results.statistics import with_margin
 from fa_audit.results.tidy import KEY, Tidy
 
 # Optional columns of the table of work: True where other work lengthened the seconds; there, the time of an epoch over
@@ -77,7 +77,7 @@ def nature(row: Mapping[str, Any]) -> str:
         "frozen baseline": frozen == depth > 0 and not row["shallow"],
         f"{frozen} of {depth} blocks frozen": 0 < frozen < depth,
         "random targets": bool(row["random_targets"]),
-        f"penalty {penalty_text(float(row['penalty']))}": row["penalty"] > 0,
+        f"penalty {short_number(float(row['penalty']))}": row["penalty"] > 0,
     }
     parts |= {f"after epoch {epoch}": True for epoch in SNAPSHOT.findall(row["run"])}
     return ", ".join(name for name, holds in parts.items() if holds) or "method"

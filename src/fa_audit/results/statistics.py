@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from scipy import stats
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.thresholds import depth_margin
-from fa_audit.experiments.spec import parse_run, short_number
+from fa_audit.experiments.spec import parse_run
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,14 @@ def summarise(values: Iterable[float]) -> Summary:
     return Summary(n, mean, deviation, (mean - half, mean + half))
 
 
-def extent(numbers: Iterable[float]) -> str:
-    """Return the smallest and the largest number, once where they are the same; empty without any.
+def extent(numbers: Iterable[float | None], write: Callable[[Any], str] = str) -> str:
+    """Return the smallest and the largest number, once where they are written alike; empty without any.
 
     >>> extent([2, 3, 3]), extent([3, 3])
     ('2 to 3', '3')
     """
-    found = list(numbers)
-    return " to ".join(dict.fromkeys(str(end) for end in (min(found), max(found)))) if found else ""
+    known = [number for number in numbers if number is not None and not math.isnan(number)]
+    return " to ".join(dict.fromkeys(write(end) for end in (min(known), max(known)))) if known else ""
 
 
 def rank_runs(runs: pd.DataFrame) -> list[str]:
@@ -83,8 +84,3 @@ def without_penalty(run: str) -> str:
 def whole(run: str) -> str:
     """Return the name of a run after its last epoch: what its snapshots share."""
     return str(parse_run(run).whole)
-
-
-def penalty_text(penalty: float) -> str:
-    """Return how a penalty is written in names: ``0``, ``1e-2``."""
-    return short_number(penalty) if penalty else "0"

@@ -8,7 +8,6 @@ from string import ascii_lowercase
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fa_audit.core.checks import CHECKS
@@ -47,7 +46,10 @@ def depth_ladder(tidy: Tidy, *, title: str, labels: Mapping[str, str], threshold
     axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
     for ax, table in zip(axes, steps.values()):
         for run, group in by_run(table, rank_runs(table), "k", "seed").items():
-            _line(ax, group, looks[run], label=run)
+            means = group.groupby("k")["accuracy"].mean()
+            means = means.reindex(range(means.index.max() + 1))  # no line over a rung that was not measured
+            ax.plot(means.index, means, **looks[run].options | lines.MEAN, label=f"{run} mean")
+            ax.plot(group["k"], group["accuracy"], **lines.SEED | looks[run].mark, label=run)
         lines.whole_numbers(ax, 9)
         ax.set_xlabel("trained blocks $k$")
         ax.grid(axis="y", color="0.9", linewidth=0.5)
@@ -88,14 +90,6 @@ def rungs(runs: pd.DataFrame) -> pd.DataFrame:
         names = ", ".join(sorted(set(runs["run"])))
         raise AuditError(f"depth_ladder: found {names}; expected runs of a ladder, such as dfa and dfa+frozen1.")
     return found.sort_values(["run", "k", "seed"], ignore_index=True)
-
-
-def _line(ax: Axes, steps: pd.DataFrame, look: style.RunStyle, *, label: str) -> None:
-    """Draw one method."""
-    means = steps.groupby("k")["accuracy"].mean()
-    means = means.reindex(range(means.index.max() + 1))  # no line over a rung that was not measured
-    ax.plot(means.index, means, **look.options | lines.MEAN, label=f"{label} mean")
-    ax.plot(steps["k"], steps["accuracy"], **lines.SEED | look.mark, label=label)
 
 
 SWEEP_HEIGHT = 4.4  # inches without the legend

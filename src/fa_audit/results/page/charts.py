@@ -53,23 +53,14 @@ CONFIG: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot.
+    """One plot."""
 
-    Attributes:
-        key: name of its column in the tables and in the data.
-        axis: ``layer`` or ``epoch``.
-        title: what it shows.
-        log: whether its axis is logarithmic.
-        limit: the limit that is drawn, as in `DiagnosticThresholds.limits`; ``frozen``, the baseline's accuracy.
-        percent: whether fractions are written in percent.
-    """
-
-    key: str
-    axis: str
+    key: str  # its column in the tables and in the data
+    axis: str  # layer or epoch
     title: str
-    log: bool = True
-    limit: str = ""
-    percent: bool = False
+    log: bool = True  # its y axis
+    limit: str = ""  # that is drawn, as in `DiagnosticThresholds.limits`; frozen: the baseline's accuracy
+    percent: bool = False  # whether fractions are written in percent
 
 
 PANELS = (
@@ -140,7 +131,7 @@ def data_of(run: RunPage) -> dict[str, Any]:
         number = seed.row["seed"]
         # Where two checks share a limit it is that of the first.
         known = {kind.limit: seed.checks[name].threshold for name, kind in reversed(CHECKS.items())}
-        known["frozen"] = seed.baselines.own
+        known["frozen"] = seed.row["own_frozen_acc"]
         limits = {panel.limit: _plain(known[panel.limit]) for panel in PANELS if panel.limit}
         own = {"seed": seed.label, "limits": limits, "layer": {}, "epoch": {}}
         if number in layers:

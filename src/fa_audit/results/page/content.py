@@ -5,23 +5,24 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
 from fa_audit.audit.sentences import Facts, facts_of, sentences
-from fa_audit.audit.verdicts import Baselines, Checks, Outcome
+from fa_audit.audit.verdicts import Checks, Outcome
 from fa_audit.core.checks import CHECKS, Check
 from fa_audit.core.progress import following
 from fa_audit.core.rules import FOUR, THREE, flag_of, is_finite
 from fa_audit.core.thresholds import DiagnosticThresholds, depth_margin, floor_for
-from fa_audit.experiments.paths import RunKey
+from fa_audit.documents.document import capital
+from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.results.over_seeds import VerdictOverSeeds, verdict_over_seeds
-from fa_audit.results.standings import nature, of_run, standing, with_margins
-from fa_audit.results.statistics import summarise
+from fa_audit.results.standings import nature, standing, with_margins
+from fa_audit.results.statistics import extent, summarise
 from fa_audit.results.tidy import KEY, Tidy, side_of
 
 Audits = Mapping[RunKey, Mapping[str, Any]]
@@ -30,8 +31,8 @@ NOT_RECORDED = "not recorded"
 NOT_IN_TABLES = "tables do not have what credits are compared with. Read the audits' own reports"
 
 
-def shown(value: Any, digits: int = 3) -> str:
-    """Write a number with a few significant digits; a dash where there is none.
+def shown(value: Any) -> str:
+    """Write a number with three significant digits; a dash where there is none.
 
     >>> shown(1234.5), shown(float("inf")), shown(None), shown(3.2e-9)
     ('1,230', 'inf', '–', '3.2e-9')
@@ -40,26 +41,26 @@ def shown(value: Any, digits: int = 3) -> str:
     if number is None:
         return "–"  # noqa: RUF001 the en dash is meant
     if not math.isfinite(number) or number == 0 or 1e-3 <= abs(number) < 1e5:
-        rounded = float(f"{number:.{digits}g}")
-        return f"{rounded:,.0f}" if math.isfinite(number) and abs(rounded) >= 1e3 else f"{rounded:.{digits}g}"
-    mantissa, exponent = f"{number:.{digits - 1}e}".split("e")
+        rounded = float(f"{number:.3g}")
+        return f"{rounded:,.0f}" if math.isfinite(number) and abs(rounded) >= 1e3 else f"{rounded:.3g}"
+    mantissa, exponent = f"{number:.2e}".split("e")
     return f"{float(mantissa):g}e{int(exponent)}"
 
 
-def percent(value: Any, decimals: int = 1) -> str:
+def percent(value: Any) -> str:
     """Write a fraction in percent; a dash where there is none."""
     number = _number(value)
-    return "–" if number is None else f"{100 * number:.{decimals}f} %"  # noqa: RUF001
+    return "–" if number is None else f"{100 * number:.1f} %"  # noqa: RUF001
 
 
 def _number(value: Any) -> float | None:
     """Return a cell as a number, None where there is none."""
-    return None if value is None or pd.isna(value) else float(value)
+    return None if pd.isna(value) else float(value)
 
 
 def _text(value: Any, absent: str = NOT_RECORDED) -> str:
     """Return a cell as text; whole numbers, which tables with gaps hold as 4.0, without a point."""
-    if value is None or pd.isna(value):
+    if pd.isna(value):
         return absent
     return f"{value:g}" if isinstance(value, float) else str(value)
 
@@ -69,15 +70,10 @@ def _text(value: Any, absent: str = NOT_RECORDED) -> str:
 
 @dataclass(frozen=True)
 class Seed:
-    """One audited network.
+    """One audited network."""
 
-    Attributes:
-        row: of the tidy table of runs.
-        audit: its JSON, which knows how intervals were formed, and warnings; empty where only the tables are there.
-    """
-
-    row: Mapping[str, Any]
-    audit: Mapping[str, Any]
+    row: Mapping[str, Any]  # of the tidy table of runs, with both margins
+    audit: Mapping[str, Any]  # its JSON, which alone has warnings and how intervals were formed; empty without one
 
     @property
     def label(self) -> str:
@@ -96,57 +92,30 @@ class Seed:
         return DiagnosticThresholds.of(json.loads(recorded)).limits
 
     @cached_property
-    def checks(self) -> Checks:
-        """Return the checks as objects, their values, outcomes and intervals from the table."""
-        found = {name: self._check(name, kind) for name, kind in CHECKS.items()}
-        return Checks(found, finite=is_finite(self.row))
-
-    def _value(self, kind: Check) -> float | None:
-        baselines = {"margin": "own_frozen_acc", "margin_strict": "bp_frozen_acc"}
-        if kind.column not in baselines:
-            return _number(self.row[kind.column])
-        pair = self.row["accuracy"], self.row[baselines[kind.column]]
-        return None if any(map(pd.isna, pair)) else depth_margin(*pair)
-
-    def _check(self, name: str, kind: Check) -> Outcome:
-        said, row = self.audit.get("checks", {}).get(name, {}), self.row
-        fires = flag_of(row[f"{name}_fires"])
-        low, high = (_number(row.get(f"{name}_interval_{end}")) for end in ("low", "high"))
-        limit = self.limits[kind.limit]
-        return Outcome(
-            kind.title,
-            self._value(kind),
-            floor_for(limit, int(row["samples"])) if name == "reference" else limit,
-            fires,
-            said.get("note", self._cause() if name == "reference" and fires else ""),
-            interval=None if low is None or high is None else (low, high),
-            interval_note=said.get("interval_note", ""),
-            distance=_number(row[f"{name}_distance"]),
-        )
-
-    def _cause(self) -> str:
-        product = _number(self.row["scale_free_last"])
-        saturated = product is not None and product < self.limits["saturation"]
-        return "saturated loss" if saturated else "collapsed reference"
-
-    @property
-    def headline_acc(self) -> float | None:
-        """Return the accuracy on the whole test set, a fraction."""
-        return _number(self.row["accuracy"])
-
-    @property
-    def baselines(self) -> Baselines:
-        """Return the accuracies of the frozen networks."""
-        own, bp = (_number(self.row[f"{name}_frozen_acc"]) for name in ("own", "bp"))
-        return Baselines(own, _text(self.row["baseline"]), bp)
-
-    @property
     def facts(self) -> Facts:
         """Return what sentences need; tables alone have no null of the credits."""
         if self.audit:
             return facts_of(self.audit)
-        frozen = {"depth": self.baselines.own, "depth_strict": self.baselines.bp}
-        return Facts(self.checks, self.headline_acc, frozen, {}, NOT_IN_TABLES)
+        checks = Checks({name: self._check(name, kind) for name, kind in CHECKS.items()}, is_finite(self.row))
+        accuracy, own, bp = (_number(self.row[name]) for name in ("accuracy", "own_frozen_acc", "bp_frozen_acc"))
+        return Facts(checks, accuracy, {"depth": own, "depth_strict": bp}, {}, NOT_IN_TABLES)
+
+    @property
+    def checks(self) -> Checks:
+        """Return the outcome of every check."""
+        return self.facts.checks
+
+    def _check(self, name: str, kind: Check) -> Outcome:
+        """Return the outcome of a check as the table has it."""
+        row, limit, cause = self.row, self.limits[kind.limit], ""
+        fires = flag_of(row[f"{name}_fires"])
+        ends = tuple(_number(row.get(f"{name}_interval_{end}")) for end in ("low", "high"))
+        if name == "reference":
+            limit = floor_for(limit, int(row["samples"]))
+            saturated = row["scale_free_last"] < self.limits["saturation"]
+            cause = ("saturated loss" if saturated else "collapsed reference") * bool(fires)
+        interval, far = None if None in ends else ends, _number(row[f"{name}_distance"])
+        return Outcome(kind.title, _number(row[kind.column]), limit, fires, cause, interval, distance=far)
 
 
 # --- a run over its seeds --------------------------------------------------------------------------------------------
@@ -164,14 +133,10 @@ class RunPage:
     dataset: str
     nature: str  # a method, a baseline, with a penalty
     seeds: tuple[Seed, ...]
+    runs: pd.DataFrame = field(repr=False)  # a row for each seed
     layers: pd.DataFrame = field(repr=False)
     trajectories: pd.DataFrame = field(repr=False)
     work: pd.DataFrame = field(repr=False)
-
-    @property
-    def anchor(self) -> str:
-        """Return the name of its place in the page."""
-        return f"run-{self.number}"
 
     @cached_property
     def verdict(self) -> VerdictOverSeeds:
@@ -214,21 +179,9 @@ class RunPage:
             return "external model"
         return f"{self.first['architecture']}, d = {_text(self.first['width'])}, L = {_text(self.first['depth'])}"
 
-    @cached_property
-    def accuracy(self) -> float | None:
-        """Return the mean accuracy."""
-        return _mean(seed.headline_acc for seed in self.seeds)
-
-    @cached_property
-    def frozen(self) -> float | None:
-        """Return the mean accuracy of its own frozen baseline."""
-        return _mean(seed.baselines.own for seed in self.seeds)
-
-    @property
-    def margin(self) -> float | None:
-        """Return the mean margin over the own frozen baseline, in points."""
-        margin = _mean(seed.checks.depth.value for seed in self.seeds)
-        return None if margin is None else 100 * margin
+    def mean(self, column: str) -> float | None:
+        """Return the mean of a column over the seeds that have a value."""
+        return _number(self.runs[column].mean())
 
     @cached_property
     def checks(self) -> list[dict[str, Any]]:
@@ -267,12 +220,43 @@ class RunPage:
     @cached_property
     def warnings(self) -> list[str]:
         """Return what may make the numbers mean something else, and the author's remarks."""
-        return _by_seed(self.seeds, lambda seed: [*seed.audit.get("warnings", []), seed.audit.get("notes", "")])
+        about: dict[str, list[str]] = defaultdict(list)
+        for seed in self.seeds:
+            for text in filter(None, [*seed.audit.get("warnings", []), seed.audit.get("notes", "")]):
+                about[capital(text)].append(seed.label)
+        everyone = [seed.label for seed in self.seeds]
+        return [text if labels == everyone else f"{_listed(labels)}: {text}" for text, labels in about.items()]
 
     @cached_property
     def facts(self) -> dict[str, str]:
         """Return the run's numbers over the seeds and what it is, in the same order for every run."""
-        return _facts(self)
+        row, seeds = self.first, self.runs
+        return {
+            "verdict to quote": self.quoted,
+            "four-check verdict": str(self.verdict),
+            "accuracy": _spread(seeds["accuracy"], " %"),
+            "own frozen baseline": _spread(seeds["own_frozen_acc"], " %"),
+            "margin over it": _spread(seeds["margin"], " points"),
+            "bp+frozen": _spread(seeds["bp_frozen_acc"], " %"),
+            "largest growth": _range(seeds["max_growth"]),
+            "‖h‖ at the last state": _range(seeds["hidden_norm_last"]),
+            "‖g‖ at the last state": _range(seeds["grad_norm_last"]),
+            "cross-batch stability": _range(seeds["stability"]),
+            **{
+                f"{name}, blocks 1 and on{', at input' * bool(side)}": _range(seeds[f"deep_{name}{side}"])
+                for name in ("cosine", "rho")
+                for side in [side_of(seeds, f"deep_{name}")]
+            },
+            "D1 fires first at epoch": _epochs(seeds.get("first_scale_flag")),
+            "D2 fires first at epoch": _epochs(seeds.get("first_reference_flag")),
+            "what it is": self.nature,
+            "network": self.network,
+            "data": self.dataset,
+            "epochs": _text(row["epochs"]),
+            "learning rate": _text(row.get("lr")),
+            "seeds": _listed([seed.label for seed in self.seeds]),
+            "training": _training(self.work),
+        }
 
     @property
     def specification(self) -> dict[str, str]:
@@ -302,21 +286,6 @@ def _of_seed(check: Outcome, unit: float, note: str) -> dict[str, Any]:
     }
 
 
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _by_seed(seeds: Iterable[Seed], say: Callable[[Seed], Iterable[str]]) -> list[str]:
-    """Join sentences about each seed: equal ones once, with their seeds where not all have them."""
-    about: dict[str, list[str]] = defaultdict(list)
-    everyone = [seed.label for seed in seeds]
-    for seed in seeds:
-        for text in filter(None, say(seed)):
-            about[f"{text[0].upper()}{text[1:]}"].append(seed.label)
-    return [text if labels == everyone else f"{_listed(labels)}: {text}" for text, labels in about.items()]
-
-
 def _listed(labels: Sequence[str]) -> str:
     """Write labels such as ``seed 1`` with one unit before all.
 
@@ -328,37 +297,6 @@ def _listed(labels: Sequence[str]) -> str:
 
 
 # --- numbers over the seeds ------------------------------------------------------------------------------------------
-
-
-def _facts(run: RunPage) -> dict[str, str]:
-    row, seeds = run.first, pd.DataFrame([seed.row for seed in run.seeds])
-    margin = pd.Series([seed.checks.depth.value for seed in run.seeds], dtype=float)
-    return {
-        "verdict to quote": run.quoted,
-        "four-check verdict": str(run.verdict),
-        "accuracy": _spread(seeds["accuracy"], " %"),
-        "own frozen baseline": _spread(seeds["own_frozen_acc"], " %"),
-        "margin over it": _spread(margin, " points"),
-        "bp+frozen": _spread(seeds["bp_frozen_acc"], " %"),
-        "largest growth": _range(seeds["max_growth"]),
-        "‖h‖ at the last state": _range(seeds["hidden_norm_last"]),
-        "‖g‖ at the last state": _range(seeds["grad_norm_last"]),
-        "cross-batch stability": _range(seeds["stability"]),
-        **{
-            f"{name}, blocks 1 and on{', at input' * bool(side)}": _range(seeds[f"deep_{name}{side}"])
-            for name in ("cosine", "rho")
-            for side in [side_of(seeds, f"deep_{name}")]
-        },
-        "D1 fires first at epoch": _epochs(seeds.get("first_scale_flag")),
-        "D2 fires first at epoch": _epochs(seeds.get("first_reference_flag")),
-        "what it is": run.nature,
-        "network": run.network,
-        "data": run.dataset,
-        "epochs": _text(row["epochs"]),
-        "learning rate": _text(row.get("lr")),
-        "seeds": _listed([seed.label for seed in run.seeds]),
-        "training": _training(run.work),
-    }
 
 
 def _spread(values: pd.Series, unit: str) -> str:
@@ -373,9 +311,7 @@ def _spread(values: pd.Series, unit: str) -> str:
 
 def _range(values: pd.Series) -> str:
     """Write numbers that may differ by orders of magnitude: the smallest and the largest."""
-    known = values.dropna().astype(float)
-    ends = dict.fromkeys(shown(end) for end in (known.min(), known.max()))
-    return " to ".join(ends)
+    return extent(values, shown) or "–"  # noqa: RUF001
 
 
 def _epochs(values: pd.Series | None) -> str:
@@ -404,13 +340,16 @@ def pages_of(tidy: Tidy, audits: Audits, labels: Mapping[str, str]) -> list[RunP
         audits: those that there are, by their run.
         labels: how runs and settings are called.
     """
-    parts = {name: getattr(tidy, name) for name in ("layers", "trajectories", "work")}
+    ranked = with_margins(tidy)
+    strict = depth_margin(ranked.runs["accuracy"], ranked.runs["bp_frozen_acc"].astype(float))
+    tidy = replace(ranked, runs=ranked.runs.assign(margin_strict=strict).sort_values("seed"))
+    parts = {name: getattr(tidy, name) for name in TIDY}
     tables = {name: dict(list(part.groupby(list(KEY[:2])))) for name, part in parts.items()}
     pages = []
-    for number, (setting, run) in enumerate(following(standing(with_margins(tidy)), "run")):
-        rows = of_run(tidy, setting, run).to_dict("records")
-        seeds = tuple(Seed(row, audits.get(RunKey(setting, run, row["seed"]), {})) for row in rows)
+    for number, (setting, run) in enumerate(following(standing(ranked), "run")):
         own = {name: groups.get((setting, run), parts[name].iloc[:0]) for name, groups in tables.items()}
+        rows = own["runs"].to_dict("records")
+        seeds = tuple(Seed(row, audits.get(RunKey(setting, run, row["seed"]), {})) for row in rows)
         names = labels.get(setting, setting), labels.get(run, run)
         about = _text(rows[0]["method"]), _text(rows[0]["dataset"]), nature(rows[0])
         pages.append(RunPage(number, (setting, run), *names, *about, seeds, **own))

@@ -12,28 +12,40 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import pandas as pd
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError
-from fa_audit.core.origin import Origin, packages
+from fa_audit.core.origin import origin_of, packages
 from fa_audit.core.rules import FOUR
+from fa_audit.documents.formats import Table
+from fa_audit.experiments.published import Published
+from fa_audit.results.judging import NOT_RUN
 from fa_audit.results.page.charts import PANELS, Look, data_of, looks, specification
-from fa_audit.results.page.content import NOT_RECORDED, Audits, RunPage, pages_of, percent, shown
+from fa_audit.results.page.content import NOT_RECORDED, Audits, RunPage, pages_of, percent
+from fa_audit.results.scorecard import FAILS, IN_PART, sum_of
+from fa_audit.results.scorecard import claims as scorecard_claims
+from fa_audit.results.scorecard_texts import numbers_table, summary_line
 from fa_audit.results.tidy import Tidy
 
 FOLDER = Path(__file__).parent
 MEDIA = {".png": "image/png", ".pdf": "application/pdf", ".csv": "text/csv", ".tex": "text/plain"}
 OUTCOMES = {"PASS": "good", "FAIL": "bad", "INCOMPLETE": "open"}  # of a run
-JSON = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
+CLAIMS = {IN_PART: "part", FAILS: "bad", NOT_RUN: "open"}  # all others hold, if on fewer seeds
+ENVIRONMENT = Environment(
+    loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
+ENVIRONMENT.filters["percent"] = percent
+ENVIRONMENT.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
 
 
 @dataclass(frozen=True)
@@ -100,8 +112,19 @@ class Claim:
     answer: str
     state: str  # good, part, bad or open: its colour
     numbers: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    table: Table
+
+
+def claims_of(published: Published, rows: pd.DataFrame) -> tuple[list[Claim], str]:
+    """Return the claims, and the sum over a scorecard's rows in words; neither where no published number was run."""
+    if not sum_of(rows).run:
+        return [], ""
+    found = []
+    for claim in scorecard_claims(published, rows).itertuples():
+        numbers = claim.told + (f"; n = {claim.n}" if claim.n else "")
+        table = numbers_table(claim.sentence, rows[rows["claim"] == claim.claim])
+        found.append(Claim(claim.sentence, claim.verdict, CLAIMS.get(claim.verdict, "good"), numbers, table))
+    return found, summary_line(rows)
 
 
 # --- the page --------------------------------------------------------------------------------------------------------
@@ -109,12 +132,11 @@ class Claim:
 
 def page(
     tidy: Tidy,
-    origin: Origin,
+    inputs: Iterable[str | Path],
     *,
     audits: Audits | None = None,
     labels: Mapping[str, str] | None = None,
-    claims: Sequence[Claim] = (),
-    claims_sum: str = "",
+    claims: tuple[Sequence[Claim], str] = ((), ""),
     figures: Iterable[Artefact] = (),
     tables: Iterable[Artefact] = (),
 ) -> str:
@@ -122,58 +144,41 @@ def page(
 
     Args:
         tidy: all four tables.
-        origin: what the page is made from.
+        inputs: the files that the page is made from.
         audits: those that exist; they alone hold warnings, remarks and how intervals were formed.
         labels: how runs and settings are called.
-        claims, claims_sum: of `claims_of`.
+        claims: of `claims_of`.
         figures, tables: of the configuration.
     """
     runs = pages_of(tidy, audits or {}, labels or {})
     styles, colours = looks(run.key[1] for run in runs)
     library = vega()
     style, script = ((FOLDER / f"page.{ending}").read_text(encoding="utf-8") for ending in ("css", "js"))
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            runs=runs,
-            looks=styles,
-            colours=colours,
-            widest=max([run.accuracy or 0 for run in runs] + [run.frozen or 0 for run in runs] + [0.01]),
-            headline=headline(runs),
-            claims=claims,
-            claims_sum=claims_sum,
-            filters=filters(runs),
-            figures=list(figures),
-            tables=list(tables),
-            origin=origin,
-            versions={"python": platform.python_version()} | {k: v for k, v in packages().items() if v},
-            trained=Counter(_trained(tidy)).most_common(),
-            data={
-                "panels": panels(),
-                "runs": [_data(run, styles[run.key[1]]) for run in runs],
-            },
-            style=Markup(style),
-            library=Markup(library),
-            script=Markup(script),
-            policy=policy(library, script),
-            outcomes=OUTCOMES,
-            checks=CHECKS.values(),
-        )
+    return ENVIRONMENT.get_template("page.html").render(
+        runs=runs,
+        looks=styles,
+        colours=colours,
+        widest=max(0.01, *(run.mean(name) or 0 for run in runs for name in ("accuracy", "own_frozen_acc"))),
+        headline=headline(runs),
+        claims=claims[0],
+        claims_sum=claims[1],
+        filters=filters(runs),
+        figures=list(figures),
+        tables=list(tables),
+        origin=origin_of({"kind": "page"}, tidy.runs["digest"].dropna(), inputs),
+        versions={"python": platform.python_version()} | {k: v for k, v in packages().items() if v},
+        trained=Counter(_trained(tidy)).most_common(),
+        data={
+            "panels": [asdict(panel) | {"spec": specification(panel)} for panel in PANELS],
+            "runs": [_data(run, styles[run.key[1]]) for run in runs],
+        },
+        style=Markup(style),
+        library=Markup(library),
+        script=Markup(script),
+        policy=policy(library, script),
+        outcomes=OUTCOMES,
+        checks=CHECKS.values(),
     )
-
-
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"percent": percent, "shown": shown}
-    environment.policies["json.dumps_kwargs"] = JSON
-    return environment
 
 
 @cache
@@ -193,12 +198,6 @@ def policy(*scripts: str) -> str:
         f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {allowed} 'unsafe-eval';"
         " base-uri 'none'; form-action 'none'"
     )
-
-
-def panels() -> list[dict[str, Any]]:
-    """Return every plot's specification and what its rows are taken from."""
-    fields = ("key", "axis", "title", "log", "limit")
-    return [{name: getattr(panel, name) for name in fields} | {"spec": specification(panel)} for panel in PANELS]
 
 
 def _data(run: RunPage, look: Look) -> dict[str, Any]:

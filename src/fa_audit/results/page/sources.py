@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fa_audit.core.origin import origin_of
+from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.paths import TIDY
+from fa_audit.experiments.published import FILE, read_published_file
 from fa_audit.results.measured import measured_folder, settings_in, tables_of
 from fa_audit.results.own_audits import alone, read_own
-from fa_audit.results.page.document import Claim, page
+from fa_audit.results.page.document import claims_of, page
+from fa_audit.results.scorecard import read_explanations, read_results, scorecard
 from fa_audit.results.tidy import read_tidy
 
-ENTRY = {"kind": "page"}
 DEFAULT = Path("config.yaml")
 
 
@@ -23,7 +24,7 @@ def page_of_audits(paths: Sequence[Path]) -> str:
         AuditError: a file is not an audit, contradicts itself, repeats a seed or differs from others of its model.
     """
     tidy, audits = alone(read_own(paths))
-    return page(tidy, origin_of(ENTRY, tidy.runs["digest"].dropna(), paths), audits=audits)
+    return page(tidy, paths, audits=audits)
 
 
 def page_of_tables(folder: Path, configfile: Path | None) -> str:
@@ -36,25 +37,12 @@ def page_of_tables(folder: Path, configfile: Path | None) -> str:
     Raises:
         AuditError: a table is missing, or no table.
     """
-    from fa_audit.experiments.config_file import load_config
-
     config = load_config(configfile or DEFAULT)[0] if configfile or DEFAULT.exists() else {}
     folder = measured_folder(folder)
     there = settings_in(folder)
     settings = sorted(there, key=[*(config.get("settings", {})), *there].index)
     files = tables_of(folder, settings, TIDY)
     tidy = read_tidy(files)
-    origin = origin_of(ENTRY, tidy.runs["digest"].dropna(), files)
-    claims, claims_sum = _claims(folder)
-    return page(tidy, origin, labels=config.get("labels", {}), claims=claims, claims_sum=claims_sum)
-
-
-def _claims(folder: Path) -> tuple[list[Claim], str]:
-    """Return the paper's claims, where its numbers are at hand."""
-    from fa_audit.experiments.published import FILE, read_published_file
-    from fa_audit.results.page.claims import claims_of
-    from fa_audit.results.scorecard import read_explanations, read_results, scorecard
-
     published = read_published_file(FILE)
     rows = scorecard(published, read_results(folder), read_explanations(folder, published))
-    return claims_of(published, rows)
+    return page(tidy, files, labels=config.get("labels", {}), claims=claims_of(published, rows))

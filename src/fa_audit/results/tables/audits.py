@@ -11,9 +11,9 @@ from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.documents.formats import Table
 from fa_audit.experiments.config import PAPER
-from fa_audit.experiments.spec import OWN_OPTIONS
+from fa_audit.experiments.spec import OWN_OPTIONS, short_number
 from fa_audit.methods.info import stated
-from fa_audit.results.statistics import penalty_text, rank_runs, with_margin, without_penalty
+from fa_audit.results.statistics import rank_runs, with_margin, without_penalty
 from fa_audit.results.tables.rows import FOUR_CHECK, THREE_CHECK, Column, by_setting, run_table
 from fa_audit.results.tidy import Tidy, side_of
 
@@ -131,7 +131,8 @@ def penalty(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     methods = {run: without_penalty(run) for run in penalties}
     order = rank_runs(tidy.runs.assign(run=tidy.runs["run"].map(methods)))
     runs = sorted(penalties, key=lambda run: (order.index(methods[run]), penalties[run]))
-    named = {run: f"{labels.get(methods[run], methods[run])}, {penalty_text(penalties[run])}" for run in runs}
+    texts = {run: short_number(value) if value else "0" for run, value in penalties.items()}
+    named = {run: f"{labels.get(methods[run], methods[run])}, {texts[run]}" for run in runs}
     rows = [(tidy.settings[0], run) for run in runs]
     table = run_table(tidy, PENALTY, rows=rows, caption=f"{title}. {PENALTY_NOTE}", labels=named)
     return replace(table, columns=("method, penalty", *table.columns[1:]))

@@ -104,21 +104,15 @@ def _networks(tidy: Tidy, labels: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Validation:
-    """Something that must hold if the numbers are to be believed, with the values by which that is decided.
-
-    Attributes:
-        values: a value for each place; places without one are left out.
-        least, most: the range in which each of them must lie.
-        shown: whether the worst value is shown, nearest to the end of the range or farthest beyond.
-    """
+    """Something that must hold if the numbers are to be believed, with the values by which that is decided."""
 
     name: str
     demand: str
     places: str
-    values: Callable[[Tidy], pd.Series]
-    least: float = -math.inf
+    values: Callable[[Tidy], pd.Series]  # a value for each place; places without one are left out
+    least: float = -math.inf  # the range in which each of them must lie
     most: float = math.inf
-    shown: bool = True
+    shown: bool = True  # the worst value: nearest to the end of the range or farthest beyond
 
 
 def _layers(tidy: Tidy, column: str, of: pd.Series | None = None) -> pd.Series:
