@@ -8,7 +8,8 @@
 A row of benchmarks/costs.json is a network with its data and batch size, a method, and whether its blocks are frozen or
 left out; what is there is measured again only with --again. The time of an epoch is the median time of a training step
 times the number of steps, plus one evaluation of the whole test set, of which a batch is timed. An audit is timed with
-backpropagation, a long one on an eighth of its images. Memory is the peak of a process that does this.
+backpropagation, a long one on an eighth of its images. Memory is the peak of a process that does this. Steps are then
+timed in turn with backpropagation's: how many times longer they take holds on a busy machine, too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -135,7 +136,8 @@ def measured(spec: RunSpec, device: str) -> dict[str, Any]:
     if (spec.method, spec.frozen_blocks, spec.shallow) == ("bp", 0, False):
         found["seconds_per_audit"] = round(audit_seconds(learner, data, device, SHARE if step > LONG else 1), 2)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024  # kilobytes on Linux
-    return found | {"memory_mb": peak, "machine": machine(device)}
+    bp = build(replace(spec, method="bp", frozen_blocks=0, shallow=False), data.image_shape, data.classes).to(device)
+    return found | {"times_bp": times(learner, bp, data, device), "memory_mb": peak, "machine": machine(device)}
 
 
 def dataset_of(spec: RunSpec) -> Dataset:
@@ -157,6 +159,26 @@ def noise(shape: tuple[int, ...], classes: int, train_size: int, test_size: int)
 
 def step_seconds(learner: Learner, data: Dataset, device: str) -> float:
     """Return the median time of a training step, data loading included, after one step to warm up."""
+    return median(own for (own,) in in_turn([learner], data, device))
+
+
+def times(learner: Learner, bp: Learner, data: Dataset, device: str) -> float:
+    """Return the time of a training step over that of bp: the median over pairs, so that a busy machine slows both."""
+    return round(median(own / other for own, other in in_turn([learner, bp], data, device)), 2)
+
+
+def in_turn(learners: Sequence[Learner], data: Dataset, device: str) -> list[tuple[float, ...]]:
+    """Time steps of learners in turn, after one each to warm up."""
+    steps = [stepping(learner, data, device) for learner in learners]
+    most = min(STEPS, -(-len(data.train_labels) // learners[0].spec.batch_size) - 1)
+    timed = [tuple(seconds(step, device) for step in steps) for _ in range(2)][1:]
+    while len(timed) < most and sum(map(sum, timed)) < ENOUGH * len(steps):
+        timed.append(tuple(seconds(step, device) for step in steps))
+    return timed
+
+
+def stepping(learner: Learner, data: Dataset, device: str) -> Callable[[], None]:
+    """Return what takes the next training step."""
     optimiser, randomness = learner.optimiser(), generator(0, "benchmark")
     batches = training_batches(data, pad(data.train_images, data.padding), learner.spec.batch_size, randomness)
     noise = generator(0, "noise", device=device)
@@ -168,11 +190,7 @@ def step_seconds(learner: Learner, data: Dataset, device: str) -> float:
         learn(learner, x, labels, noise)
         optimiser.step()
 
-    seconds(step, device)
-    timed = [seconds(step, device)]
-    while len(timed) < min(STEPS, -(-len(data.train_labels) // learner.spec.batch_size) - 1) and sum(timed) < ENOUGH:
-        timed.append(seconds(step, device))
-    return median(timed)
+    return step
 
 
 def observe_seconds(learner: Learner, data: Dataset, device: str) -> float:

@@ -104,14 +104,14 @@ def test_what_a_configuration_asks_for_is_measured_and_what_is_there_is_kept(tmp
     assert [(row["method"], row["frozen_blocks"]) for row in rows] == [("bp", 2), ("bp", 0), ("dfa", 0), ("dfa", 2)]
     assert rows[0] == there and "3 rows measured, 0 more are missing" in said[0]
     assert all(row["seconds_per_epoch"] > 0 and row["start_seconds"] > 0 and row["memory_mb"] > 100 for row in rows[1:])
+    assert 0.5 < rows[1]["times_bp"] < 2 and all(row["times_bp"] > 0 for row in rows[2:])  # first bp itself
     assert re.search(r"^in all +1 +3 +0 +0 +0\.\d+ +\?$", said[1], re.MULTILINE), said[1]
 
 
 @pytest.mark.parametrize("path", ["config.yaml", "configs/cpu.yaml", "configs/demo.yaml", "configs/gallery.yaml"])
 def test_every_network_of_the_configurations_has_a_stored_benchmark(path):
     costs, grid = read_costs(ROOT / "benchmarks/costs.json"), read_grid(load_config(ROOT / path)[0])
-    specs = {grid.setting(key.setting).spec(key.run, key.seed) for key in grid.all_run_keys()
-             if key.setting != "field_depth1"}  # fmt: skip  # small, and estimated from the time of backpropagation
+    specs = {grid.setting(key.setting).spec(key.run, key.seed) for key in grid.all_run_keys()}
     hours = {json.dumps(row(spec)): costs.training_hours(spec, "cpu") for spec in specs}
     missing = [spec for spec, found in hours.items() if not (found and found.measured)]
     assert not missing, f"python benchmarks/costs.py --configfile {path} measures {missing}"

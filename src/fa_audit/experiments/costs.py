@@ -48,6 +48,7 @@ class Costs:
         rows: for every device, rows by what decides the cost (`cost_key`): ``seconds_per_epoch`` (training and the
             trajectory's row), ``seconds_per_audit`` of backpropagation's network, ``start_seconds`` of a process, its
             peak ``memory_mb``, ``gpu_memory_mb`` and the ``machine``; rows of own benchmarks have times only.
+            ``times_bp``, of a step, is for boards.
     """
 
     rows: Mapping[str, Mapping[tuple[Any, ...], Row]]

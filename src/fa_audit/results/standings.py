@@ -20,8 +20,8 @@ from fa_audit.results.over_seeds import CheckOverSeeds, verdict_over_seeds
 from fa_audit.results.statistics import with_margin
 from fa_audit.results.tidy import KEY, Tidy
 
-# Optional columns of the table of work: True where other work lengthened the seconds; there, the time of an epoch over
-# that of bp in the same network, each measured alone.
+# Optional columns of the table of work: True where other work lengthened the seconds; there, how many times bp's a
+# training step takes in the same network, both timed in turn.
 BUSY, TIMES_BP = "beside_other_work", "times_bp"
 SNAPSHOT = re.compile(r"\+epoch(\d+)")
 NAMES = {"reference": "gradient", "depth": "depth"}  # of checks that are called otherwise than in `CHECKS`

@@ -25,7 +25,9 @@ NOTE = (
     f"{FOUR_CHECK_NOTE} Deep cosine and rho: of the credits of blocks l >= 1, means over blocks and seeds. Seconds: "
     "mean wall time of a training; x bp: over that of bp in the same network on the same device."
 )
-UPPER_BOUNDS = " Seconds with ≤ were measured beside other work: upper bounds; x bp is of an epoch timed alone."
+UPPER_BOUNDS = (
+    " Seconds with ≤ were measured beside other work: upper bounds; x bp is then of steps timed in turn with bp's."
+)
 
 
 @dataclass(frozen=True)
