@@ -112,7 +112,8 @@ class Seed:
         ends = tuple(_number(row.get(f"{name}_interval_{end}")) for end in ("low", "high"))
         if name == "reference":
             limit = floor_for(limit, int(row["samples"]))
-            saturated = row["scale_free_last"] < self.limits["saturation"]
+            product = _number(row.get("scale_free_last"))
+            saturated = product is not None and product < self.limits["saturation"]
             cause = ("saturated loss" if saturated else "collapsed reference") * bool(fires)
         interval, far = None if None in ends else ends, _number(row[f"{name}_distance"])
         return Outcome(kind.title, _number(row[kind.column]), limit, fires, cause, interval, distance=far)
