@@ -85,6 +85,10 @@ def test_a_borderline_verdict_stays_and_is_called_so_in_texts_and_in_json(tmp_pa
     (tmp_path / "audit.json").write_text(json.dumps(entry))
     found = read_audit(tmp_path / "audit.json")["checks"]["stability"]
     assert (found["interval"], found["borderline"], round(found["distance"], 9)) == ([0.25, 0.55], True, -0.1)
+    entry["checks"]["stability"]["interval"] = [0.55, 0.25]
+    (tmp_path / "audit.json").write_text(json.dumps(entry))
+    with pytest.raises(AuditError, match=r"stability.interval: .*the lower one first"):
+        read_audit(tmp_path / "audit.json")
     clear = report(growth=500.0)  # ten times the limit: this walk-back stands
     assert clear.checks.scale.distance == pytest.approx(-1) and clear.borderline == ["c"]
     assert "(a, c)\n" in str(clear) and not clear.to_dict()["borderline"]["four_check"]

@@ -22,6 +22,7 @@ from fa_audit.audit.credit_metrics import (
 )
 from fa_audit.audit.run_credits import bridge_residuals, drift, feature_drift, measure_credits
 from fa_audit.core.metrics import Measured
+from fa_audit.core.randomness import generator
 from fa_audit.methods import METHODS
 from fa_audit.networks.trace import reference, trace
 from fa_audit.training.checkpoint import learner_tensors
@@ -163,7 +164,8 @@ def test_the_report_measures_at_the_declared_sizes_at_the_blocks_outputs_and_bes
     states = trace(learner.network, x, local=True).states
     for layer, (credit, block) in enumerate(zip(credits, blocks, strict=True)):
         state, h = layer + behind, states[layer + behind].detach()
-        directions = unit_directions(3, state, credit)
+        stream = generator(3, "audit", "directions", state)
+        directions = F.normalize(torch.randn(32, *credit.shape, dtype=torch.float64, generator=stream), dim=-1)
         changes = loss_changes(learner.network, state, h, labels, directions, 1e-3)
         expected = perturbation_correlation(credit, directions, changes)
         assert block[f"rho{suffix}"] == replace(expected, value=pytest.approx(expected.value, rel=1e-9))

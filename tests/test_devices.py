@@ -10,6 +10,7 @@ import sys
 from uuid import uuid4
 
 import pytest
+import torch
 from forks import snakemake_calls
 from printed_audits import printed_audits
 from projects import ROOT, copy_sources, write_config
@@ -224,6 +225,13 @@ def test_sidecars_and_audits_say_where_and_how_they_were_computed(tmp_path):
     assert sidecar["tf32"] == {"matmul": False, "convolution": False, "recurrence": False}
     assert sidecar["cudnn"] == {"deterministic": False, "benchmark": False}
     assert sidecar["cublas_workspace"] == ":4096:8"
+
+
+def test_models_may_use_torch_s_older_switches_of_cudnn(tmp_path):
+    printed_audits(tmp_path, [1])  # sets how this process computes
+    with torch.backends.cudnn.flags(enabled=False):
+        assert not torch.backends.cudnn.enabled
+    assert not torch.backends.cudnn.allow_tf32
 
 
 CONTROL = """#!/bin/sh

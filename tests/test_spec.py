@@ -175,7 +175,7 @@ def test_the_defaults_are_the_papers():
         ({"seed": None}, "seed: found None; expected an integer 0..2147483647"),
         ({"epochs": 100001}, "epochs: found 100001; expected an integer 0..100000"),
         ({"clip": 1.0, "clip_groups": 1.0}, "found clip 1.0 and clip_groups 1.0; expected one of them"),
-        ({"clip_groups": -1.0}, "clip_groups: found -1.0; expected a number >= 0"),
+        ({"clip_groups": -1.0}, "clip_groups: found -1.0; expected a finite number >= 0"),
         ({"snapshot": 101}, "snapshot: found epoch 101; expected one of the schedule, 0..100"),
         ({"method": "a\nb"}, "method: found 'a.*b'; expected printable text"),
         ({"architecture_options": {"depth": 10**6}}, "architecture_options.depth: found 1000000; expected a number"),

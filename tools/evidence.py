@@ -90,9 +90,16 @@ def add(folder: Path, audits: list[Path], results: Path, *, busy: bool) -> None:
 
 
 def times_bp(spec: str) -> float:
-    """Return the time of a step over that of bp, which benchmarks/costs.py timed in turn; NaN where it did not."""
-    rows = read_costs(ROOT / "benchmarks/costs.json").rows["cpu"]
-    return float(rows.get(cost_key(json.loads(spec)), {}).get(TIMES_BP, math.nan))
+    """Return the time of a step over that of bp, which benchmarks/costs.py timed in turn; NaN where it did not.
+
+    It times neither penalties nor the norms that a monitor reads.
+    """
+    run, rows = json.loads(spec), read_costs(ROOT / "benchmarks/costs.json").rows["cpu"]
+    if run["penalty"] or run["monitor"] or run.get("snapshot") is not None:
+        return math.nan
+    if (run["method"], run["frozen_blocks"], run["shallow"]) == ("bp", 0, False):
+        return 1.0
+    return float(rows.get(cost_key(run), {}).get(TIMES_BP, math.nan))
 
 
 def chosen_runs(tables: Path, settings: Sequence[str]) -> list[str]:

@@ -11,9 +11,10 @@ from dataclasses import asdict, fields
 from itertools import chain, repeat
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, create_model
+from pydantic import AfterValidator, Field, create_model, model_validator
+from pydantic_core import PydanticCustomError
 
 from fa_audit.audit.verdicts import Baselines, Given, check, outcomes
 from fa_audit.core.checks import CHECKS
@@ -68,6 +69,12 @@ class Measured(Tolerant):
     std: Number = None
     interval: Ends = None
 
+    @model_validator(mode="after")
+    def _explained(self) -> Self:
+        if (self.value is None) != bool(self.reason):
+            raise PydanticCustomError("reason", "a value or a reason")
+        return self
+
 
 class MeasuredCosine(Measured):
     """a measured cosine or correlation: a mapping with value, n and n_valid, and a reason where the value is null"""
@@ -75,7 +82,13 @@ class MeasuredCosine(Measured):
     value: Cosine
 
 
-Interval = Annotated[list[float | Literal["inf", "-inf"]], Field(min_length=2, max_length=2)]
+def _in_order(ends: list[float]) -> list[float]:
+    if not float(ends[0]) <= float(ends[1]):
+        raise PydanticCustomError("order", "the lower end first")
+    return ends
+
+
+Interval = Annotated[list[float | Literal["inf", "-inf"]], Field(min_length=2, max_length=2), AfterValidator(_in_order)]
 
 
 class Check(Tolerant):

@@ -20,7 +20,8 @@ FROM = "folder of tidy tables SETTING/runs.csv; default the project's reference/
 KEY = (
     "margin: accuracy minus that with frozen blocks, mean and 95 % interval over the seeds\n"
     "checks: {}; ? is borderline, in parentheses one that does not fire\n"
-    "seconds: wall time of a training, in parentheses over that of bp; upper bounds where other work ran beside it\n"
+    "seconds: wall time of a training, in parentheses over that of bp; <= an upper bound, since other work ran beside\n"
+    "it, with the ratio of single steps, timed in turn\n"
     "{}"
 )
 

@@ -18,23 +18,22 @@ def set_numerics(threads: int) -> None:
     torch.set_num_threads(threads)
     torch.set_deterministic_debug_mode("error")  # as use_deterministic_algorithms, without importing the compiler
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    for place in (torch.backends, *_operations().values()):  # no TF32; in torch 2.11 cuDNN ignores the first
-        place.fp32_precision = "ieee"
+    torch.backends.cudnn.allow_tf32 = False  # in torch 2.11 cuDNN does not follow the next line
+    torch.backends.fp32_precision = "ieee"  # type: ignore[attr-defined]
 
 
 def describe_numerics() -> dict[str, Any]:
     """Return the settings in force, for provenance."""
+    operations = {
+        "matmul": torch.backends.cuda.matmul,
+        "convolution": torch.backends.cudnn.conv,  # type: ignore[attr-defined]
+        "recurrence": torch.backends.cudnn.rnn,
+    }
     return {
         "threads": torch.get_num_threads(),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "fp32_precision": torch.backends.fp32_precision,  # type: ignore[attr-defined]
-        "tf32": {name: operation.fp32_precision == "tf32" for name, operation in _operations().items()},
+        "tf32": {name: operation.fp32_precision == "tf32" for name, operation in operations.items()},
         "cudnn": {name: getattr(torch.backends.cudnn, name) for name in ("deterministic", "benchmark")},
         "cublas_workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
     }
-
-
-def _operations() -> dict[str, Any]:
-    """Return where torch keeps the precision of float32 by kind of operation."""
-    backends: Any = torch.backends
-    return {"matmul": backends.cuda.matmul, "convolution": backends.cudnn.conv, "recurrence": backends.cudnn.rnn}

@@ -171,7 +171,7 @@ def to_latex(table: Table, origin: str = "", *, name: str = "", title: str = "",
         above = rf"\addtocounter{{table}}{{-1}}\caption{{{caption} (continued)}}" if number else above
         tabulars = rf"{chr(10)}\par\medskip{chr(10)}".join(_tabular(panel, groups, rows) for panel in panels)
         below = [NOTES.format(notes)] if notes and rows == pages[-1] else []
-        flush = [r"\clearpage"] * (number % HELD == HELD - 1)
+        flush = [r"\clearpage"] * (floating and number % HELD == HELD - 1)
         lines += [frame[0], rf"{above}\medskip", SETUP, tabulars, *below, frame[1], *flush]
     return "\n".join([*lines, ""])
 

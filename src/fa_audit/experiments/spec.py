@@ -173,18 +173,22 @@ Epochs = Annotated[
     ),
 ]
 BatchSize = Annotated[int, Field(ge=1, le=65536, description="an integer 1..65536: images per step")]
-Rate = Annotated[float, Field(gt=0, description="a number > 0, written like 0.001 or 1.0e-3: learning rate")]
-Decay = Annotated[float, Field(ge=0, description="a number >= 0: weight decay, of adamw decoupled from the gradient")]
+LearningRate = Annotated[
+    float, Field(gt=0, description="a finite number > 0, written like 0.001 or 1.0e-3: learning rate")
+]
+WeightDecay = Annotated[
+    float, Field(ge=0, description="a finite number >= 0: weight decay, of adamw decoupled from the gradient")
+]
 Optimiser = Annotated[Literal["adamw", "sgd"], Field(description="adamw, or sgd with momentum 0.9")]
 Clip = Annotated[
-    float, Field(ge=0, description="a number >= 0: the largest norm of all gradients together; 0 does not clip")
+    float, Field(ge=0, description="a finite number >= 0: the largest norm of all gradients together; 0 does not clip")
 ]
 ClipGroups = Annotated[
     float,
     Field(
         ge=0,
-        description="a number >= 0: the largest norm of the gradients of the embedding, of each block, of the head and"
-        " of a method's own nets, each by itself, as in the paper's earlier script; 0 does not clip",
+        description="a finite number >= 0: the largest norm of the gradients of the embedding, of each block, of the"
+        " head and of a method's own nets, each by itself, as in the paper's earlier script; 0 does not clip",
     ),
 ]
 Normalise = Annotated[
@@ -193,8 +197,8 @@ Normalise = Annotated[
         description="true or false: whether credits are divided by their root mean square where a method asks for it"
     ),
 ]
-Floor = Annotated[
-    float, Field(ge=0, description="a number >= 0 that is added to that root mean square, written like 1.0e-6")
+RmsFloor = Annotated[
+    float, Field(ge=0, description="a finite number >= 0 that is added to that root mean square, written like 1.0e-6")
 ]
 FrozenEmbedding = Annotated[bool, Field(description="true or false: the embedding stays at initialisation")]
 Validation = Annotated[
@@ -244,14 +248,14 @@ class RunSpec:
     random_targets: Flag = False
     epochs: Epochs = 100
     batch_size: BatchSize = 128
-    lr: Rate = 1e-3
-    weight_decay: Decay = 0.01
+    lr: LearningRate = 1e-3
+    weight_decay: WeightDecay = 0.01
     seed: Seed = 42
     optimiser: Optimiser = "adamw"
     clip: Clip = 0.0
     clip_groups: ClipGroups = 0.0
     normalise: Normalise = True
-    rms_floor: Floor = 1e-6
+    rms_floor: RmsFloor = 1e-6
     frozen_embedding: FrozenEmbedding = False
     validation: Validation = 0.0
     snapshot: Annotated[Seed | None, Field(description="an epoch, or null")] = None

@@ -158,7 +158,7 @@ def page(
         runs=runs,
         looks=styles,
         colours=colours,
-        widest=max(0.01, *(run.mean(name) or 0 for run in runs for name in ("accuracy", "own_frozen_acc"))),
+        widest=max([0.01, *(run.mean(name) or 0 for run in runs for name in ("accuracy", "own_frozen_acc"))]),
         headline=headline(runs),
         claims=claims[0],
         claims_sum=claims[1],
