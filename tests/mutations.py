@@ -130,7 +130,7 @@ MUTATIONS: dict[str, Mutation] = {
          "the warm-up is the first fifth of the epochs", "bridges"),
         ("bridge-depth", "methods/bridge.py", "max(len(vectors) - 1, 1)", "len(vectors)", "t_l = l / L", "bridges"),
         # --- the engine
-        ("normalise-floor", "experiments/spec.py", "rms_floor: Floor = 1e-6", "rms_floor: Floor = 1e-9",
+        ("normalise-floor", "experiments/spec.py", "rms_floor: RmsFloor = 1e-6", "rms_floor: RmsFloor = 1e-9",
          "r(a) = a / (rms(a) + 1e-6)", "architectures"),
         ("normalise-mean", "training/learner.py", "credit.square().mean(dim=-1, keepdim=True)",
          "credit.square().sum(dim=-1, keepdim=True)", "r(a) divides by the root mean square", "architectures"),
@@ -294,7 +294,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("given-sign", "audit/given_credits.py", "return (credit if credit.shape", "return -(credit if credit.shape",
          "credits from elsewhere are measured as they are", "foreign_models"),
         # --- specifications and the grid
-        ("default-lr", "experiments/spec.py", "lr: Rate = 1e-3", "lr: Rate = 2e-3",
+        ("default-lr", "experiments/spec.py", "lr: LearningRate = 1e-3", "lr: LearningRate = 2e-3",
          "defaults are the paper's", "spec"),
         ("digest-seed", "experiments/spec.py", "digest_of(self.to_dict())",
          'digest_of(self.to_dict() | {"seed": 0})', "different runs have different digests", "spec"),

@@ -220,7 +220,10 @@ def _audit_run(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str,
     set_numerics(threads=1)
     checkpoint = Path(options.checkpoint)
     if checkpoint.is_dir():
-        such = min(checkpoint.glob("*.safetensors"), default="results/checkpoints/SETTING/RUN/seed42.safetensors")
+        such = min(
+            filter(Path.is_file, checkpoint.glob("*.safetensors")),
+            default="results/checkpoints/SETTING/RUN/seed42.safetensors",
+        )
         raise AuditError(
             f"{checkpoint}: found a folder; expected the .safetensors file of a training, such as {such}, or what makes"
             " a model: my_file:make_model."
