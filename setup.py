@@ -12,7 +12,11 @@ FILES = (
     "reference/published.yaml",
     "reference/measured/explanations.yaml",
 )
-TABLES = {"reference/measured": ("runs", "layers", "work"), "reference/field": ("runs", "work")}
+TABLES = {
+    "reference/measured": ("runs", "layers", "work"),
+    "reference/field": ("runs", "work"),
+    "reference/field_cifar10": ("runs", "work"),
+}
 FOLLOWED = (  # settings whose trajectories a figure of configs/measured.yaml or the scorecard reads
     "as_published",
     "cifar100",

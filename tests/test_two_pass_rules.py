@@ -15,6 +15,7 @@ from fa_audit.methods.dfa import DFA
 from fa_audit.methods.dtp import DTP
 from fa_audit.methods.ep import EP
 from fa_audit.methods.forward_forward import ForwardForward
+from fa_audit.methods.kolen_pollack import KolenPollack
 from fa_audit.methods.layerwise import Layerwise
 from fa_audit.methods.local_losses import LocalSim
 from fa_audit.methods.method import Method, load_method
@@ -290,6 +291,21 @@ def opposed(kind, *, objective=1, **flags):
     return declaring(kind, credits=credits, **flags)
 
 
+def upside_down(kind, block):
+    """A rule with the wrong sign in one block, and the right one at the top."""
+
+    def credits(self, *given):
+        own = kind.credits(self, *given)
+        return replace(own, blocks=tuple(-a if i == block else a for i, a in enumerate(own.blocks)))
+
+    return declaring(kind, credits=credits)
+
+
+def silent(kind):
+    """A rule that declares a loss of its own and returns none."""
+    return declaring(kind, credits=lambda self, *given: replace(kind.credits(self, *given), objective=None))
+
+
 class Untaught(DTP):
     """Its inverses stay as they were drawn."""
 
@@ -319,6 +335,25 @@ class Unmirrored(WeightMirror):
         pass
 
 
+class Unlearning(WeightMirror):
+    """Its feedback turns away from the weights."""
+
+    def update_state(self, network, state, randomness):
+        before = {name: b * (1 - self.decay) for name, b in state.named_buffers()}
+        super().update_state(network, state, randomness)
+        for name, b in state.named_buffers():
+            b.copy_(2 * before[name] - b)
+
+
+class Parting(KolenPollack):
+    """Its feedback steps where the weights come from."""
+
+    def update_state(self, network, state, randomness):
+        super().update_state(network, state, randomness)
+        for partner in state.parameters():
+            partner.grad = -partner.grad
+
+
 class GoingOn(Layerwise):
     """Blocks whose stage is over go on."""
 
@@ -338,6 +373,8 @@ BROKEN = [
     (Unmirrored, "moves", "feedback='learned B"),
     (partial(WeightMirror, eta=0.0, decay=0.0), "moves", "feedback='learned B"),
     (declaring(WeightMirror, update_state=Method.update_state), "moves", "feedback='learned B"),
+    (declaring(Unlearning, feedback="learned B"), "moves", "cosine between .* and a weight"),
+    (declaring(Parting, feedback="learned B"), "moves", "cosine between .* and a weight"),
     (GoingOn, "stages", r"blocks \[0, 0, 0, 1, 0, 1,.* learning"),
     (Penalised, "stages", "blocks .* learning"),
     (Stale, "labels", "ignores the labels"),
@@ -358,6 +395,9 @@ BROKEN = [
     *((opposed(kind), "trains", "its credit implies") for kind in (ForwardForward, LocalSim, Layerwise)),
     (opposed(EP, own_objective=True), "trains", "its credit implies"),
     (opposed(PEPITA, objective=-1, own_objective=True), "direction", "cosine of -"),
+    (upside_down(DFA, 0), "direction", "cosine of -.* block 0 "),
+    (upside_down(DTP, 1), "direction", "cosine of -.* block 1 "),
+    (silent(ForwardForward), "shapes", "own_objective and no objective"),
     (Untaught, "moves", "of the state unmoved by training"),
 ]
 

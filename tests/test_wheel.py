@@ -104,10 +104,12 @@ def test_a_wheel_has_every_number_of_the_scorecard(installed):
 
 def test_boards_and_reports_work_in_an_empty_folder(installed):
     folder, said = installed
-    lines = ("leaderboard --only bp dfa", "leaderboard --from reference/field --only bp+lr3e-3", "compare mine.json",
-             "report mine.json", "report --html mine.json", "draw mine.json")  # fmt: skip
+    lines = ("leaderboard --only bp dfa", "leaderboard --from reference/field --only bp+lr3e-3",
+             "leaderboard --from reference/field_cifar10 --only bp+lr1e-3", "compare mine.json", "report mine.json",
+             "report --html mine.json", "draw mine.json")  # fmt: skip
     text = said(*lines)
-    assert all(words in text for words in ("main_audit", "field_depth1", "Nearest measured run: ", "## Audit report"))
+    expected = ("main_audit", "bp+lr3e-3", "bp+lr1e-3", "Nearest measured run: ", "## Audit report")
+    assert all(words in text for words in expected)
     drawn = {path.name for path in (folder / "drawn").iterdir()}
     assert drawn >= {"audit_overview.pdf", "layers.png", "accuracy_frozen.pdf", "audits.tex"}
     assert "<html" in (folder / "report.html").read_text(encoding="utf-8")

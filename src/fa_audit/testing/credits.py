@@ -25,12 +25,19 @@ SAME_ROW = 1e-4  # change of a credit, relative to the longest one, below which 
 SAME_PLACE = 1e-2  # likewise, below which its place did not: relaxations add up what kernels round in another order
 LEAST_COSINE = 0.1
 AGAINST = -0.5  # cosine that no credit has by chance
+BELOW = -0.4  # likewise, of the mean over samples, for one that comes through random feedback
+SIGN = "credits are gradients of the loss, which training descends: check the sign"
 TELLING = 0.95  # ratio of an objective for the labels to that for wrong ones, above what equal negatives reach
 SMALL_STEP = 1e-2  # relative to the norm of the weights
 
 
 def shapes(subject: Subject) -> None:
-    """Check for one float32 credit ``(B, d)`` per block and for the embedding, at any depth, skip and batch size."""
+    """Check for one float32 credit ``(B, d)`` per block and for the embedding, at any depth, skip and batch size.
+
+    An `own_objective` comes with its objective.
+    """
+    lost = subject.method.own_objective and credits_of(subject.build(), *subject.batch(5)).objective is None
+    expect(not lost, "own_objective and no objective", "Credits(..., objective=loss)", "return it, or drop the trait")
     for changes in ({}, {"residual": False}, {"terminal_norm": False}, {"depth": 1}, {"shallow": True}):
         for count in (5, 1):
             learner = subject.build(**changes)
@@ -184,7 +191,7 @@ def rows(subject: Subject) -> None:
 
 
 def direction(subject: Subject) -> None:
-    """Check the sign of the topmost credit: with true feedback it points along ``g_L``.
+    """Check the signs of credits: with true feedback the topmost points along ``g_L``, and none against its gradient.
 
     Random feedback cannot have a wrong sign, since -B is as good a draw as B; the head's own weight can. So after a
     short training it replaces every direct feedback matrix in the state. The topmost credit is the last block's, or the
@@ -195,20 +202,32 @@ def direction(subject: Subject) -> None:
     mlp = subject.architecture == "resmlp"
     least = (-LEAST_COSINE if subject.method.own_objective else LEAST_COSINE) if mlp else AGAINST
     for learner in [subject.copy(**GENTLE, shallow=s) for s in (False, True)] if mlp else [subject.build()]:
-        name, value = topmost_cosine(learner, *subject.batch(HELD_OUT))
-        advice = "credits are gradients of the loss, which training descends: check the sign"
+        *below, (name, value) = cosines(learner, *subject.batch(HELD_OUT)).items()
+        advice = SIGN
         if abs(value) < LEAST_COSINE:
             advice = "neither sign points there: look for a transposed weight, or a credit of another layer or sample"
         found = f"a mean cosine of {value:.3f} between the credit of {name} and g_L"
         expect(not value <= least, found, f"more than {least} with the head's weight as feedback", advice)
+        for name, value in below if mlp and not subject.method.own_objective else ():
+            found = f"a mean cosine of {value:.3f} between the credit of {name} and the gradient there"
+            expect(not value < BELOW, found, f"more than {BELOW} with the head's weight as feedback", SIGN)
+
+
+def cosines(learner: Learner, x: Tensor, labels: Tensor) -> dict[str, float]:
+    """Return each credit's mean cosine with the gradient, bottom to top, once the feedback is `aligned`, or NaN."""
+    credits = named(credits_of(aligned(learner, x), x, labels))
+    pairs = zip(credits.items(), reference(learner.network, x, labels).gradients, strict=True)
+    return {name: _mean_cosine(credit, gradient) for (name, credit), gradient in pairs}
+
+
+def _mean_cosine(credit: Tensor, gradient: Tensor) -> float:
+    measured, one_direction = cosine(credit, gradient).value, bool(torch.linalg.matrix_rank(credit) < 2)
+    return math.nan if measured is None or one_direction else measured
 
 
 def topmost_cosine(learner: Learner, x: Tensor, labels: Tensor) -> tuple[str, float]:
-    """Return name of the topmost credit and, once the feedback is `aligned`, its mean cosine with ``g_L``, or NaN."""
-    name, credit = [*named(credits_of(aligned(learner, x), x, labels)).items()][-1]
-    measured = cosine(credit, reference(learner.network, x, labels).gradients[-1]).value
-    one_direction = bool(torch.linalg.matrix_rank(credit) < 2)
-    return name, math.nan if measured is None or one_direction else measured
+    """Return name and cosine, as of `cosines`, of the topmost credit."""
+    return [*cosines(learner, x, labels).items()][-1]
 
 
 def downhill(subject: Subject) -> None:

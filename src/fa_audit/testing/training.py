@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+from torch import nn
 
 from fa_audit.core.metrics import cosine
 from fa_audit.core.randomness import generator, seeded, stream_seed
 from fa_audit.methods import METHODS
 from fa_audit.methods.info import MethodInfo, of_class
 from fa_audit.methods.method import Method
+from fa_audit.methods.transport import block_weights
 from fa_audit.networks import ARCHITECTURES
 from fa_audit.networks.trace import reference, trace
 from fa_audit.testing import steps
@@ -37,6 +40,7 @@ from fa_audit.training.resume import Resume
 FREED = {"across_samples": (rows, steps.sizes), "own_objective": (steps.trains, direction, downhill)}  # by a trait
 WELL_ABOVE_CHANCE = 0.6  # chance is 1/6
 EXACT = 0.999  # cosine of credits that are the gradients
+AGAINST = -0.25  # cosine of a matrix of hundreds of entries with another, which it has not by chance
 
 
 def process(subject: Subject) -> None:
@@ -74,7 +78,10 @@ def learns(subject: Subject) -> None:
 
 
 def moves(subject: Subject) -> None:
-    """Check that training moves every parameter of network and state, except where a credit is zero at the bottom."""
+    """Check that training moves every parameter of network and state, except where a credit is zero at the bottom.
+
+    Feedback that begins with "learned" must change, and must not turn away from the weights of its shape.
+    """
     epochs = 2 * (DEPTH + 1)  # some for every layer, where layers learn one after the other
     moved, credits = _moved(subject, epochs=epochs), credits_of(subject.copy(epochs=epochs), *subject.batch(8))
     idle = ("embed.",) * (not credits.embedding.any()) + ("blocks.0.",) * (not credits.blocks[0].any())
@@ -85,9 +92,27 @@ def moves(subject: Subject) -> None:
     idle_state = learnt - set(differing(dict(begun.named_parameters()), dict(ended.named_parameters())))
     advice = "train it by auxiliary_loss or an objective, or make it a buffer"
     expect_none(sorted(idle_state), "{} of the state unmoved by training", "every parameter moved", advice)
+    _learns_feedback(subject, begun, subject.copy(epochs=epochs))
+
+
+def _learns_feedback(subject: Subject, begun: nn.Module, after: Learner) -> None:
+    """Check that feedback which says that it is learned changes, and does not turn away from weights of its shape."""
     said = of_class(type(subject.method)).feedback
-    same = said.startswith("learned") and not differing(begun.state_dict(), ended.state_dict())
-    expect(not same, f"no change of the state by training, and feedback={said!r}", "some", "let update_state learn it")
+    if not said.startswith("learned"):
+        return
+    ended, found = after.state.state_dict(), f"no change of the state by training, and feedback={said!r}"
+    expect(bool(differing(begun.state_dict(), ended)), found, "some", "let update_state learn it")
+    weights = [w for _, w in block_weights(after.network)]
+    turned = [
+        f"{name} ({value:.2f})"
+        for name, tensor in ended.items()
+        for weight in weights
+        for partner in (weight, weight.mT)
+        if partner.shape == tensor.shape
+        and (value := F.cosine_similarity(tensor.flatten(), partner.flatten(), 0).item()) < AGAINST
+    ]
+    found = f"a cosine between the state's {{}} and a weight of the blocks, and feedback={said!r}"
+    expect_none(turned, found, f"at least {AGAINST}", "let it turn towards the weights: check the sign of its update")
 
 
 def frozen(subject: Subject) -> None:
