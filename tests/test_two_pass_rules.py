@@ -20,6 +20,7 @@ from fa_audit.methods.layerwise import Layerwise
 from fa_audit.methods.local_losses import LocalSim
 from fa_audit.methods.method import Method, load_method
 from fa_audit.methods.pepita import PEPITA
+from fa_audit.methods.transport import block_weights
 from fa_audit.methods.weight_mirror import WeightMirror
 from fa_audit.networks.trace import accuracy_of, trace
 from fa_audit.testing import CHECKS
@@ -354,6 +355,22 @@ class Parting(KolenPollack):
             partner.grad = -partner.grad
 
 
+class Averaging(KolenPollack):
+    """Its state keeps an average of gradients, which point against the weights that they made."""
+
+    def init_state(self, network, generator):
+        state = super().init_state(network, generator)
+        for name, weight in block_weights(network):
+            state.register_buffer(f"mean_{name}", torch.zeros_like(weight))
+        return state
+
+    def update_state(self, network, state, randomness):
+        super().update_state(network, state, randomness)
+        for name, weight in block_weights(network):
+            if weight.grad is not None:
+                state.get_buffer(f"mean_{name}").lerp_(weight.grad, 0.1)
+
+
 class GoingOn(Layerwise):
     """Blocks whose stage is over go on."""
 
@@ -373,8 +390,8 @@ BROKEN = [
     (Unmirrored, "moves", "feedback='learned B"),
     (partial(WeightMirror, eta=0.0, decay=0.0), "moves", "feedback='learned B"),
     (declaring(WeightMirror, update_state=Method.update_state), "moves", "feedback='learned B"),
-    (declaring(Unlearning, feedback="learned B"), "moves", "cosine between .* and a weight"),
-    (declaring(Parting, feedback="learned B"), "moves", "cosine between .* and a weight"),
+    (declaring(Unlearning, feedback="learned B"), "moves", "learned feedback .* against 0_inner_weight"),
+    (declaring(Parting, feedback="learned B"), "moves", "learned feedback .* against 0_inner_weight"),
     (GoingOn, "stages", r"blocks \[0, 0, 0, 1, 0, 1,.* learning"),
     (Penalised, "stages", "blocks .* learning"),
     (Stale, "labels", "ignores the labels"),
@@ -400,6 +417,10 @@ BROKEN = [
     (silent(ForwardForward), "shapes", "own_objective and no objective"),
     (Untaught, "moves", "of the state unmoved by training"),
 ]
+
+
+def test_what_carries_no_credit_is_no_learned_feedback():
+    CHECKS["moves"](Subject(declaring(Averaging, feedback="learned B")(), "mine"))
 
 
 @pytest.mark.parametrize(("kind", "check", "words"), BROKEN)

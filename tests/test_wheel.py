@@ -108,7 +108,7 @@ def test_boards_and_reports_work_in_an_empty_folder(installed):
              "leaderboard --from reference/field_cifar10 --only bp+lr1e-3", "compare mine.json", "report mine.json",
              "report --html mine.json", "draw mine.json")  # fmt: skip
     text = said(*lines)
-    expected = ("main_audit", "bp+lr3e-3", "bp+lr1e-3", "Nearest measured run: ", "## Audit report")
+    expected = ("main_audit", "field_depth1", "bp+lr3e-3", "bp+lr1e-3", "Nearest measured run: ", "## Audit report")
     assert all(words in text for words in expected)
     drawn = {path.name for path in (folder / "drawn").iterdir()}
     assert drawn >= {"audit_overview.pdf", "layers.png", "accuracy_frozen.pdf", "audits.tex"}

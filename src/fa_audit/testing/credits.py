@@ -25,10 +25,10 @@ SAME_ROW = 1e-4  # change of a credit, relative to the longest one, below which 
 SAME_PLACE = 1e-2  # likewise, below which its place did not: relaxations add up what kernels round in another order
 LEAST_COSINE = 0.1
 AGAINST = -0.5  # cosine that no credit has by chance
-BELOW = -0.4  # likewise, of the mean over samples, for one that comes through random feedback
-SIGN = "credits are gradients of the loss, which training descends: check the sign"
 TELLING = 0.95  # ratio of an objective for the labels to that for wrong ones, above what equal negatives reach
 SMALL_STEP = 1e-2  # relative to the norm of the weights
+
+SIGN = "credits are gradients of the loss, which training descends: check the sign"
 
 
 def shapes(subject: Subject) -> None:
@@ -210,7 +210,7 @@ def direction(subject: Subject) -> None:
         expect(not value <= least, found, f"more than {least} with the head's weight as feedback", advice)
         for name, value in below if mlp and not subject.method.own_objective else ():
             found = f"a mean cosine of {value:.3f} between the credit of {name} and the gradient there"
-            expect(not value < BELOW, found, f"more than {BELOW} with the head's weight as feedback", SIGN)
+            expect(not value < AGAINST, found, f"at least {AGAINST} with the head's weight as direct feedback", SIGN)
 
 
 def cosines(learner: Learner, x: Tensor, labels: Tensor) -> dict[str, float]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from fa_audit.core.metrics import cosine
 from fa_audit.core.randomness import generator, seeded, stream_seed
@@ -80,7 +80,7 @@ def learns(subject: Subject) -> None:
 def moves(subject: Subject) -> None:
     """Check that training moves every parameter of network and state, except where a credit is zero at the bottom.
 
-    Feedback that begins with "learned" must change, and must not turn away from the weights of its shape.
+    Feedback that begins with "learned" must change, and must not end against a weight of the blocks.
     """
     epochs = 2 * (DEPTH + 1)  # some for every layer, where layers learn one after the other
     moved, credits = _moved(subject, epochs=epochs), credits_of(subject.copy(epochs=epochs), *subject.batch(8))
@@ -95,24 +95,36 @@ def moves(subject: Subject) -> None:
     _learns_feedback(subject, begun, subject.copy(epochs=epochs))
 
 
-def _learns_feedback(subject: Subject, begun: nn.Module, after: Learner) -> None:
-    """Check that feedback which says that it is learned changes, and does not turn away from weights of its shape."""
+def _learns_feedback(subject: Subject, begun: nn.Module, learner: Learner) -> None:
+    """Check that feedback which says that it is learned changes, and does not end against a weight of its shape."""
     said = of_class(type(subject.method)).feedback
     if not said.startswith("learned"):
         return
-    ended, found = after.state.state_dict(), f"no change of the state by training, and feedback={said!r}"
-    expect(bool(differing(begun.state_dict(), ended)), found, "some", "let update_state learn it")
-    weights = [w for _, w in block_weights(after.network)]
-    turned = [
-        f"{name} ({value:.2f})"
-        for name, tensor in ended.items()
-        for weight in weights
-        for partner in (weight, weight.mT)
-        if partner.shape == tensor.shape
-        and (value := F.cosine_similarity(tensor.flatten(), partner.flatten(), 0).item()) < AGAINST
+    found = f"no change of the state by training, and feedback={said!r}"
+    expect(bool(differing(begun.state_dict(), learner.state.state_dict())), found, "some", "let update_state learn it")
+    weights = [(name, turned) for name, weight in block_weights(learner.network) for turned in (weight, weight.mT)]
+    against = [
+        f"{name} against {weight}"
+        for name, tensor in learner.state.state_dict(keep_vars=True).items()
+        for weight, partner in weights
+        if partner.shape == tensor.shape and _cosine(tensor, partner) < AGAINST and _carries(subject, learner, tensor)
     ]
-    found = f"a cosine between the state's {{}} and a weight of the blocks, and feedback={said!r}"
-    expect_none(turned, found, f"at least {AGAINST}", "let it turn towards the weights: check the sign of its update")
+    advice = "check the sign of its update, and keep feedback with the sign of its weight"
+    expect_none(against, f"learned feedback {{}} (cosine below {AGAINST})", "feedback that turns towards it", advice)
+
+
+def _cosine(one: Tensor, other: Tensor) -> float:
+    return F.cosine_similarity(one.detach().flatten(), other.detach().flatten(), dim=0).item()
+
+
+def _carries(subject: Subject, learner: Learner, tensor: Tensor) -> bool:
+    """Return whether credits are others without a tensor of the state, which moments of gradients are not."""
+    kept, batch = tensor.detach().clone(), subject.batch(8)
+    credits = named(credits_of(learner, *batch))
+    tensor.data.zero_()
+    without = named(credits_of(learner, *batch))
+    tensor.data.copy_(kept)
+    return bool(differing(credits, without))
 
 
 def frozen(subject: Subject) -> None:
