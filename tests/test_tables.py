@@ -235,8 +235,10 @@ def test_validations_count_where_what_must_hold_does():
 
 def test_missing_seeds_are_counted():
     table = build("main_audit", run("bp"), run("fa", 2, accuracy=[0.3, 0.4], own_frozen_acc=[0.2, None],
-                                               three_check=["PASS", None]))  # fmt: skip
-    row = cells(table)[1]
+                                               three_check=["PASS", None]),
+                  run("dfa", 2, three_check="FAIL(D3)"))  # fmt: skip
+    whole, row = cells(table)[1:]
+    assert whole["three-check"] == "FAIL(D3) 2/3"
     assert row["accuracy (%)"] == "35.0 ± 7.1 (2/3)" and row["max growth"] == "1.50 (2/3)"
     assert (row["margin (points)"], row["own frozen (%)"]) == ("+10.0 (1/3)", "20.0 (1/3)")  # seed by seed
     assert (row["three-check"], row["four-check"]) == ("PASS 1/3, no verdict 1/3", "trustworthy 2/3")
