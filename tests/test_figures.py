@@ -175,5 +175,8 @@ def test_infinite_values_and_zeros_are_arrows_with_a_legend_and_missing_ones_are
     assert len(infinite) == len(zeros) > 2 and (infinite[:, axis] > 0.9).all() and (zeros[:, axis] < 0.1).all()
     for run in ("bp", "fa", "dfa"):
         assert all(np.isnan(points[:, axis]).all() for points in lines(ax, run)), run
+    means = [part for part in ax.collections if part.get_label() == "mean"]
+    assert all(np.isfinite(path.vertices).all() for part in means for path in part.get_paths())
+    assert bool(means) == (kind == "audit_overview")
     assert legend_of(figure)[-2:] == ["infinite", "zero"]
     assert_readable(figure)
