@@ -53,9 +53,6 @@ def distances(units: pd.DataFrame) -> pd.Series:
     return np.sqrt((units**2).mean(axis=1))
 
 
-# --- as text ---------------------------------------------------------------------------------------------------------
-
-
 def comparison_text(tidy: Tidy, own: Key, measured: Sequence[Key]) -> str:
     """Return the place of a user's run, if anything is comparable, and what is nearest to it, for a terminal.
 

@@ -109,7 +109,8 @@ def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
     for path in map(Path, paths):
         files[table_name(path)].append(path)
     tables = {name: pd.concat(map(_checked, group)) for name, group in files.items()}
-    tables["runs"] = _judged(tables["runs"])
+    verdicts = pd.DataFrame(map(verdicts_of, tables["runs"].to_dict("records")), tables["runs"].index)
+    tables["runs"] = tables["runs"].assign(**verdicts)  # as they follow from the outcomes, whatever the file says
     settings = tuple(dict.fromkeys(path.parent.name for path in files["runs"]))
     return Tidy(settings, **{name: table.reset_index(drop=True) for name, table in tables.items()}).only(runs)
 
@@ -124,12 +125,6 @@ def _checked(path: Path) -> pd.DataFrame:
     if found := sorted({str(name) for name in table["setting"]} - {path.parent.name}):
         raise AuditError(f"{path}: found rows of {listed(found, 3)}; expected those of the setting of its folder.")
     return table
-
-
-def _judged(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with the verdicts that follow from its outcomes, whatever the file says."""
-    verdicts = pd.DataFrame(map(verdicts_of, runs.to_dict("records")), runs.index)
-    return runs.assign(**verdicts)  # type: ignore[arg-type]
 
 
 def write_tables(tables: Mapping[str, pd.DataFrame]) -> None:

@@ -125,8 +125,6 @@ def _reasons(group: pd.DataFrame) -> str:
     return ", ".join(found)
 
 
-# --- strategies ------------------------------------------------------------------------------------------------------
-
 # A strategy is a rule by which a reader withdraws ("walks back") a trained network. All of them see its accuracy:
 #   accuracy        nothing else, and so nothing to compare with (chance level is in no report): withdraws nothing
 #   + cosine        the mean over all blocks of the cosine between credit and gradient: withdraws where it is <= 0
@@ -174,9 +172,6 @@ def decision_utility(tidy: Tidy, *, title: str, labels: Mapping[str, str], thres
 
 def _shade(fraction: float) -> Look:
     return Look("", to_hex(COLOURS(DARKEST * fraction)))
-
-
-# --- the grid --------------------------------------------------------------------------------------------------------
 
 
 def _frame(ax: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:

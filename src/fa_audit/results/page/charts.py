@@ -77,9 +77,6 @@ PANELS = (
 )  # fmt: skip
 
 
-# --- specifications --------------------------------------------------------------------------------------------------
-
-
 def specification(panel: Panel) -> dict[str, Any]:
     """Return the Vega-Lite specification of a plot of a data set ``rows``, which is given to it in the browser.
 
@@ -118,9 +115,6 @@ def _limit(panel: Panel) -> list[alt.Chart]:
     room = beyond.mark_point(opacity=0).encode(y=alt.Y("beyond:Q"))
     area = one.mark_rect(color="var(--fires-area)").encode(y=alt.Y("limit:Q"), y2=alt.value(0 if above else HEIGHT))
     return [area, line, room]
-
-
-# --- data ------------------------------------------------------------------------------------------------------------
 
 
 def data_of(run: RunPage) -> dict[str, Any]:
@@ -163,9 +157,6 @@ def _plain(value: Any) -> float | None:
         return None
     rounded = float(f"{value:.{DIGITS}g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e9 else rounded
-
-
-# --- colours and markers ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -65,9 +65,6 @@ def _text(value: Any, absent: str = NOT_RECORDED) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-# --- one seed --------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Seed:
     """One audited network."""
@@ -117,9 +114,6 @@ class Seed:
             cause = ("saturated loss" if saturated else "collapsed reference") * bool(fires)
         interval, far = None if None in ends else ends, _number(row[f"{name}_distance"])
         return Outcome(kind.title, _number(row[kind.column]), limit, fires, cause, interval, distance=far)
-
-
-# --- a run over its seeds --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -297,9 +291,6 @@ def _listed(labels: Sequence[str]) -> str:
     return f"{unit.capitalize()} {', '.join(label.partition(' ')[2] for label in labels)}"
 
 
-# --- numbers over the seeds ------------------------------------------------------------------------------------------
-
-
 def _spread(values: pd.Series, unit: str) -> str:
     """Write fractions in percent or points: mean ± sample deviation (n)."""
     known = values.dropna().astype(float)
@@ -329,9 +320,6 @@ def _training(work: pd.DataFrame) -> str:
         return NOT_RECORDED
     devices, commits = (", ".join(sorted({_text(value) for value in known[name]})) for name in ("device", "commit"))
     return f"{_range(known['seconds'])} s on {devices}, by commit {commits}"
-
-
-# --- all runs --------------------------------------------------------------------------------------------------------
 
 
 def pages_of(tidy: Tidy, audits: Audits, labels: Mapping[str, str]) -> list[RunPage]:

@@ -127,9 +127,6 @@ def claims_of(published: Published, rows: pd.DataFrame) -> tuple[list[Claim], st
     return found, summary_line(rows)
 
 
-# --- the page --------------------------------------------------------------------------------------------------------
-
-
 def page(
     tidy: Tidy,
     inputs: Iterable[str | Path],

@@ -15,6 +15,7 @@ from fa_audit.core.rules import RULES
 from fa_audit.documents.formats import Number, Table
 from fa_audit.experiments.paths import AT_INPUT
 from fa_audit.results.over_seeds import verdict_over_seeds
+from fa_audit.results.standings import of_run
 from fa_audit.results.statistics import rank_runs, summarise
 from fa_audit.results.tidy import Tidy, side_of
 
@@ -53,7 +54,6 @@ class Column:
         return Number(value, self.decimals, deviation, self.signed, summary["n"], seeds, self.absent)
 
 
-@dataclass(frozen=True)
 class WithInterval(Column):
     """A column of means, each with its 95 % t-interval over the seeds where there are several."""
 
@@ -133,7 +133,7 @@ def run_table(
     several = len(tidy.settings) > 1 and not varied
     values, cells = [], []
     for setting, run in rows:
-        group = tidy.runs[(tidy.runs["setting"] == setting) & (tidy.runs["run"] == run)].sort_values("seed")
+        group = of_run(tidy, setting, run)
         label = label_of(run, group, labels)
         first = (labels.get(setting, setting), label)[0 if several else 1 :]
         cells.append((*first, *(_option(group[name].iloc[0]) for name in varied),
