@@ -50,7 +50,7 @@ class Table:
 
 
 def to_csv(table: Table) -> str:
-    """Format the values in full precision; an empty field means that there is none."""
+    """Format the values in full precision; a missing one is an empty field."""
     assert table.values is not None, "nothing writes the values of this table"
     return str(table.values.to_csv(index=False, lineterminator="\n"))
 
@@ -107,7 +107,7 @@ def escape_block(text: str) -> str:
 
 
 def right_aligned(table: Table) -> list[bool]:
-    """Return for every column whether it has numbers alone; nothing for a table without rows."""
+    """Return for every column whether it holds only numbers; an empty list for a table without rows."""
     return [all(isinstance(cell, Number) for cell in column) for column in zip(*table.rows)]
 
 

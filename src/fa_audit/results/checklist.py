@@ -74,7 +74,7 @@ class Author:
 
 
 def kind_of(audit: Audit) -> str:
-    """Return whether the credits are those of a `method`, were `given` by a function, or that there are `none`."""
+    """Return where the credits come from: a `method`, a function that was `given`, or `none`."""
     if not audit["credit"]:
         return "none"
     reasons = (block["bridge_residual"].get("reason") or "" for block in audit["credit"])
@@ -164,7 +164,7 @@ def _aggregation(audit: Audit) -> Finding:
 
 
 def _norms(audit: Audit) -> Finding:
-    """Norms of one sample vary from sample to sample, and those of states obey the law of cosines."""
+    """Find norms that vary from sample to sample, and those of states that obey the law of cosines."""
     intervals = [ends_of(audit["checks"][name]) for name in ("scale", "reference")]
     spread = any(None not in ends and ends[0] != ends[1] for ends in intervals)
     factors = sorted(factor for state in audit["layers"][1:] if (factor := _off_cosines(audit["layers"][0], state)))

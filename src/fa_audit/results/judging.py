@@ -20,7 +20,7 @@ from fa_audit.results.statistics import Summary, summarise
 
 REPRODUCED, NOT_REPRODUCED, NOT_RUN = "reproduced", "not reproduced", "not run"
 VERDICT = {True: REPRODUCED, False: NOT_REPRODUCED}
-LEAST = 0.1  # that a magnitude's logarithm may differ: published numbers have two digits, some one
+LEAST = 0.1  # always allowed to a magnitude's logarithm: published numbers have two digits, some one
 FEWEST = 3  # seeds that show their scatter
 
 

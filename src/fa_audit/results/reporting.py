@@ -145,8 +145,8 @@ def _model(audit: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         "blocks": ", ".join(map(str, about.get("blocks", []))),
         "reads": about.get("reads"),
     }
-    known = {key: value for key, value in (audit.get("entry") or own).items() if value is not None}
-    yield "Network", _settings({key: value for key, value in known.items() if value != ""}) or UNKNOWN
+    known = {key: value for key, value in (audit.get("entry") or own).items() if value not in (None, "")}
+    yield "Network", _settings(known) or UNKNOWN
 
 
 def _settings(options: Mapping[str, Any]) -> str:

@@ -102,7 +102,7 @@ def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
         runs: the runs to keep; all of them if none is named.
 
     Raises:
-        AuditError: a file is missing or no table, has rows of another setting than its folder, or none has one of
+        AuditError: a file is missing or is not a table, has rows of another setting than its folder, or none has one of
             `runs`.
     """
     files: dict[str, list[Path]] = defaultdict(list)
@@ -137,7 +137,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
     """Read a table that `write_tables` wrote.
 
     Raises:
-        AuditError: the file is missing, or no CSV with a header.
+        AuditError: the file is missing, or is not a CSV with a header.
     """
     try:
         return pd.read_csv(path, dtype=AS_TEXT)

@@ -69,7 +69,7 @@ def _text(value: Any, absent: str = NOT_RECORDED) -> str:
 class Seed:
     """One audited network."""
 
-    row: Mapping[str, Any]  # of the tidy table of runs, with both margins
+    row: Mapping[str, Any]  # its row of the tidy table of runs, with both margins
     audit: Mapping[str, Any]  # its JSON, which alone has warnings and how intervals were formed; empty without one
 
     @property
@@ -90,7 +90,7 @@ class Seed:
 
     @cached_property
     def facts(self) -> Facts:
-        """Return what sentences need; tables alone have no null of the credits."""
+        """Return what sentences need; tables alone do not hold the null of the credits."""
         if self.audit:
             return facts_of(self.audit)
         checks = Checks({name: self._check(name, kind) for name, kind in CHECKS.items()}, is_finite(self.row))
@@ -258,13 +258,10 @@ class RunPage:
         """Return the specification of every seed but the seed as indented JSON, by its digests."""
         specs: dict[str, list[str]] = defaultdict(list)
         for seed in self.seeds:
-            spec = seed.row.get("spec")
-            values = {} if spec is None or pd.isna(spec) else json.loads(spec)
-            values |= {"thresholds": seed.limits}
+            values = json.loads(_text(seed.row.get("spec"), "{}")) | {"thresholds": seed.limits}
             values.pop("seed", None)
-            specs[json.dumps(values, indent=2, sort_keys=True)].append(
-                f"{seed.label}: digest {_text(seed.row['digest'])}"
-            )
+            text = json.dumps(values, indent=2, sort_keys=True)
+            specs[text].append(f"{seed.label}: digest {_text(seed.row['digest'])}")
         return {"; ".join(digests): text for text, digests in specs.items()}
 
 

@@ -20,8 +20,8 @@ from fa_audit.results.statistics import rank_runs, summarise
 from fa_audit.results.tidy import Tidy, side_of
 
 STATISTICS = ("mean", "deviation", "interval_low", "interval_high", "median", "max")
-NETWORK = ("width", "depth", "epochs", "penalty")  # what else of a row's specification is in `values`
-CREDITS = {  # by the suffix of their names
+NETWORK = ("width", "depth", "epochs", "penalty")  # further fields of a row's specification in `values`
+CREDITS = {  # suffix of the metrics' names -> sentence of the caption
     "": " Credits are compared at the blocks' outputs.",
     AT_INPUT: " Credits are compared at the blocks' inputs, as published ones: some audits have no others.",
 }
@@ -36,7 +36,7 @@ class Column:
     quantity: str  # a column of the runs table
     statistic: str = "mean"  # of `STATISTICS`, over the seeds
     spread: tuple[str, str] | tuple[()] = ()  # quantity and statistic of what is printed behind ±, if anything
-    scale: float = 1  # of what is printed; `Table.values` are not scaled
+    scale: float = 1  # of printed numbers; `Table.values` are not scaled
     decimals: int | None = None
     signed: bool = False
     absent: str = ""
