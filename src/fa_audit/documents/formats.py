@@ -40,7 +40,7 @@ class Number:
 class Table:
     """A table: cells as they are printed, and the numbers behind them in full precision for the CSV.
 
-    In LaTeX a line break in a text is one, a space elsewhere; ``||g_L||`` and ``1e-7`` are mathematics.
+    A line break in a text stays one in LaTeX and is a space elsewhere; ``||g_L||`` and ``1e-7`` are mathematics.
     """
 
     caption: str  # what it shows and how its numbers were formed
@@ -74,7 +74,7 @@ def to_text(table: Table) -> str:
 
 
 def to_html(*tables: Table) -> str:
-    """Format a page with tables alone, for the report."""
+    """Format a page that holds only tables, for the report."""
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><style>{HTML_STYLE}</style></head><body>\n'
         f"{''.join(map(_html_table, tables))}</body></html>\n"

@@ -70,7 +70,7 @@ def _mathematics(found: re.Match[str]) -> str:
 
 
 def slug(*parts: str) -> str:
-    """Return parts of a label, joined by hyphens: their letters and digits.
+    """Join the letters and digits of a label's parts by hyphens.
 
     >>> slug("audit", "dfa+penalty1e-2 in main", "seeds")
     'audit-dfa-penalty1e-2-in-main-seeds'
@@ -150,7 +150,7 @@ def to_latex(table: Table, origin: str = "", *, name: str = "", title: str = "",
         origin: what the table was made from, for a comment.
         name: the label is ``tab:NAME``; without a name there is none.
         title: if the caption begins with it, the rest of the caption becomes the notes.
-        floating: in a float; otherwise in place.
+        floating: whether it is a float; otherwise it stands in place.
     """
     cells = [*zip(*table.rows)] or [()] * len(table.columns)
     kinds = ["r" if right else "l" for right in right_aligned(table)] or ["l"] * len(cells)

@@ -57,7 +57,7 @@ class Author:
         """Keep the answers.
 
         Raises:
-            AuditError: one is to no question.
+            AuditError: an answer belongs to no question.
         """
         self.answers = {name: str(text) for name, text in (answers or {}).items()}
         if strange := sorted(self.answers.keys() - FIELDS.keys()):
@@ -139,7 +139,7 @@ def _stated(group: SeedGroup, author: Author) -> Iterator[Entry]:
 
 
 def _ended_in_warm_up(audit: Audit) -> bool:
-    """Return whether the last epoch that was trained was one in which the credit bridge takes DFA's credits."""
+    """Return whether the training ended in an epoch in which the credit bridge takes DFA's credits."""
     spec = audit["spec"]
     ends = (audit.get("stopped_after"), spec.get("snapshot"), spec["epochs"])
     last = next(epoch for epoch in ends if epoch is not None)
@@ -299,7 +299,7 @@ def pitfalls(group: SeedGroup) -> Iterator[Entry]:
 
 
 def questions(group: SeedGroup | None, author: Author) -> Iterator[Entry]:
-    """Yield the questions of a reviewer with what the audits know; what they do not know the author is asked for."""
+    """Yield the questions of a reviewer with what the audits know; the author is asked for the rest."""
     known = _known(group) if group else {}
     for place, question in enumerate(QUESTIONS, 1):
         found = known.get(question.name)

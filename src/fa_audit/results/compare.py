@@ -1,4 +1,4 @@
-"""Place user audits among measured runs of their network and budget, and find the nearest and why."""
+"""User audits among measured runs: their place in their network and budget, the nearest run, and why it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disclose what a reader must know before believing the numbers of an audit, from its JSON alone. No torch.
+"""Disclosures: what a reader must know before believing an audit, from its JSON alone. No torch.
 
 A function of an audit returns one text about it, empty where nothing is to be disclosed. docs/protocol.md has the
 pitfalls of every check.

@@ -1,6 +1,6 @@
-"""Judge a published number by ours: one rule for each kind of entry.
+"""Rules that judge a published number by ours, one for each kind of entry.
 
-A rule allows what its entry says, but for magnitudes: their logarithm may differ by what seeds scatter.
+A rule allows what its entry says; the logarithm of a magnitude may differ by what seeds scatter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Find the tidy tables of a folder such as ``reference/measured``.
+"""The tidy tables of a folder such as ``reference/measured``.
 
 A folder holds ``SETTING/{runs,layers,trajectories,work}.csv``, in an installed package compressed, as ``.csv.xz``.
 """

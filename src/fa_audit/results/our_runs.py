@@ -1,4 +1,4 @@
-"""Find our runs by what they are: a run counts as a published one whose specification and limits are the same."""
+"""Our runs, found by what they are: a run counts as a published one whose specification and limits are the same."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Compare every published number with our runs, from tidy tables: rows, sums and the paper's claims. Imports no torch.
+"""Every published number beside our runs, from tidy tables: rows, sums and the paper's claims. Imports no torch.
 
-A number counts if its rule can refute: if every wrong run that was measured, and that could be taken for the right one,
-fails it. Such stand-ins differ from the right run in nothing but `ASPECTS`.
+A number counts if its rule can refute: if every stand-in fails it, a measured run that is wrong, but differs from the
+right one only in `ASPECTS` and could be taken for it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def scorecard(published: Published, tidy: Tidy, explanations: Mapping[str, str] 
     """Return one row per published number, in the order of the file; `Scorecard.row` has the columns.
 
     Args:
-        tidy: tables of all runs that there are: right ones, those of another script, stand-ins.
+        tidy: tables of all runs: right ones, those of another script, stand-ins.
         explanations: why numbers are missed, by the key of their entry.
     """
     card = Scorecard(published, OurRuns(tidy))
@@ -189,7 +189,7 @@ class Scorecard:
         return Scatter(pooled, freedom + 1, f"{len(found)} other numbers") if found else USUAL
 
     def other_scripts(self, entry: Entry, scatter: Scatter) -> Iterator[str]:
-        """Yield what the runs of other scripts have, which does not count."""
+        """Yield the numbers of the runs of other scripts, which do not count."""
         for script in self.published.experiments.keys() - {self.published.settings[entry.setting].script}:
             found = judge(entry, self.measured(entry, self.specs(entry, script)), scatter)
             if found.verdict != NOT_RUN:

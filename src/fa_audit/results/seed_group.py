@@ -1,4 +1,4 @@
-"""Read the audits of one network over its seeds. Imports no torch."""
+"""The audits of one network over its seeds. Imports no torch."""
 
 from __future__ import annotations
 

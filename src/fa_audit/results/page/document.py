@@ -1,7 +1,7 @@
-"""Write the page: one file that holds its data, style, scripts, figures and tables, and asks no network for anything.
+"""The page: one file that holds its data, style, scripts, figures and tables, and asks no network for anything.
 
 Its content may come from strangers. The template escapes all of it, its data is JSON in which no tag can end, and its
-policy lets the browser run two scripts alone, known by their digests, and load nothing.
+policy lets the browser run only two scripts, known by their digests, and load nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the tidy runs table to a table: a row is one run of one setting, its numbers summarise all of its seeds."""
+"""Tables from the tidy table of runs: a row is one run of one setting, and its numbers summarise all of its seeds."""
 
 from __future__ import annotations
 
