@@ -354,10 +354,10 @@ def _precision(audit: Audit) -> str:
 
 
 def _seeds(group: SeedGroup) -> str:
-    seeds = (
-        f"{', '.join(map(str, group.labels))}; each fixes weights, feedback, order, augmentation and noise of its run"
-    )
-    fixed = seeds if group.unit == "seed" else "no specification was recorded: more than the seed may differ"
+    fixed = "no specification was recorded: more than the seed may differ"
+    if group.unit == "seed":
+        seeds = ", ".join(map(str, group.labels))
+        fixed = f"{seeds}; each fixes weights, feedback, order, augmentation and noise of its run"
     if (n := len(group.labels)) == 1:
         return f"{fixed}; one {group.unit}: no deviation and no interval, nothing is known of the spread"
     reach = student_t(n - 1) / n**0.5

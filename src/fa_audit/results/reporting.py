@@ -90,9 +90,6 @@ def _quoted(group: SeedGroup) -> str:
     return f"Verdict to quote: {by_seed(group, verdict)}"
 
 
-# --- identification ------------------------------------------------------------------------------------------------
-
-
 def _identification(group: SeedGroup) -> Iterator[tuple[str, str]]:
     audit = group.audits[0]
     yield "Method", audit["spec"]["method"] if "spec" in audit else audit["method"]
@@ -152,8 +149,6 @@ def _model(audit: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _settings(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in sorted(options.items()))
 
-
-# --- headline ------------------------------------------------------------------------------------------------------
 
 FRACTIONS = {  # heading -> where the JSON has it
     "accuracy (%)": ("headline_acc",),
@@ -217,9 +212,6 @@ def _verdict_table(group: SeedGroup) -> Table:
         verdicts = (audit["verdict"][key] + " (borderline)" * bool(near.get(key)) for key in VERDICT)
         rows.append((str(label), *verdicts, ", ".join(audit["flags"]) or "none"))
     return Table(f"Verdicts of every {group.unit}.", columns, tuple(rows))
-
-
-# --- checks and layers ---------------------------------------------------------------------------------------------
 
 
 def _check_table(group: SeedGroup) -> Table:

@@ -226,6 +226,7 @@ class RunPage:
     def facts(self) -> dict[str, str]:
         """Return the run's numbers over the seeds and what it is, in the same order for every run."""
         row, seeds = self.first, self.runs
+        sides = {name: side_of(seeds, f"deep_{name}") for name in ("cosine", "rho")}
         return {
             "verdict to quote": self.quoted,
             "four-check verdict": str(self.verdict),
@@ -239,8 +240,7 @@ class RunPage:
             "cross-batch stability": _range(seeds["stability"]),
             **{
                 f"{name}, blocks 1 and on{', at input' * bool(side)}": _range(seeds[f"deep_{name}{side}"])
-                for name in ("cosine", "rho")
-                for side in [side_of(seeds, f"deep_{name}")]
+                for name, side in sides.items()
             },
             "D1 fires first at epoch": _epochs(seeds.get("first_scale_flag")),
             "D2 fires first at epoch": _epochs(seeds.get("first_reference_flag")),

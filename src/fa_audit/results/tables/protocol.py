@@ -19,8 +19,6 @@ from fa_audit.results.outcomes import fails, near_limit
 from fa_audit.results.tables.rows import seeds_text
 from fa_audit.results.tidy import KEY, Tidy, side_of
 
-# --- thresholds ----------------------------------------------------------------------------------------------------
-
 # The paper's calibration: its public draft of April 2026 (protocol/examples/threshold_sensitivity.py), largest of BP
 # and EP against smallest of DFA and the bridges.
 SATURATION = replace(
@@ -97,9 +95,6 @@ def _limit_row(found: Mapping[str, Any]) -> tuple[str | Number, ...]:
 def _networks(tidy: Tidy, labels: Mapping[str, str]) -> str:
     counts = tidy.runs.groupby("setting").size().loc[list(tidy.settings)]
     return seeds_text(counts.to_dict(), labels).replace("Seeds", "Networks")
-
-
-# --- validations ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
