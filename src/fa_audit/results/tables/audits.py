@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.documents.formats import Table
 from fa_audit.experiments.config import PAPER
@@ -29,13 +28,14 @@ OWN_FROZEN = Column("own frozen (%)", "own_frozen_acc", scale=100, decimals=1)
 DEEP_COSINE = mean_and_deviation("deep cosine", "deep_cosine", decimals=3)
 GROWTH = Column("max growth", "max_growth", "max")
 GRADIENT = Column("median ||g_L||", "grad_norm_last", "median")
-FIRST_FLAGS = tuple(
-    mean_and_deviation(f"{CHECKS[name].paper} from epoch", f"first_{name}_flag", decimals=1, absent="never")
-    for name in ("scale", "reference")
+REGIME = (
+    *(GROWTH, GRADIENT),
+    mean_and_deviation("D1 from epoch", "first_scale_flag", decimals=1, absent="never"),
+    mean_and_deviation("D2 from epoch", "first_reference_flag", decimals=1, absent="never"),
 )
-FIRST_FLAGS_NOTE = (
-    "first epoch at which D1 and D2 fire: mean ± sample standard deviation over the seeds in which they do (how many, "
-    "if not all)."
+REGIME_NOTE = (
+    "growth: largest over seeds; ||g_L||: median over seeds; first epoch at which D1 and D2 fire: mean ± sample "
+    "standard deviation over the seeds in which they do (how many, if not all)."
 )
 FOUR_CHECK_NOTE = (
     "Four-check: one verdict for all seeds, of the checks' mean distances from their limits, and how many seeds agree; "
@@ -62,10 +62,10 @@ def main_audit(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     return run_table(audited, MAIN_AUDIT, rows=by_setting(tidy), caption=f"{title}. {MAIN_AUDIT_NOTE}", labels=labels)
 
 
-COMPARISON = (ACCURACY, OWN_FROZEN, GROWTH, GRADIENT, *FIRST_FLAGS, THREE_CHECK, FOUR_CHECK)
+COMPARISON = (ACCURACY, OWN_FROZEN, *REGIME, THREE_CHECK, FOUR_CHECK)
 COMPARISON_NOTE = (
     "Accuracy: mean ± sample standard deviation over seeds; own frozen baseline of the same setting: mean over seeds; "
-    f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_NOTE} {FOUR_CHECK_NOTE}"
+    f"{REGIME_NOTE} {FOUR_CHECK_NOTE}"
 )
 
 
@@ -75,11 +75,11 @@ def comparison(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
 
 
 SIZES = ["width", "depth", "epochs", "lr", *OWN_OPTIONS]
-VARIATION = (ACCURACY, OWN_FROZEN, DEEP_COSINE, GROWTH, GRADIENT, *FIRST_FLAGS, THREE_CHECK)
+VARIATION = (ACCURACY, OWN_FROZEN, DEEP_COSINE, *REGIME, THREE_CHECK)
 VARIATION_NOTE = (
     "Accuracy and deep cosine (credit with gradient, mean over samples and over blocks l >= 1): "
     "mean ± sample standard deviation over seeds; own frozen baseline of the same network and budget: mean over seeds; "
-    f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_NOTE}"
+    f"{REGIME_NOTE}"
 )
 
 
