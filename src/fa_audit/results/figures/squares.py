@@ -141,7 +141,7 @@ STRATEGIES = {
 }
 AROUND = 1.3  # inches: title, headings and legend
 COLOURS = colormaps["Blues"]
-DARKEST, WHITE_INK = 0.85, 0.8  # the colour at a fraction of 1; the fraction from which ink is white
+DARKEST, WHITE_INK = 0.85, 0.8  # place in the colour map of a fraction of 1; fraction from which ink is white
 MISSING = Look("n/a: not measured", "#F4F4F4", "\\\\\\\\")
 
 
