@@ -1,4 +1,4 @@
-"""Check that a training method keeps the promises that every audit of it relies on.
+"""Checks that a training method keeps the promises that every audit of it relies on.
 
 In a test file of your own, beside the module of your method:
 
@@ -75,7 +75,7 @@ class Conformance:
 
 
 def check_method(method: str | type[Method] | Method) -> None:
-    """Run the conformance suite on a method; errors as of `conformance`.
+    """Run the conformance suite on a method; errors as for `conformance`.
 
     Raises:
         ConformanceError: a check fails, or the method raises an exception in it.
