@@ -5,15 +5,10 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.provided import provided
-
-if TYPE_CHECKING:
-    from fa_audit.results.artefacts import Shown
 
 MEASURED = "configs/measured.yaml"
 FROM = "folder of tidy tables SETTING/runs.csv; default the project's reference/measured"
@@ -68,6 +63,7 @@ def _add_wide(parser: argparse.ArgumentParser) -> None:
 
 def _board(options: argparse.Namespace) -> int:
     from fa_audit.documents.formats import to_text
+    from fa_audit.results.artefacts import boards
     from fa_audit.results.measured import measured_folder, read_measured
     from fa_audit.results.own_audits import beside, read_own
     from fa_audit.results.standings import CHECKS_TEXT, learning_rates
@@ -79,7 +75,9 @@ def _board(options: argparse.Namespace) -> int:
     if options.output:
         shown = {"leaderboard": ("Leaderboard", ("figures", "tables")), "claims": ("What sources claim", ("tables",))}
         parts = [(section, kind, title, kind, tidy) for kind, (title, both) in shown.items() for section in both]
-        return _written(options, parts, [*sorted(folder.glob("*/runs.csv*")), *options.audits])
+        inputs = [*sorted(folder.glob("*/runs.csv*")), *options.audits]
+        print(*boards(parts, inputs, options.output, {"wide": options.wide}), sep="\n")
+        return 0
     if options.compared:
         from fa_audit.results.compare import comparison_text
         from fa_audit.results.standings import standing, with_margins
@@ -118,7 +116,7 @@ def _draw(options: argparse.Namespace) -> int:
 
 
 def _draw_own(options: argparse.Namespace) -> int:
-    from fa_audit.results.artefacts import of_audits
+    from fa_audit.results.artefacts import boards, of_audits
     from fa_audit.results.own_audits import alone, read_own
 
     if options.folder or options.configfile:
@@ -128,12 +126,5 @@ def _draw_own(options: argparse.Namespace) -> int:
         print("fa-audit: no audit has credits: the cosine by layer is not drawn.", file=sys.stderr)
     if not tidy.has("own_frozen_acc"):
         print("fa-audit: no audit has a frozen baseline: accuracy against it is not drawn.", file=sys.stderr)
-    return _written(options, of_audits(tidy), options.audits)
-
-
-def _written(options: argparse.Namespace, shown: Iterable[Shown], inputs: Sequence[Path]) -> int:
-    """Make figures and tables, and print their paths."""
-    from fa_audit.results.artefacts import boards
-
-    print(*boards(shown, inputs, options.output, {"wide": options.wide}), sep="\n")
+    print(*boards(of_audits(tidy), options.audits, options.output, {"wide": options.wide}), sep="\n")
     return 0

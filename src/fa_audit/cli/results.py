@@ -66,28 +66,33 @@ def _report(options: argparse.Namespace) -> int:
     if bool(options.audits) == bool(options.folder) and not (options.questions and not options.audits):
         raise AuditError("report: found neither or both of FILE and --from; expected audits, or a folder of tables.")
     if options.html:
-        from fa_audit.results.page.sources import page_of_audits, page_of_tables
-
-        path, folder = options.output or Path(PAGE), options.folder
-        write_text(path, page_of_tables(folder, options.configfile) if folder else page_of_audits(options.audits))
-        print(path)
-        return 0
+        return _page(options)
     if options.folder:
         raise AuditError("report: --from: found no --html; tables of many runs are shown as a page only.")
+    return _text(options)
+
+
+def _page(options: argparse.Namespace) -> int:
+    from fa_audit.results.page.sources import page_of_audits, page_of_tables
+
+    path, folder = options.output or Path(PAGE), options.folder
+    write_text(path, page_of_tables(folder, options.configfile) if folder else page_of_audits(options.audits))
+    print(path)
+    return 0
+
+
+def _text(options: argparse.Namespace) -> int:
     from fa_audit.core.registry import load
     from fa_audit.documents.document import to_markdown
     from fa_audit.documents.latex import document_to_latex
+    from fa_audit.experiments.config_file import load_config
     from fa_audit.methods import METHODS
     from fa_audit.results.reporting import question_form, report
     from fa_audit.results.seed_group import read_seed_group
 
     if options.method:
         load("method", METHODS, options.method)
-    answers = {}
-    if options.answers:
-        from fa_audit.experiments.config_file import load_config
-
-        answers = load_config(options.answers)[0]
+    answers = load_config(options.answers)[0] if options.answers else {}
     group = read_seed_group(options.audits) if options.audits else None
     found = question_form(group, answers) if options.questions or group is None else report(group, answers)
     text = {"markdown": to_markdown, "latex": document_to_latex}[options.format](found)
@@ -136,9 +141,8 @@ def _scorecard(options: argparse.Namespace) -> int:
     rows = scorecard(published, tidy, read_explanations(folder, published))
     remark = made_by(published, tidy)
     if options.output:
-        write_scorecard(
-            published, rows, remark, [options.output / f"scorecard.{ending}" for ending in SCORECARD_ENDINGS]
-        )
+        paths = [options.output / f"scorecard.{ending}" for ending in SCORECARD_ENDINGS]
+        write_scorecard(published, rows, remark, paths)
         print(f"{options.output}/scorecard.md: {summary_line(rows)}")
     else:
         print(to_markdown(published, rows, remark), end="")
