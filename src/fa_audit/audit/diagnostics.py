@@ -1,4 +1,4 @@
-"""Measure a network: norms, gradients and their float32 accuracy. Verdicts are in `fa_audit.audit.verdicts`.
+"""Measurements of a network: norms, gradients and their float32 accuracy. Verdicts are in `fa_audit.audit.verdicts`.
 
 Shapes: B batch, d width, L blocks. Medians are over the samples of one batch, by default the first.
 """
@@ -265,7 +265,7 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
 def _in_double(
     network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction
 ) -> tuple[Reference | str, Estimates, str]:
-    """Compute the same reference in float64 on a copy, or why that fails; norms where it is not true; what is open."""
+    """Return the reference of a float64 copy, or why it fails; norms where its gradient is not true; what is open."""
     try:
         twin = copy.deepcopy(network).double()
         x, labels = (part.double() if part.is_floating_point() else part for part in (x, labels))

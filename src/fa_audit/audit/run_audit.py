@@ -1,4 +1,4 @@
-"""Audit a run of this package: the protocol on its network, and the metrics of its credits."""
+"""The audit of a run of this package: the protocol on its network, and the metrics of its credits."""
 
 from __future__ import annotations
 
@@ -121,10 +121,13 @@ def audit_files(
 def _about(spec: RunSpec, facts: Mapping[str, Any], device: str) -> dict[str, Any]:
     """Describe an audited run by its specification, its sidecar and the process that audits it."""
     trained = facts.get("provenance", {})
-    known = {key: facts.get(key) for key in ("stopped_after", "seconds")}
-    known |= {key: trained.get(key) for key in ("device", "commit", "cpu")} | {
+    return {
+        "spec": spec.to_dict(),
+        "digest": spec.digest,
+        **{key: facts.get(key) for key in ("stopped_after", "seconds")},
+        **{key: trained.get(key) for key in ("device", "commit", "cpu")},
         "torch": trained.get("packages", {}).get("torch"),
         **{key: facts.get(key) for key in ("data_sha256", "checkpoint_sha256")},
+        **({"validation_acc": facts["validation_accuracy"]} if spec.validation and facts else {}),
+        "provenance": process_origin(device),
     }
-    known |= {"validation_acc": facts["validation_accuracy"]} if spec.validation and facts else {}
-    return {"spec": spec.to_dict(), "digest": spec.digest} | known | {"provenance": process_origin(device)}

@@ -1,4 +1,4 @@
-"""Read what the audit of a trained run needs, and check that it belongs together, before anything is measured."""
+"""The inputs of a trained run's audit, read and known to belong together before anything is measured."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fa_audit.training.sidecar import HINT, check_baseline, check_run, check_spe
 from fa_audit.training.trajectory import check_history, read_trajectory
 
 ROUNDING = 0.005  # of an accuracy, on another device than that of the training
-# What to do about a sidecar, and about a baseline, of another run than the checkpoint that a person named.
+# Advice on a sidecar, and on a baseline, of another run than the checkpoint that a person named.
 HINTS = ("Put the checkpoint's own beside it.", "Give its file, or train it.")
 
 
@@ -31,9 +31,9 @@ class RunInputs:
     Attributes:
         learner: network and method, on the device of the audit.
         dataset: on the same device.
-        facts: of the sidecar; empty if there is none.
+        facts: the sidecar's; empty without one.
         baselines: what is known of each baseline, by its role ``own``, ``bp`` or ``shallow``.
-        history: of the training; empty if unknown.
+        history: the training's; empty if unknown.
     """
 
     learner: Learner
@@ -59,8 +59,8 @@ def read_run(
 
     Args:
         data: default the file in ``results/data/`` of the data set that the checkpoint names.
-        sidecar, trajectory: what the training wrote beside the checkpoint; None if unknown.
-        baselines: files of the baselines that there are, by their roles.
+        sidecar, trajectory: files that the training wrote beside the checkpoint; None if unknown.
+        baselines: files of the known baselines, by their roles.
         spec: of the run that is expected; default the checkpoint's.
         method, architecture: ``package.module:Class`` of one that is not registered; a checkpoint does not decide
             what is imported.
@@ -95,7 +95,7 @@ def read_run(
 def _facts(
     sidecar: str | Path | None, trajectory: str | Path | None, checkpoint: str | Path, expected: RunSpec, hint: str
 ) -> dict[str, Any]:
-    """Read a sidecar once it is known to be that of the files beside it; without one, nothing is known."""
+    """Read a sidecar and check that it belongs to the files beside it; without one, nothing is known."""
     if not sidecar:
         return {}
     facts = read_sidecar(sidecar)
@@ -105,7 +105,7 @@ def _facts(
 
 
 def _compared(baselines: Mapping[str, str | Path], expected: RunSpec, hint: str) -> dict[str, dict[str, Any]]:
-    """Read baselines once they are known to be those of a run, and to agree with their trajectories."""
+    """Read baselines and check that they are those of a run, and agree with their trajectories."""
     names = baseline_names(expected)
     compared = {role: read_baseline(path) for role, path in baselines.items()}
     for role, path in baselines.items():

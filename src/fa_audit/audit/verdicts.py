@@ -1,4 +1,4 @@
-"""Turn evidence into verdicts by the paper's three-check and four-check rules. Imports no torch."""
+"""Verdicts from evidence, by the paper's three-check and four-check rules. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.intervals import FEWEST, Interval, paired_difference, unpaired_difference
 from fa_audit.core.rules import NON_FINITE, RULES, THREE, Rule
-from fa_audit.core.thresholds import (
-    FLOOR_SAMPLES,
-    DiagnosticThresholds,
-    depth_margin,
-    distance,
-    fires,
-    floor_for,
-)
+from fa_audit.core.thresholds import FLOOR_SAMPLES, DiagnosticThresholds, depth_margin, distance, fires, floor_for
 
 if TYPE_CHECKING:
     from fa_audit.audit.diagnostics import Diagnostics, Frequencies
@@ -28,7 +21,7 @@ class Outcome:
     """The outcome of one check.
 
     Attributes:
-        name: what the check is about.
+        name: the subject of the check.
         value: the number that decides; None where it could not be measured.
         threshold: its limit, for this network's evaluation batch.
         fires: True is a finding against the network; None means not evaluated, which is never a pass.
@@ -212,7 +205,7 @@ def _stability(given: Given) -> Outcome:
 
 
 def _bias(found: Frequencies | None) -> str:
-    """Say how far mean predictions are from class frequencies, and what (c) is without that."""
+    """Say how far mean predictions are from class frequencies, and (c) without that difference."""
     if found is None:
         return ""
     largest = max(range(len(found.gaps)), key=lambda label: abs(found.gaps[label]))
@@ -260,7 +253,7 @@ EVALUATE: dict[str, Callable[[Given], Outcome]] = {
 
 
 def outcomes(checks: Checks, baseline: str) -> dict[str, Any]:
-    """Return what an audit's JSON has of the checks: each of them, both verdicts, flags, and what is borderline.
+    """Return the entries of an audit's JSON about the checks: each outcome, both verdicts, flags, what is borderline.
 
     Args:
         baseline: the name of the method's own frozen baseline.
