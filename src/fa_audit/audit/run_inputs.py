@@ -78,17 +78,9 @@ def read_run(
     if history:
         check_history(history, expected, facts.get("accuracy"), facts.get("stopped_after"), str(trajectory))
     dataset = load_dataset(data or data_file(expected.dataset)).to(device)
-    ours = (learner.spec.dataset, learner.image_shape, learner.network.classes)
-    theirs = (dataset.name, dataset.image_shape, dataset.classes)
-    if ours != theirs:
-        form = "{!r} with images {} of {} classes"
-        raise AuditError(
-            f"data set: found {form.format(*theirs)}; the network was trained on {form.format(*ours)}. Give the data"
-            " set that it was trained on."
-        )
-    with naming_own_code(learner.spec):
-        if sidecar:
-            _check_accuracies(learner, dataset, facts, sidecar)
+    _check_dataset(learner, dataset)
+    if sidecar:
+        _check_accuracies(learner, dataset, facts, sidecar)
     return RunInputs(learner, dataset, facts, compared, history)
 
 
@@ -123,13 +115,26 @@ def baseline_names(spec: RunSpec) -> dict[str, str]:
     return {role: str(run) for role, run in Run(method=spec.method, snapshot=spec.snapshot).baselines.items()}
 
 
+def _check_dataset(learner: Learner, dataset: Dataset) -> None:
+    """Check that a data set is, by its name and shapes, the one that a network was trained on."""
+    ours = (learner.spec.dataset, learner.image_shape, learner.network.classes)
+    theirs = (dataset.name, dataset.image_shape, dataset.classes)
+    if ours != theirs:
+        form = "{!r} with images {} of {} classes"
+        raise AuditError(
+            f"data set: found {form.format(*theirs)}; the network was trained on {form.format(*ours)}. Give the data"
+            " set that it was trained on."
+        )
+
+
 def _check_accuracies(learner: Learner, dataset: Dataset, facts: Mapping[str, Any], sidecar: str | Path) -> None:
     """Compare a sidecar's accuracies with the network's; another device may round a few samples apart."""
     validation = held_out(dataset, learner.spec.validation)[1]
     for name, images in {"accuracy": dataset, "validation_accuracy": validation}.items():
         told, found, samples = facts.get(name), None, 1
         if images:
-            found, samples = accuracy_of(learner.network, evaluation_batches(images)), len(images.test_labels)
+            with naming_own_code(learner.spec):
+                found, samples = accuracy_of(learner.network, evaluation_batches(images)), len(images.test_labels)
         if found != told and (found is None or told is None or abs(found - told) > max(ROUNDING, 2 / samples)):
             raise AuditError(
                 f"{sidecar}: {name}: found {told}; the network of its checkpoint has {found} on these images. One of"
