@@ -137,8 +137,7 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
         return cross_entropies
 
     def each(logits: Tensor, targets: Tensor) -> Tensor:
-        rows = zip(logits.split(1), targets.split(1))
-        return torch.stack([loss_fn(*row).reshape(()) for row in rows])
+        return torch.stack([loss_fn(*row).reshape(()) for row in zip(logits.split(1), targets.split(1))])
 
     try:
         whole, found = loss_fn(logits, targets.clone()).item(), each(logits, targets)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -23,16 +23,7 @@ from fa_audit.core.checks import DOUBTED
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.contract import deviation
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import (
-    Description,
-    Forward,
-    LossFunction,
-    forward,
-    outputs_of,
-    reads_data,
-    scalar_loss,
-    untouched,
-)
+from fa_audit.networks.trace import Description, LossFunction, forward, outputs_of, reads_data, scalar_loss, untouched
 
 SAMPLES = 8  # of the first batch, on which a forward pass is repeated
 DIFFERENT = 1e-4  # relative to the largest logit; kernels that sum in another order stay far below
@@ -215,13 +206,13 @@ def contradictions(network: Network, batches: list[Batch], accuracy: float | Non
     passes = forward(network, batches)
     if not passes or max(int(p.labels.max()) for p in passes) >= passes[0].logits.shape[-1]:
         return []
-    kept = [Forward(p.labels[p.labels >= 0], p.logits[p.labels >= 0], p.embedded[p.labels >= 0]) for p in passes]
-    return list(filter(None, (_unlikely(kept, accuracy), _failed_to_train(kept, frozen))))
+    hits = torch.cat([(p.logits.argmax(dim=-1) == p.labels)[p.labels >= 0] for p in passes])
+    embedded = [(p.embedded[p.labels >= 0], p.labels[p.labels >= 0]) for p in passes]
+    return list(filter(None, (_unlikely(hits, accuracy), _failed_to_train(embedded, frozen))))
 
 
-def _unlikely(passes: Sequence[Forward], accuracy: float | None) -> str:
+def _unlikely(hits: Tensor, accuracy: float | None) -> str:
     """Bound the probability of so many hits, or more extreme, by ``exp(-n KL(hits / n || accuracy))``."""
-    hits = torch.cat([p.logits.argmax(dim=-1) == p.labels for p in passes])
     if accuracy is None or not len(hits):
         return ""
     found = int(hits.sum()) / len(hits)
@@ -235,10 +226,10 @@ def _unlikely(passes: Sequence[Forward], accuracy: float | None) -> str:
     )
 
 
-def _failed_to_train(passes: Sequence[Forward], frozen: float | None) -> str:
-    """Compare a frozen baseline with a linear readout of ``h_0``, fitted on half of the batches."""
-    half = len(passes) // 2
-    fit, rest = ([(p.embedded, p.labels) for p in part if len(p.labels)] for part in (passes[:half], passes[half:]))
+def _failed_to_train(batches: list[Batch], frozen: float | None) -> str:
+    """Compare a frozen baseline with a linear readout of ``h_0``, given by batches and fitted on half of them."""
+    half = len(batches) // 2
+    fit, rest = ([batch for batch in part if len(batch[1])] for part in (batches[:half], batches[half:]))
     if frozen is None or not fit or not rest or not all(h.isfinite().all() for h, _ in fit + rest):
         return ""
     (x, labels), (others, other_labels) = (map(torch.cat, zip(*part)) for part in (fit, rest))

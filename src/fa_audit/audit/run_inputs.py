@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +23,6 @@ ROUNDING = 0.005  # of an accuracy, on another device than that of the training
 HINTS = ("Put the checkpoint's own beside it.", "Give its file, or train it.")
 
 
-@dataclass(frozen=True)
-class RunInputs:
-    """A trained run, as its files have it.
-
-    Attributes:
-        learner: network and method, on the device of the audit.
-        dataset: on the same device.
-        facts: the sidecar's; empty without one.
-        baselines: what is known of each baseline, by its role ``own``, ``bp`` or ``shallow``.
-        history: the training's; empty if unknown.
-    """
-
-    learner: Learner
-    dataset: Dataset
-    facts: Mapping[str, Any]
-    baselines: Mapping[str, Mapping[str, Any]]
-    history: Sequence[Row]
-
-
 def read_run(
     checkpoint: str | Path,
     data: str | Path | None = None,
@@ -54,7 +34,7 @@ def read_run(
     method: str | None = None,
     architecture: str | None = None,
     device: str = "cpu",
-) -> RunInputs:
+) -> tuple[Learner, Dataset, dict[str, Any], dict[str, dict[str, Any]], Sequence[Row]]:
     """Read a trained run from its files.
 
     Args:
@@ -64,6 +44,10 @@ def read_run(
         spec: of the run that is expected; default the checkpoint's.
         method, architecture: ``package.module:Class`` of one that is not registered; a checkpoint does not decide
             what is imported.
+
+    Returns:
+        The learner and the data set, on the device; the sidecar's facts, empty without one; each baseline's sidecar by
+        its role ``own``, ``bp`` or ``shallow``; the training's history, empty if unknown.
 
     Raises:
         AuditError: a file is missing, damaged or of another run.
@@ -81,7 +65,7 @@ def read_run(
     _check_dataset(learner, dataset)
     if sidecar:
         _check_accuracies(learner, dataset, facts, sidecar)
-    return RunInputs(learner, dataset, facts, compared, history)
+    return learner, dataset, facts, compared, history
 
 
 def _facts(

@@ -165,8 +165,7 @@ def _scale(given: Given) -> Outcome:
         return _open("scale", limit, "the network has no blocks")
     if any(map(math.isnan, growths)):
         return _open("scale", limit, "a state norm is NaN")
-    around = _over_samples(evidence, evidence.growth_interval)
-    return _evaluated("scale", max(growths), limit, "", *around)
+    return _evaluated("scale", max(growths), limit, "", *_over_samples(evidence, evidence.growth_interval))
 
 
 def _reference(given: Given) -> Outcome:

@@ -26,8 +26,8 @@ def leaderboard_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_board, compared=False, log_level=logging.WARNING)  # fonts are not news
     parser.add_argument("audits", type=Path, nargs="*", metavar="AUDIT", help="JSON of audits of your own")
     _add_from(parser)
-    help_text = "write table and figure leaderboard.* and table claims.* there; default the terminal"
-    parser.add_argument("--output", type=Path, metavar="DIR", help=help_text)
+    words = "write table and figure leaderboard.* and table claims.* there; default the terminal"
+    parser.add_argument("--output", type=Path, metavar="DIR", help=words)
     _add_wide(parser)
 
 
@@ -42,12 +42,12 @@ def draw_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit draw`."""
     parser.set_defaults(command=_draw, log_level=logging.WARNING)
     add = parser.add_argument
-    help_text = "JSON of audits of your own; default none: the figures and tables of --configfile"
-    add("audits", type=Path, nargs="*", metavar="AUDIT", help=help_text)
+    words = "JSON of audits of your own; default none: the figures and tables of --configfile"
+    add("audits", type=Path, nargs="*", metavar="AUDIT", help=words)
     add("--configfile", type=Path, metavar="FILE", help=f"the configuration; default {MEASURED}")
     _add_from(parser)
-    default = Path("drawn")
-    add("--output", type=Path, metavar="DIR", default=default, help="where files are written; default %(default)s")
+    words = "where files are written; default %(default)s"
+    add("--output", type=Path, metavar="DIR", default=Path("drawn"), help=words)
     _add_wide(parser)
 
 
@@ -57,8 +57,8 @@ def _add_from(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_wide(parser: argparse.ArgumentParser) -> None:
-    help_text = "figures of 7 inches, for a page of two columns; default 5.5, for one of one"
-    parser.add_argument("--wide", action="store_true", help=help_text)
+    words = "figures of 7 inches, for a page of two columns; default 5.5, for one of one"
+    parser.add_argument("--wide", action="store_true", help=words)
 
 
 def _board(options: argparse.Namespace) -> int:

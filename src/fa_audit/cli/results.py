@@ -18,19 +18,15 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     parser.set_defaults(command=_report)
     add("audits", type=Path, nargs="*", metavar="FILE", help="an audit's JSON, one for each seed")
-    words = "of the text; default %(default)s"
-    add("--format", choices=("markdown", "latex"), default="markdown", help=words)
+    add("--format", choices=("markdown", "latex"), default="markdown", help="of the text; default %(default)s")
     words = "texts by name, where the report asks its author; default none, and what is to be stated stays marked"
     add("--answers", type=Path, metavar="YAML", help=words)
-    words = "of audits whose method is not registered; default not stated"
-    add("--method", metavar="MODULE:CLASS", help=words)
-    words = f"the file to write; default the terminal, with --html {PAGE}"
-    add("--output", type=Path, metavar="PATH", help=words)
+    add("--method", metavar="MODULE:CLASS", help="of audits whose method is not registered; default not stated")
+    add("--output", type=Path, metavar="PATH", help=f"the file to write; default the terminal, with --html {PAGE}")
     words = "the eight questions of a reviewer alone; without FILE an empty form; default the whole report"
     add("--questions", action="store_true", help=words)
     add_to_page = parser.add_argument_group("as a page, of any number of networks").add_argument
-    words = "write one self-contained page with plots; default a text"
-    add_to_page("--html", action="store_true", help=words)
+    add_to_page("--html", action="store_true", help="write one self-contained page with plots; default a text")
     words = "folder of tidy tables SETTING/runs.csv; default audits"
     add_to_page("--from", dest="folder", type=Path, metavar="DIR", help=words)
     words = "gives --from labels and the order of settings; default config.yaml, where there is one"
@@ -56,8 +52,7 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
     words = "results, or tidy tables; default results where it has audits, or else reference/measured of the project"
     add("--from", dest="folder", type=Path, metavar="DIR", help=words)
     add("--published", metavar="YAML", default=PUBLISHED, help="the published numbers; default %(default)s")
-    words = "write scorecard.csv, .md and .html there; default the terminal"
-    add("--output", type=Path, metavar="DIR", help=words)
+    add("--output", type=Path, metavar="DIR", help="write scorecard.csv, .md and .html there; default the terminal")
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -128,7 +128,7 @@ def _instance_and_name(method: str | type[Method] | Method) -> tuple[Method, str
         raise AuditError(f"{method}: {error}. Give its constants defaults, or pass an instance.") from error
     if not isinstance(found, Method):
         raise AuditError(f"method: found {method!r}; expected a name, a Method class or an instance of one.")
-    name = training.entry(type(found))
+    name = f"{type(found).__module__}:{type(found).__qualname__}"
     return found, next((registered for registered, other in METHODS.items() if other == name), name)
 
 

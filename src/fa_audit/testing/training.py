@@ -285,7 +285,3 @@ def _is(kind: type, value: Any) -> bool:
     if kind in (bool, str, dict):
         return isinstance(value, kind)
     return isinstance(value, int | kind) and not isinstance(value, bool) and 0 <= value < math.inf
-
-
-def entry(kind: type[Method]) -> str:
-    return f"{kind.__module__}:{kind.__qualname__}"
