@@ -67,16 +67,16 @@ def diagnose(
             like it, or like the vector ``(B, d)`` that is read of it. The report then has every credit metric.
         draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, the same credits with fresh feedback for every
             number: the null of their cosines.
-        directions: in which every state is moved, to compare credits with changes of the loss; fewer take less time.
+        directions: number of moves of every state by which credits are compared with the loss; fewer take less time.
         blocks: the blocks whose credits are compared with changes of the loss; default all.
-        loss_fn: of logits ``(B, C)`` and the labels, the loss of everything. The floor of D2 was calibrated for
+        loss_fn: the loss of logits ``(B, C)`` and labels, in all that is measured. The floor of D2 was calibrated for
             cross-entropy; for another loss the labels may be any tensor with one row per input.
         sample: ``(x, labels)`` that the norms of states and gradients come from; default the first of `eval_batches`.
         test_samples: size of the test set on which the accuracies were taken: the margin's interval follows from it.
         paired_hits: for every test sample, whether this network, and whether its own frozen baseline, classifies it
             correctly: the interval is then formed over the pairs, and is narrower.
-        stability_batches: 8 to 10 smaller batches for the cross-batch stability, of a test set that has not enough
-            samples for as many of 128; everything else comes from `sample`.
+        stability_batches: 8 to 10 smaller batches for the cross-batch stability, where a test set is too small for as
+            many of 128; everything else comes from `sample`.
 
     Raises:
         AuditError: no batches, an accuracy outside 0..1, hits that do not make the accuracies, a layer that does not

@@ -55,7 +55,7 @@ class Given:
         credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``.
         draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, with fresh feedback for every number.
         directions: M, in which every state is moved.
-        blocks: whose credits are compared with the loss, which takes nearly all of the time; None for all.
+        blocks: those whose credits are compared with the loss, which takes nearly all of the time; None for all.
     """
 
     credits: CreditFunction

@@ -1,8 +1,8 @@
 """Sentences that an audit supports, with its own numbers, and those that it does not: of a network or its seeds.
 
 The claims are those of `fa_audit.core.checks`. A check that is borderline, was not evaluated, or differs between seeds
-supports neither of its two. Over seeds a margin is a mean with its t-interval; every other claim has to hold for each.
-Imports no torch.
+supports neither of its two claims. Over seeds a margin is a mean with its t-interval; every other claim has to hold for
+each. Imports no torch.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Outcome:
         threshold: its limit, for this network's evaluation batch.
         fires: True is a finding against the network; None means not evaluated, which is never a pass.
         note: why it was not evaluated, or how to read the value.
-        interval: of 95 % around the value; None where there is none.
+        interval: the 95 % interval around the value, or None.
         interval_note: how it was formed, or why there is none.
         distance: from value to limit, positive where the check does not fire: see `fa_audit.core.thresholds.distance`.
         threshold_note: for which batch size the limit is meant, where it depends on that.
