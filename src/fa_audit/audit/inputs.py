@@ -42,7 +42,7 @@ def fraction(name: str, value: Any) -> float | None:
         return None
     try:
         number = math.nan if torch.as_tensor(value).dtype == torch.bool else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):
         number = math.nan
     if not 0 <= number <= 1:
         raise AuditError(
