@@ -28,10 +28,12 @@ class AdamW:
     """AdamW (Loshchilov and Hutter 2019) with decoupled decay; the same bits as ``torch.optim.AdamW(fused=True)``."""
 
     def start(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Return the number of steps and both running means of the gradient, all zero."""
         step = torch.zeros((), dtype=torch.float32, device=parameter.device)
         return {"step": step, "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
 
     def move(self, parameters: list[Tensor], moments: list[dict[str, Tensor]], lr: Tensor, decay: float) -> None:
+        """Move parameters by AdamW's fused kernel."""
         adamw(
             parameters,
             [parameter.grad for parameter in parameters],
@@ -57,9 +59,11 @@ class SGD:
     """
 
     def start(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Return the momentum, zero."""
         return {"momentum": torch.zeros_like(parameter)}
 
     def move(self, parameters: list[Tensor], moments: list[dict[str, Tensor]], lr: Tensor, decay: float) -> None:
+        """Move parameters by SGD's fused kernel."""
         sgd(
             parameters,
             [parameter.grad for parameter in parameters],
@@ -81,7 +85,7 @@ class Optimiser:
     """Minimise by one rule for all parameters.
 
     Attributes:
-        lr: learning rate of the next step: a scalar on the parameters' device, so that no step moves a number there.
+        lr: learning rate of the next step: a scalar on the parameters' device, so that no step copies a number to it.
         groups: parameters and their weight decay.
         clips: parameters whose gradients are scaled down together where they are longer than the norm beside them.
         moments: what the rule remembers of every parameter that has had a gradient, by its position.
