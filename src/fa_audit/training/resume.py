@@ -32,11 +32,10 @@ class Resume:
 
     Attributes:
         path: of the file.
-        origin: everything that decides the bits of the run; a file of another origin is stale, and not used.
-        every: seconds from one state that is kept to the next, but for the last one: writing it can take longer than an
-            epoch.
-        previous: the file of a snapshot, from which the training goes on as long as it has none of its own.
-        keep: the training is itself of a snapshot, from which another may go on.
+        origin: everything that decides the bits of the run; a file of another origin is stale and not used.
+        every: seconds between two states that are kept, the last one aside: writing one can take longer than an epoch.
+        previous: the file of a snapshot, from which the training goes on while it has none of its own.
+        keep: whether the run is itself a snapshot, from which another training may go on.
     """
 
     path: Path
@@ -63,6 +62,7 @@ class Resume:
         return self.previous.load(learner, optimiser) if progress is None and self.previous else progress
 
     def _load(self, learner: Learner, optimiser: Optimiser) -> dict[str, Any] | None:
+        """Restore the state of this file alone."""
         if not self.path.exists():
             return None
         try:
@@ -85,6 +85,6 @@ class Resume:
         return json.loads(tensors["progress"].numpy().tobytes())
 
     def clear(self) -> None:
-        """Remove the files that are not needed any more once the run's results are safe."""
+        """Remove the files that are no longer needed once the run's results are safe."""
         for file in (*([] if self.keep else [self]), *([self.previous] if self.previous else [])):
             file.path.unlink(missing_ok=True)
