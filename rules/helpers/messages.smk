@@ -1,4 +1,4 @@
-# What is printed before the first job and after the last. The logger fa-audit knows these messages by their part.
+# The messages before the first job and after the last; the logger fa-audit knows them by their part.
 
 import atexit
 from contextlib import suppress

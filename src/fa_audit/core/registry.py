@@ -67,7 +67,7 @@ def documentation(kind: str, registry: Mapping[str, str], name: str) -> str:
     """Return the docstring of what a name refers to, or else its module's; empty without.
 
     Raises:
-        AuditError: as of `load`.
+        AuditError: as for `load`.
     """
     found = load(kind, registry, name)
     return inspect.cleandoc(found.__doc__ or sys.modules[found.__module__].__doc__ or "")
@@ -77,7 +77,7 @@ def call(kind: str, registry: Mapping[str, str], name: str, returns: type[T], *a
     """Call what a name refers to.
 
     Raises:
-        AuditError: as of `load`; or it is not registered, and fails or returns something else than `returns`.
+        AuditError: as for `load`; or it is not registered, and fails or returns something other than `returns`.
     """
     function = load(kind, registry, name)
     with naming_errors(kind, registry, name):
@@ -93,7 +93,7 @@ def naming_errors(kind: str, registry: Mapping[str, str], name: str, *, inside: 
     """Turn an exception of code that is not registered into one error that names its line.
 
     Args:
-        inside: of exceptions whose traceback has a line of that file, alone.
+        inside: only where the exception's traceback has a line of that file.
 
     Raises:
         AuditError: the code inside this context failed.
@@ -109,12 +109,12 @@ def naming_errors(kind: str, registry: Mapping[str, str], name: str, *, inside: 
 
 
 def _own_error(kind: str, name: str, error: BaseException, without: str) -> OwnCodeError:
-    """Return the error for a name whose code failed, ending with its line, or with `without` if it has none there."""
+    """Return the error for a name whose code failed, ending with the line there, or else with `without`."""
     return OwnCodeError(f"{kind} '{name}': {first_line(error)}{_place(name, error) or without}")
 
 
 def _place(name: str, error: BaseException) -> str:
-    """Return the last line of a name's file that an exception came through; empty if there is none."""
+    """Return the last line of a name's file that an exception passed through; empty where it passed through none."""
     file = os.path.abspath(str(find_module(name.partition(":")[0], sys.path)))
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f" in {file}, line {lines[-1]}." if lines else ""
@@ -139,7 +139,7 @@ def check_function(kind: str, registry: Mapping[str, str], name: str) -> None:
         kind: of `CALLS`.
 
     Raises:
-        AuditError: as of `load`; or it takes other arguments, or returns nothing.
+        AuditError: as for `load`; or it takes other arguments, or returns nothing.
     """
     if name in registry:
         return

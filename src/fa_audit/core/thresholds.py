@@ -53,7 +53,7 @@ class DiagnosticThresholds:
 
     @classmethod
     def of(cls, limits: Mapping[str, float]) -> DiagnosticThresholds:
-        """Build the thresholds from `limits`, of which some may be absent.
+        """Build the thresholds from `limits`; those that are absent have their defaults.
 
         >>> DiagnosticThresholds.of({"depth_margin": 0.05}).frozen_acc_margin_pp
         5.0
@@ -77,7 +77,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], str]] = {  # by the unit of a c
 
 
 def _without_field() -> dict[str, float]:
-    """Return the limits of checks that `DiagnosticThresholds` has no field for: always their defaults."""
+    """Return the limits of checks for which `DiagnosticThresholds` has no field: always their defaults."""
     return {check.limit: check.default for check in CHECKS.values() if check.limit not in FIELDS}
 
 
