@@ -30,9 +30,8 @@ T = TypeVar("T")
 def find_module(name: str, folders: Iterable[str | Path]) -> Path | None:
     """Return the source file of a module, searched in `folders` in order, without importing it."""
     relative = Path(*name.split("."))
-    candidates = (
-        Path(folder) / path for folder in folders for path in (relative.with_suffix(".py"), relative / "__init__.py")
-    )
+    files = relative.with_suffix(".py"), relative / "__init__.py"
+    candidates = (Path(folder) / file for folder in folders for file in files)
     # Not Path.is_file: it fails on names that the system finds too long.
     return next((path for path in candidates if os.path.isfile(path)), None)
 

@@ -114,10 +114,9 @@ class Costs:
 
     def _row(self, spec: RunSpec, device: str, name: str) -> tuple[Row, bool, MethodInfo]:
         """Return the nearest row that has an entry, whether it is the run's own, and the costs that it leaves out."""
-        values = spec.to_dict()
-        options = {"frozen_blocks": spec.frozen_blocks, "shallow": spec.shallow}, {"frozen_blocks": 0, "shallow": False}
+        values, whole = spec.to_dict(), {"frozen_blocks": 0, "shallow": False}
         for method, unmeasured in ((spec.method, MethodInfo()), ("bp", stated(spec.method))):
-            for nearest in options:
+            for nearest in ({}, whole):
                 row = self.rows[device].get(cost_key(values | nearest | {"method": method}), {})
                 if name in row:
                     return row, method == spec.method and nearest.items() <= values.items(), unmeasured

@@ -51,10 +51,8 @@ def grid_problems(config: Configuration, grid: Grid, kinds: ArtefactKinds | None
     runs = {run for setting in grid.settings.values() for run in (*setting.runs, *setting.baselines)}
     methods = {parse_run(run).method for run in runs}  # by which sweeps are labelled
     labelled = grid.settings.keys() | runs | methods
-    problems += [
-        str(unknown("run or setting", name, labelled, where="labels"))
-        for name in sorted(config.labels.keys() - labelled)
-    ]
+    for name in sorted(config.labels.keys() - labelled):
+        problems.append(str(unknown("run or setting", name, labelled, where="labels")))
     for section in ("figures", "tables") if kinds else ():
         for name, artefact in getattr(config, section).items():
             kind, where = artefact.kind or name, f"{section}.{name}"

@@ -91,13 +91,10 @@ def work_of(finished: Finished, keys: Sequence[RunKey], audited: Iterable[RunKey
     own = [key for key in keys if key not in grid.duplicate_runs]
     to_train = [key for key in own if not finished.network(key)]
     to_audit = [key for key in audited if not finished.audit(key)]
-    hours = (
-        [
-            *(costs.training_hours(grid.spec(key), device, epochs_before(grid, key)) for key in to_train),
-            *(costs.audit_hours(grid.spec(key), device) for key in to_audit),
-        ]
-        for device in DEVICES
-    )
+    hours = []
+    for device in DEVICES:
+        trainings = [costs.training_hours(grid.spec(key), device, epochs_before(grid, key)) for key in to_train]
+        hours.append([*trainings, *(costs.audit_hours(grid.spec(key), device) for key in to_audit)])
     return [len(own), len(keys) - len(own), len(own) - len(to_train), *hours]
 
 

@@ -178,9 +178,9 @@ def _ran_once(model: nn.Module, x: Tensor) -> list[str]:
 def _is_block(call: tuple[tuple[Any, ...], Any], x: Tensor, logits: Tensor) -> bool:
     """Return whether a module can be a block; a layer that reads the data itself is the embedding."""
     given, returned = call
-    if given and isinstance(given[0], Tensor) and reads_data(given[0], x):
+    if not given or (isinstance(given[0], Tensor) and reads_data(given[0], x)):
         return False
-    for h in (*given, returned) if given else (None,):
+    for h in (*given, returned):
         if not isinstance(h, Tensor) or not h.is_floating_point() or h.dim() < 2 or len(h) != len(logits):
             return False
     return returned is not logits and not torch.equal(returned, logits)

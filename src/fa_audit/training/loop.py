@@ -95,17 +95,17 @@ def train(
         if resume and time.monotonic() >= due:
             resume.save(learner, optimiser, progress)
             due = time.monotonic() + resume.every
-        log.info(_line(spec, rows, progress["seconds"], time.perf_counter() - start))
+        log.info(_epoch_line(spec, rows, progress["seconds"], time.perf_counter() - start))
     if resume:
         resume.save(learner, optimiser, progress)
     _check_frozen(learner, drawn)
-    last = progress["epoch"]
     history = progress["history"] or observe(learner, test, epoch=0)
-    stopped_after = last if last < spec.last_epoch else None
+    stopped_after = progress["epoch"] if progress["epoch"] < spec.last_epoch else None
     if stopped_after:
-        log.info("stopped by the monitor after epoch %d: %s fired", last, " and ".join(dict(spec.monitor)))
-    chosen_by = accuracy_of(learner.network, evaluation_batches(validation)) if validation else None
-    return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"], stopped_after, chosen_by)
+        log.info("stopped by the monitor after epoch %d: %s fired", stopped_after, " and ".join(dict(spec.monitor)))
+    held_out_accuracy = accuracy_of(learner.network, evaluation_batches(validation)) if validation else None
+    accuracy, seconds = history[-1]["test_accuracy"], progress["seconds"]
+    return Trained(learner, history, accuracy, seconds, stopped_after, held_out_accuracy)
 
 
 def _frozen_parameters(learner: Learner) -> dict[str, Tensor]:
@@ -125,8 +125,8 @@ def _check_frozen(learner: Learner, drawn: dict[str, Tensor]) -> None:
         )
 
 
-def _line(spec: RunSpec, rows: list[Row], spent: float, seconds: float) -> str:
-    """Return the log's line for an epoch, from its rows and the seconds of all epochs and of this one."""
+def _epoch_line(spec: RunSpec, rows: list[Row], spent: float, seconds: float) -> str:
+    """Return the log's line for an epoch, from its rows, the seconds of all epochs and those of this one."""
     last, growths = rows[-1], [row["growth"] for row in rows[:-1]]
     left = spent / last["epoch"] * (spec.last_epoch - last["epoch"])
     return (

@@ -34,22 +34,10 @@ class AdamW:
 
     def move(self, parameters: list[Tensor], moments: list[dict[str, Tensor]], lr: Tensor, decay: float) -> None:
         """Move parameters by AdamW's fused kernel."""
-        adamw(
-            parameters,
-            [parameter.grad for parameter in parameters],
-            [entry["exp_avg"] for entry in moments],
-            [entry["exp_avg_sq"] for entry in moments],
-            [],
-            [entry["step"] for entry in moments],
-            fused=True,
-            amsgrad=False,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
-            lr=lr,
-            weight_decay=decay,
-            eps=EPS,
-            maximize=False,
-        )
+        gradients = [parameter.grad for parameter in parameters]
+        means, squares, steps = ([entry[name] for entry in moments] for name in ("exp_avg", "exp_avg_sq", "step"))
+        constants = {"beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS, "amsgrad": False, "maximize": False}
+        adamw(parameters, gradients, means, squares, [], steps, fused=True, lr=lr, weight_decay=decay, **constants)
 
 
 class SGD:
@@ -64,18 +52,10 @@ class SGD:
 
     def move(self, parameters: list[Tensor], moments: list[dict[str, Tensor]], lr: Tensor, decay: float) -> None:
         """Move parameters by SGD's fused kernel."""
-        sgd(
-            parameters,
-            [parameter.grad for parameter in parameters],
-            [entry["momentum"] for entry in moments],
-            fused=True,
-            momentum=MOMENTUM,
-            dampening=0.0,
-            nesterov=False,
-            lr=lr,
-            weight_decay=decay,
-            maximize=False,
-        )
+        gradients = [parameter.grad for parameter in parameters]
+        momenta = [entry["momentum"] for entry in moments]
+        constants = {"momentum": MOMENTUM, "dampening": 0.0, "nesterov": False, "maximize": False}
+        sgd(parameters, gradients, momenta, fused=True, lr=lr, weight_decay=decay, **constants)
 
 
 RULES: dict[str, type[Rule]] = {"adamw": AdamW, "sgd": SGD}

@@ -46,11 +46,7 @@ class Resume:
 
     def save(self, learner: Learner, optimiser: Optimiser, progress: dict[str, Any]) -> None:
         """Replace the file by the present state; `progress` must be JSON types."""
-        moments = {
-            f"optimiser.{index}.{name}": value
-            for index, entry in optimiser.moments.items()
-            for name, value in entry.items()
-        }
+        moments = {f"optimiser.{i}.{name}": t for i, entry in optimiser.moments.items() for name, t in entry.items()}
         # The history grows with the epochs and a safetensors header is bounded: the progress goes in as a tensor.
         written = torch.frombuffer(bytearray(json.dumps(progress).encode()), dtype=torch.uint8)
         tensors = learner_tensors(learner) | moments | {"progress": written}
