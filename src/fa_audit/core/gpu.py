@@ -67,14 +67,11 @@ def smallest_gpu_mb() -> int | None:
 
 @contextmanager
 def gpu_lock(gpus: Sequence[str]) -> Iterator[int]:
-    """Hold a lock on one of the GPUs, waiting for one where other jobs hold them all; yield its index.
+    """Hold a lock on one of `gpus` (UUIDs), waiting for one where other jobs hold them all; yield its index.
 
     A lock is the name of a socket in the system's table, not a file: all users and folders of a machine see it, and
     the system forgets it when its holder dies (``grep fa-audit /proc/net/unix``). Containers with networks of their
     own do not see each other's locks and must be given different GPUs.
-
-    Args:
-        gpus: their UUIDs, at least one.
     """
     waiting = False
     # The first place on every GPU before the second on any.

@@ -83,8 +83,7 @@ def check_cluster_limits(asked: Mapping[str, Mapping[str, object]], limits: Mapp
     """Check that something limits how many GPUs of a cluster are asked for at once; return the limits in words.
 
     Args:
-        asked: resources of every rule that may be sent, before limits are applied to them.
-        limits: as for `check_limit`.
+        asked: resources of every rule that may be sent, before `limits` are applied to them.
 
     Raises:
         AuditError: a rule asks for GPUs without a limit.

@@ -187,11 +187,7 @@ def cuda_versions(device: torch.device | str) -> dict[str, Any] | None:
     if torch.device(device).type != "cuda":
         return None
     driver = re.search(r"Module.*?([\d.]{3,})", DRIVER.read_text(encoding="utf-8")) if DRIVER.exists() else None
-    return {
-        "runtime": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),
-        "driver": driver[1] if driver else None,
-    }
+    return {"runtime": torch.version.cuda, "cudnn": torch.backends.cudnn.version(), "driver": driver and driver[1]}
 
 
 def peak_memory_mb(device: torch.device | str) -> dict[str, float]:

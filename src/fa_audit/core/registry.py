@@ -132,10 +132,7 @@ def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
 
 
 def check_function(kind: str, registry: Mapping[str, str], name: str) -> None:
-    """Check that a function is registered, or can be imported, takes the call of its kind and returns something.
-
-    Args:
-        kind: of `CALLS`.
+    """Check that a function is registered, or can be imported, takes its call in `CALLS` and returns a value.
 
     Raises:
         AuditError: as for `load`; or it takes other arguments, or returns nothing.

@@ -123,9 +123,6 @@ def distance(check: str, value: float, limit: float) -> float:
 
     >>> distance("growth", 0.5, 50.0), distance("reference", 1e-9, 1e-7), distance("depth_margin", 0.5, 0.25)
     (2.0, -2.0, 0.25)
-
-    Args:
-        check: as for `fires`.
     """
     if value == limit:
         return 0.0

@@ -276,11 +276,9 @@ def identity(spec: Mapping[str, Any], seed: int | None = None) -> str:
 
 
 def read_published(raw: Any, where: str = FILE, line_of: LineOf = NO_LINES) -> Published:
-    """Check the parsed file of published numbers and make it a value.
+    """Check the parsed file of published numbers, of the name `where`, and make it a value.
 
     Args:
-        raw: the file.
-        where: its name.
         line_of: the line of everything in it, as `load_config` gives it.
 
     Raises:

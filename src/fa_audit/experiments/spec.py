@@ -215,10 +215,8 @@ class RunSpec:
     The types of the training's options also describe them in configurations and on the command line.
 
     Attributes:
-        dataset: name of the data set.
-        architecture: name of the architecture.
-        architecture_options: its options, as sorted ``(name, value)`` pairs; None leaves one to it.
-        method: name of the training method.
+        dataset, architecture, method: their names.
+        architecture_options: as sorted ``(name, value)`` pairs; None leaves one to the architecture.
         penalty: ``lambda`` of ``lambda * mean_B ||f_l||^2``.
         frozen_blocks: the first ``k`` blocks stay at initialisation.
         shallow: no blocks at all.

@@ -305,11 +305,7 @@ Passes = Network | ShiftedPasses  # what runs on from a state
 
 
 def passes_from(network: Network, x: Tensor, vectors: Sequence[Tensor]) -> tuple[Passes, list[Tensor]]:
-    """Return what runs on from the states of a pass on `x`, and the start for each of them.
-
-    Args:
-        vectors: of the states, each ``(B, d)``.
-    """
+    """Return what runs on from the states of a pass on `x`, whose `vectors` are known, and where every run starts."""
     if isinstance(network, DescribedNetwork):
         return ShiftedPasses(network, x), [torch.zeros_like(vector) for vector in vectors]
     return network, [h.detach() for h in trace(network, x, local=True).states]

@@ -27,18 +27,10 @@ SMALLEST = 1e-30  # a floor of 0 must not divide zeros by zero
 
 @dataclass(frozen=True)
 class Learner:
-    """A network, its training method and its state.
-
-    Attributes:
-        spec: the specification of the run.
-        image_shape: ``(C, H, W)`` of its images.
-        network: the network.
-        method: the method's constants and functions.
-        state: what the method keeps beside the network.
-    """
+    """A network, the method that trains it, and what the method keeps beside it."""
 
     spec: RunSpec
-    image_shape: tuple[int, ...]
+    image_shape: tuple[int, ...]  # (C, H, W)
     network: Network
     method: Method
     state: nn.Module

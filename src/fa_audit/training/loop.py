@@ -65,7 +65,6 @@ def train(
     A snapshot has the bits of the whole run after that epoch, and the whole run may go on from it.
 
     Args:
-        device: where to compute.
         resume: where to keep the state and to go on from; nothing is kept without it.
         method: constants and functions to use in place of those that `spec.method` names.
 

@@ -31,7 +31,6 @@ class Resume:
     """The file from which an interrupted training continues.
 
     Attributes:
-        path: of the file.
         origin: everything that decides the bits of the run; a file of another origin is stale and not used.
         every: seconds between two states that are kept, the last one aside: writing one can take longer than an epoch.
         previous: the file of a snapshot, from which the training goes on while it has none of its own.

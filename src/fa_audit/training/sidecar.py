@@ -83,10 +83,7 @@ def check_run(facts: Mapping[str, Any], sidecar: str | Path, **files: str | Path
 
 
 def check_spec(found: RunSpec, expected: RunSpec, path: str | Path, hint: str = HINT) -> None:
-    """Compare the run of a file with the expected one.
-
-    Args:
-        hint: what to do where they differ.
+    """Compare the run of a file with the expected one; `hint` says what to do where they differ.
 
     Raises:
         AuditError: they differ, as when a killed workflow's training ends after an edit of the configuration.
