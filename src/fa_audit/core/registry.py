@@ -63,7 +63,7 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
 
 
 def documentation(kind: str, registry: Mapping[str, str], name: str) -> str:
-    """Return the docstring of what a name refers to, or else its module's; empty without.
+    """Return the docstring of what a name refers to, or else of its module; empty where neither has one.
 
     Raises:
         AuditError: as for `load`.

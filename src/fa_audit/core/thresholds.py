@@ -136,7 +136,7 @@ def _decades(value: float) -> float:
 
 
 def depth_margin(accuracy: Any, frozen: Any) -> Any:
-    """Return accuracy minus that of a frozen baseline, both fractions; numbers or Series.
+    """Return accuracy minus the frozen baseline's, both fractions; numbers or Series.
 
     Rounded to nine digits: 0.36 - 0.34 is two points, whatever binary fractions make of it.
 

@@ -54,7 +54,7 @@ def data_digest(path: str | Path) -> str:
 
 
 def joined(checksums: Mapping[str, str]) -> str:
-    """Return one digest of those of the description and of every array."""
+    """Return one digest of the checksums of the description and of every array."""
     return hashlib.sha256("".join(checksums.values()).encode()).hexdigest()
 
 

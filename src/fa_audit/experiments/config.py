@@ -385,6 +385,6 @@ class Configuration(Strict):
         return self
 
     def expanded(self) -> Iterator[tuple[str, str, SettingEntry]]:
-        """Yield name, block and entry of every setting, those of ``vary`` included."""
+        """Yield name, block and entry of every setting, including those that ``vary`` makes."""
         for block, entry in self.settings.items():
             yield from ((name, block, setting) for name, setting in entry.expanded(block).items())

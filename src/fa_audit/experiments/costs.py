@@ -80,13 +80,13 @@ class Costs:
         return Hours((row.get("start_seconds", 0) + row["seconds_per_audit"]) / 3600, True) if row else None
 
     def training_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to ask for a training; where its device was not measured, those of a CPU."""
+        """Return the minutes to ask for a training; where its device was not measured, as for a CPU."""
         hours = self.training_hours(spec, device) or self.training_hours(spec, "cpu")
         guess = spec.last_epoch * UNMEASURED * stated(spec.method).relative_time
         return min(LONGEST_TRAINING, minutes(hours.value if hours else guess))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to ask for an audit; where its device was not measured, those of a CPU."""
+        """Return the minutes to ask for an audit; where its device was not measured, as for a CPU."""
         hours = self.audit_hours(spec, device) or self.audit_hours(spec, "cpu")
         return min(LONGEST_AUDIT, minutes(hours.value if hours else 0))
 

@@ -21,8 +21,8 @@ class Setting:
     Attributes:
         name: as in every path.
         block: the block of the configuration that it comes from: of the same name unless that varies something.
-        runs: names of the runs that are audited, those of the sweep and of the ladder included.
-        sweep: those of them that make the penalty sweep, method by method, the penalty rising.
+        runs: names of the audited runs, including the sweep's and the ladder's.
+        sweep: the runs of the penalty sweep, method by method, by rising penalty.
         baselines: names of the frozen and shallow runs that they are compared with.
         seeds: every run is done once for each.
         common: `RunSpec` fields that all runs share; baselines leave the monitor out, since their accuracy counts only

@@ -33,7 +33,7 @@ class Run:
     Attributes:
         method: name of the training method.
         penalty: residual penalty ``lambda`` >= 0.
-        lr: its own learning rate; None for that of the setting.
+        lr: its own learning rate; None for the setting's.
         unnormalised: learn from credits as they are, whatever the setting says.
         frozen: number of leading blocks kept at initialisation; ``-1`` means all of them.
         shallow: drop the blocks altogether.

@@ -32,8 +32,8 @@ class Credits:
         batch_mean: the credits are gradients of the batch-mean loss, 1 / B of per-sample ones: a training that does
             not normalise multiplies them by B.
         objective: a scalar, mean over the batch, that blocks and embedding, and parameters of the state that it reads,
-            descend in place of ``<f_l, r(a_l)>``; for methods that learn at other states than those of the forward
-            pass, or from losses of their own. The credits are then audited only.
+            descend in place of ``<f_l, r(a_l)>``; for methods that learn at states other than the forward pass's,
+            or from losses of their own. The credits are then audited only.
     """
 
     blocks: tuple[Tensor, ...]

@@ -279,7 +279,7 @@ def _depends(end: Tensor, leaves: list[Tensor]) -> bool:
 
 
 def _pattern(model: nn.Module, names: tuple[str, ...]) -> str | tuple[str, ...]:
-    """Return the shortest patterns that mean these modules: one for all, or one for those of each container."""
+    """Return the shortest patterns that mean these modules: one for all, or one for each container."""
     if whole := _general(model, names):
         return whole
     entries: list[str] = []
