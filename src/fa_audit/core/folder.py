@@ -50,7 +50,7 @@ def check_room(roots: Iterable[str | Path]) -> None:
 
 
 def claim(lock: str | Path) -> None:
-    """Hold the lock file of the working folder until this process ends, even by being killed.
+    """Hold the lock file of the working folder until this process ends, even if it is killed.
 
     Raises:
         AuditError: another process holds it, or the disk is full.
