@@ -270,7 +270,7 @@ MUTATIONS: dict[str, Mutation] = {
          "the first block is not deep", "credit_metrics"),
         ("drift-relative", "audit/run_credits.py", ".item() / start, n, n_valid)", ".item(), n, n_valid)",
          "drift is relative to the initialisation", "credit_metrics"),
-        ("cosine-output", "audit/credit_metrics.py", "measure(layer + 1)", "measure(layer)",
+        ("cosine-output", "audit/credit_metrics.py", "measure(credit, layer + 1)", "measure(credit, layer)",
          "the exact gradient at the block's output has cosine 1", "credit_metrics audit"),
         ("stopped-baselines", "audit/run_audit.py", "own_acc = bp_frozen_acc = None", "pass",
          "a stopped run is not compared with longer baselines", "monitor"),

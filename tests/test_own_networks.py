@@ -359,6 +359,7 @@ def test_the_first_layer_of_a_plain_network_is_its_embedding():
     [
         ({"loss_fn": nn.CrossEntropyLoss(reduction="sum")}, "found a sum over the batch"),
         ({"headline_acc": torch.tensor(True)}, "expected a fraction"),
+        ({"headline_acc": {"accuracy": 0.9}}, "expected a fraction"),
         ({"notes": 5}, "notes: found 5; expected a text"),
         ({"blocks": [7], "credits": len}, "blocks: found [7]"),
         ({"directions": 0}, "directions: found 0"),

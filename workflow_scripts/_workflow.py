@@ -1,4 +1,4 @@
-"""Prepare and end every script: a log, errors in one line, a device."""
+"""The frame of every script: a log, errors in one line, a device."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from fa_audit.training.run_files import train_run, training_origin
 
 
 def state(key: RunKey, **of_another: int) -> Resume:
-    """Return the file that keeps a training's state: this one's, or that of another snapshot."""
+    """Return the file that keeps a training's state: this training's, or another snapshot's."""
     spec = replace(RunSpec.from_dict(snakemake.params.spec), **of_another)
     planned = digest_of([spec.digest, snakemake.params.code, snakemake.params.origin])  # as `Origins.network`
     origin = training_origin(spec, [snakemake.input.data], where) + RECORD + planned

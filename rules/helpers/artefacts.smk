@@ -1,4 +1,4 @@
-# Figures, tables, the scorecard and external models: what a configuration says of them, and what they are made from.
+# Figures, tables, the scorecard and external models: their entries in a configuration, and what they are made from.
 
 from fa_audit.core.registry import entry_of
 from fa_audit.experiments import paths

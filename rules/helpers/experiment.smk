@@ -37,7 +37,7 @@ LIBRARY = Path(fa_audit.__file__).resolve().parents[1]
 FOLDERS = [str(LIBRARY), *os.environ.get("PYTHONPATH", "").split(os.pathsep), os.getcwd()]
 os.environ.update(PYTHONPATH=os.pathsep.join(dict.fromkeys(filter(None, FOLDERS))))
 
-# Of the command line, or of a workflow that uses this one as a module.
+# From the command line, or from a workflow that uses this one as a module.
 CONFIG_FILES = list(workflow.configfiles)
 MODE = workflow.exec_mode  # of this process: the main one, or one of a single job
 DRY_RUN = workflow.output_settings.dryrun

@@ -1,4 +1,4 @@
-# What jobs ask for, and what is checked before the first of them.
+# The resources that jobs ask for, and the checks before the first of them.
 
 from fa_audit.core.folder import check_room, check_writable, claim
 from fa_audit.core.gpu import asks_for_gpu, visible_gpu_count

@@ -1,4 +1,4 @@
-# What is printed before the first job and after the last. The logger fa-audit knows these messages by their part.
+# The messages before the first job and after the last; the logger fa-audit knows them by their part.
 
 import atexit
 from contextlib import suppress
@@ -71,7 +71,7 @@ def say_how_to_go_on(log_files):
 
 @atexit.register
 def print_table():
-    """Print the table after all else in a dry run, which has no start, unless a target is unknown."""
+    """Print the table at the end of a dry run, which has no start, unless a target is unknown."""
     if DRY_RUN and workflow.scheduler:
         with suppress(BrokenPipeError):
             os.write(1, "".join(f"{line}\n" for line in table_lines()).encode())

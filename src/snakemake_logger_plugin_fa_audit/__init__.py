@@ -96,7 +96,7 @@ class LogHandler(LogHandlerBase):
         return []
 
     def lines_of_message(self, record: LogRecord) -> list[str]:
-        """Return a warning or an error as it is; of Snakemake's chatter, what says why and how the work ends."""
+        """Return a warning or an error as it is and, from Snakemake's chatter, why jobs run and that none has to."""
         text = record.getMessage().replace(UNSEEN, "")
         if text.startswith("Terminating processes"):
             return self.failures.interrupt()

@@ -22,7 +22,7 @@ BUILT_IN = ("local", "dryrun", "touch")  # executors
 
 
 def refuse(arguments: Sequence[str]) -> None:
-    """End a command of Snakemake that cannot work with one line; those of its own jobs are let through."""
+    """End a command of Snakemake that cannot work with one line; let the commands of its own jobs through."""
     program, words = Path(arguments[0]), arguments[1:]
     if "snakemake" not in (program.stem, program.parent.name) or "--mode" in words:
         return

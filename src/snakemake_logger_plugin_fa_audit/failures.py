@@ -22,12 +22,12 @@ class Failures:
         self.message = ""
 
     def interrupt(self) -> list[str]:
-        """Take note that the user stopped the work: what fails from here on was stopped."""
+        """Record that the user stopped the work: what fails from here on was stopped."""
         self.interrupted = True
         return ["fa-audit: stopping"]
 
     def error(self, message: str) -> list[str]:
-        """Return an error of Snakemake; one about a job is kept, in place of an empty log."""
+        """Return an error of Snakemake; one about a job is kept, for where the job's log is empty."""
         if message.startswith(("RuleException", "CalledProcessError")):
             self.interrupted |= "Signals.SIGINT" in message
             self.message = message.splitlines()[-1]
@@ -50,7 +50,7 @@ class Failures:
         """Return the end of a run that did not succeed: what failed and why, and the command to go on.
 
         Args:
-            advice: what the workflow itself says, a heading first.
+            advice: the workflow's own message, a heading first.
         """
         self.stopped = True
         what = "stopped" if self.interrupted else f"{len(self.jobs)} jobs failed" if self.jobs[1:] else "a job failed"

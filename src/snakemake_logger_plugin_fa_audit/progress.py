@@ -26,7 +26,7 @@ def rule_and_job(rule: str, wildcards: Mapping[str, str] | None) -> str:
 
 
 class Progress:
-    """Measured seconds of the finished jobs, by rule, and what they say of the others."""
+    """Measured seconds of the finished jobs, by rule, and the estimate for the others."""
 
     def __init__(self) -> None:
         self.left: Counter[str] = Counter()
@@ -35,16 +35,16 @@ class Progress:
         self.began = self.share = 0.0
 
     def plan(self, stats: Mapping[str, int], now: float) -> None:
-        """Take note of how many jobs each rule has."""
+        """Record how many jobs each rule has."""
         self.left = Counter({rule: count for rule, count in stats.items() if rule != "total"})
         self.began = now
 
     def start(self, job: int, name: str, now: float) -> None:
-        """Take note of a job's start."""
+        """Record a job's start."""
         self.running[job] = name, now
 
     def give_up(self, job: int) -> str | None:
-        """Forget a job that failed; returns its name."""
+        """Forget a job that failed; return its name."""
         return self.running.pop(job, (None, 0.0))[0]
 
     def finish(self, job: int, now: float) -> list[str]:
@@ -62,9 +62,9 @@ class Progress:
         return [f"{self.share:>4.0%}  {self.clock(rest, now):<14}  {name}"]
 
     def rest(self, now: float) -> float:
-        """Return the seconds of work that the other jobs will take, each as long as others of its rule did.
+        """Return the seconds of work that are left if every job takes as long as the finished ones of its rule.
 
-        A rule of which no job has finished counts like the fastest one: trainings come first, and take longest.
+        A rule without finished jobs counts like the fastest one: trainings come first, and take longest.
         """
         if self.left.total() <= 1:  # the target itself
             return 0.0
@@ -73,7 +73,7 @@ class Progress:
         return max(0.0, jobs - sum(now - start for _, start in self.running.values()))
 
     def clock(self, rest: float, now: float) -> str:
-        """Return the time to go, as minutes and seconds, with as many jobs at once as until now."""
+        """Return the time to go, in minutes and seconds, with as many jobs at once as until now."""
         finished = [second for rule in self.seconds.values() for second in rule]
         if len(finished) < ENOUGH:
             return ""

@@ -1,1 +1,1 @@
-"""Measure a trained network by the protocol, and turn the evidence into verdicts."""
+"""The audit of a trained network: measurements by the protocol, and the verdicts that follow from them."""

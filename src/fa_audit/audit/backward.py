@@ -1,7 +1,7 @@
-"""Compare a network's backward pass with its forward pass: is the reference gradient the derivative of the loss?
+"""Comparison of a network's backward pass with its forward pass: is the reference gradient the derivative of the loss?
 
-It is not where a model replaces its own backward pass: autograd functions that implement feedback alignment,
-straight-through and surrogate gradients, ``detach``. Shapes: B batch, d width of a state, M directions.
+It is not where a model replaces its own backward pass: by autograd functions that implement feedback alignment, by
+straight-through and surrogate gradients, by ``detach``. Shapes: B batch, d width of a state, M directions.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fa_audit.networks.description import passes_from
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference
 
-SAMPLES, CHECKED = 8, 2  # of the batch, and directions, by which every state is checked
-STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-8, 1e-3)  # in lengths of a state's vector, the most likely to decide first
-AWAY = 1e-2  # likewise, how far from the state it is checked: kinks and ties lie exactly at states
-TOLERANCE = 1e-3  # relative; derivatives that are right differ by the square of the step, and by kinks that it crosses
+SAMPLES, CHECKED = 8, 2  # samples of the batch and directions, with which every state is checked
+STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-8, 1e-3)  # relative to the state's length, the most likely to decide first
+AWAY = 1e-2  # likewise, distance from the state, since kinks and ties lie exactly at states
+TOLERANCE = 1e-3  # relative; correct derivatives differ by the square of the step and by the kinks that it crosses
 ROUNDING = 1e-14  # of a difference of two losses, relative to them or to the logits
-DIRECTIONS, STEP = 32, 1e-6  # by which a norm is estimated: a standard error of an eighth
+DIRECTIONS, STEP = 32, 1e-6  # for the estimate of a norm: a standard error of an eighth
 
 
 def check_backward(
@@ -62,8 +62,8 @@ def _agrees(loss: Callable[[Tensor], Tensor], moves: Tensor, smallest: float) ->
     """Return whether the gradient of `loss` predicts its changes along moves ``(M + 1, B, d)``; None if too small.
 
     Args:
-        moves: of the length of the state; it is checked at the last one, shortened.
-        smallest: difference of two losses that is not rounding.
+        moves: as long as the state; the gradient is taken at the last one, shortened.
+        smallest: the smallest difference of two losses that is more than rounding.
     """
     base, answer = (AWAY * moves[-1]).requires_grad_(), None
     with torch.enable_grad():

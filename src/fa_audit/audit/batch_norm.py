@@ -1,4 +1,4 @@
-"""Measure a run with the BatchNorm statistics of the paper's code, which updates them twice with every batch.
+"""Norms of a run under the BatchNorm statistics of the paper's code, which updates them twice with every batch.
 
 Layers in training mode do not read these statistics: the weights are the same, and only evaluation differs. A
 checkpoint holds the result of single updates, so the last batches are run again, with the final weights: the learning
@@ -24,7 +24,7 @@ from fa_audit.data.dataset import Dataset, evaluation_batches, held_out, pad, tr
 from fa_audit.networks.trace import reference, untouched
 from fa_audit.training.learner import Learner
 
-STEPS = 40  # of training that are made again
+STEPS = 40  # of training that are repeated
 
 
 def batch_norm_twice(learner: Learner, dataset: Dataset, epochs: int) -> dict[str, float | None]:
@@ -48,8 +48,11 @@ def batch_norm_twice(learner: Learner, dataset: Dataset, epochs: int) -> dict[st
     with untouched(network):
         truth = reference(network, *evaluation_batches(dataset, BATCH_SIZE, 1)[0])
     norms = [median_norm(h) for h in truth.states]
-    names = ("max_growth", "hidden_norm_last", "grad_norm_last")
-    return dict(zip(names, (max(growth(norms), default=None), norms[-1], median_norm(truth.gradients[-1]))))
+    return {
+        "max_growth": max(growth(norms), default=None),
+        "hidden_norm_last": norms[-1],
+        "grad_norm_last": median_norm(truth.gradients[-1]),
+    }
 
 
 def _last_batches(learner: Learner, dataset: Dataset, epochs: int) -> Iterator[Tensor]:

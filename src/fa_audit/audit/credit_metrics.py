@@ -1,11 +1,11 @@
-"""Measure credits against the true gradient, against changes of the loss, and against chance.
+"""Credit metrics: credits against the true gradient, against changes of the loss, and against chance.
 
 Shapes: B batch, d width of a state, L blocks, M directions. The credit ``a_l`` of block l is a direction for its output
 ``h_{l+1}``; ``g_l`` is the true gradient at the state ``h_l``, and ``loss_i`` the loss of sample i. Every metric
 compares ``a_l`` at the block's output, with ``g_{l+1}``. Its twin ``..._at_input`` compares ``a_l`` at the block's
-input, with ``g_l``, as published numbers do: without a skip that is unrelated to the credit.
+input, with ``g_l``, as published numbers do: without a skip, this gradient is unrelated to the credit.
 
-The cosines, ``credit_norm`` and what is called float32 use the credits that trained the network, in its own precision;
+The cosines, ``credit_norm`` and metrics named float32 use the credits that trained the network, in its own precision;
 everything else is computed on a float64 copy. A value that cannot be measured is absent with its reason.
 """
 
@@ -36,8 +36,8 @@ DIRECTIONS = 32  # M, unit directions per sample
 EPS = 1e-3  # length of a perturbation
 ETA = 0.01  # length of a nudge, in units of the state's entries
 DRAWS = 20  # of every null
-SAME = 1e-4  # relative: the loss of a batch is the mean, or the sum, of the losses of its samples
-AT_ONCE = 2**16  # entries of the moved states that run on together: more leave the cache
+SAME = 1e-4  # relative: deviation of a batch's loss from the mean, or the sum, of its samples' losses
+AT_ONCE = 2**16  # entries of the moved states in one pass: more do not fit into the cache
 NORMAL_95 = 1.96  # standard deviations on either side
 SIDES = {"": 1, AT_INPUT: 0}  # by suffix, the state that belongs to block l: h_{l+1} or h_l
 RESHAPED = "the block changes the shape of its state: its credit has no place at its input"
@@ -47,7 +47,7 @@ IN_DOUBLE = (*AGAINST_THE_LOSS, "residual_ratio", "bridge_residual", *at_both_si
 OF_REFERENCE = ("cosine", "clamped_cosine", "rho_bp", "rho_bp_float32", "fresh_b_cosine", "scale")
 DEEP = (*DEEP_CREDIT, *FLOAT32)
 Losses = Callable[[Tensor, Tensor], Tensor]  # of logits (B, C) and targets, the loss of every sample (B,)
-Block = dict[str, Measured]  # what is measured of one block, by name
+Block = dict[str, Measured]  # measurements of one block, by name
 Fresh = Sequence[Sequence[Block]]  # the `alignment` of every block, for every draw of the feedback
 cross_entropies: Losses = partial(F.cross_entropy, reduction="none")
 
@@ -89,7 +89,7 @@ class CreditReport:
     drift: Block = field(default_factory=dict)
 
     def without(self, untrue: Sequence[int]) -> CreditReport:
-        """Return the report without what compares with the gradient at the states `untrue`, where it is not true."""
+        """Return the report without its comparisons with the gradient at the states `untrue`, where it is not true."""
         if not untrue or not self.blocks:
             return self
 
@@ -106,22 +106,22 @@ class CreditReport:
 
 
 def absent(measured: Measured, reason: str) -> Measured:
-    """Return the same measurement without its value, and why."""
+    """Return the measurement with a reason in place of its value."""
     gone = replace(measured, value=None, n_valid=0, reason=reason)
     return replace(gone, std=None) if isinstance(gone, Draws) else gone
 
 
-def compared(layer: int, credit: Tensor, g: Sequence[Tensor], measure: Callable[[int], Block]) -> Block:
-    """Return what `measure` finds at the state behind a block and, as ``..._at_input``, at the one before it.
+def compared(layer: int, credit: Tensor, g: Sequence[Tensor], measure: Callable[[Tensor, int], Block]) -> Block:
+    """Measure a block's credit at the state behind the block and, as ``..._at_input``, at the one before it.
 
     Args:
         layer, credit: of the block.
         g: ``g_0..g_L``; a credit of another shape than ``g_layer`` has no place at the block's input.
-        measure: of the index of a state.
+        measure: of a credit and the index of a state.
     """
-    behind = measure(layer + 1)
+    behind = measure(credit, layer + 1)
     if credit.shape == g[layer].shape:
-        before = measure(layer)
+        before = measure(credit, layer)
     else:
         before = {name: absent(value, RESHAPED) for name, value in behind.items()}
     return behind | {name + AT_INPUT: value for name, value in before.items()}
@@ -137,8 +137,7 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
         return cross_entropies
 
     def each(logits: Tensor, targets: Tensor) -> Tensor:
-        rows = zip(logits.split(1), targets.split(1))
-        return torch.stack([loss_fn(*row).reshape(()) for row in rows])
+        return torch.stack([loss_fn(*row).reshape(()) for row in zip(logits.split(1), targets.split(1))])
 
     try:
         whole, found = loss_fn(logits, targets.clone()).item(), each(logits, targets)
@@ -151,13 +150,13 @@ def losses_of_samples(loss_fn: LossFunction, logits: Tensor, targets: Tensor) ->
 
 
 def deep_means(blocks: Sequence[Block]) -> Block:
-    """Average over the blocks l >= 1 what is compared between runs."""
+    """Average the metrics that are compared between runs over the blocks l >= 1."""
     measured = blocks[0] if blocks else DEEP
     return {name: deep_mean([block[name] for block in blocks]) for name in DEEP if name in measured}
 
 
 def nulls(fresh: Fresh, reason: str) -> Block:
-    """Return over all draws of the feedback the mean over the blocks l >= 1 of their cosines, at both sides."""
+    """Return the mean cosine of the blocks l >= 1 over all draws of the feedback, at both sides."""
     return {
         f"fresh_b_null{side}": over_draws([deep_mean([b[f"cosine{side}"] for b in draw]) for draw in fresh], reason)
         for side in SIDES
@@ -165,7 +164,7 @@ def nulls(fresh: Fresh, reason: str) -> Block:
 
 
 def nulls_of_block(fresh: Fresh, layer: int, reason: str) -> Block:
-    """Return over all draws of the feedback the cosine of one block, at both sides."""
+    """Return the cosine of one block over all draws of the feedback, at both sides."""
     return {
         f"fresh_b_cosine{side}": over_draws([draw[layer][f"cosine{side}"] for draw in fresh], reason) for side in SIDES
     }
@@ -174,21 +173,19 @@ def nulls_of_block(fresh: Fresh, layer: int, reason: str) -> Block:
 def alignment(credits: Sequence[Tensor], g: Sequence[Tensor]) -> tuple[Block, ...]:
     """Compare credits ``a_0..a_{L-1}`` with the gradients ``g_0..g_L``, all ``(B, d)``.
 
-    ``cosine`` is without any epsilon; ``clamped_cosine`` is torch's value of the same. ``credit_norm`` is the median
-    over samples of ``||a_l||``.
+    ``cosine`` has no epsilon; ``clamped_cosine`` has torch's. ``credit_norm`` is the median over samples of
+    ``||a_l||``.
     """
-    return tuple(
-        compared(layer, a, g, partial(_angles, a, g)) | {"credit_norm": _norm(a)} for layer, a in enumerate(credits)
-    )
 
+    def angles(a: Tensor, state: int) -> Block:
+        return {"cosine": cosine(a, g[state]), "clamped_cosine": clamped_cosine(a, g[state])}
 
-def _angles(a: Tensor, g: Sequence[Tensor], state: int) -> Block:
-    return {"cosine": cosine(a, g[state]), "clamped_cosine": clamped_cosine(a, g[state])}
-
-
-def _norm(credit: Tensor) -> Measured:
-    norms = sample_norms(credit)
-    return median_of(norms, norms.isfinite(), "no sample with a finite credit")
+    blocks = []
+    for layer, a in enumerate(credits):
+        norms = sample_norms(a)
+        norm = median_of(norms, norms.isfinite(), "no sample with a finite credit")
+        blocks.append(compared(layer, a, g, angles) | {"credit_norm": norm})
+    return tuple(blocks)
 
 
 def against_the_loss(
@@ -206,7 +203,7 @@ def against_the_loss(
     Args:
         network: in float64.
         seed: of the random directions.
-        starts: the whole states ``h_0..h_L``; of a described model zeros ``(B, d)``, how far its vectors are moved.
+        starts: the whole states ``h_0..h_L``; for a described model zeros ``(B, d)``, by which its vectors are moved.
         targets: a row for every sample.
         credits: ``a_0..a_{L-1}``; None for a block that is left out.
         gradients: ``g_0..g_L``, ``(B, d)``.
@@ -218,8 +215,7 @@ def against_the_loss(
         moves = unit_directions(seed, state, gradients[state], directions)
         return loss_changes(network, state, starts[state], targets, moves, EPS, losses)
 
-    def at(state: int, credit: Tensor) -> Block:
-        """Measure one credit at the state ``h_state``."""
+    def worth(credit: Tensor, state: int) -> Block:
         moves = unit_directions(seed, state, gradients[state], directions)
         randomness = generator(seed, "audit", "random credit", state)
         random = [_gaussian(credit, 1, randomness)[0] for _ in range(DRAWS)]
@@ -233,7 +229,7 @@ def against_the_loss(
 
     none: Block = dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(targets), 0, LEFT_OUT))
     return [
-        none if credit is None else compared(layer, credit, gradients, partial(at, credit=credit))
+        none if credit is None else compared(layer, credit, gradients, worth)
         for layer, credit in enumerate(following(credits, "credit of block"))
     ]
 
@@ -335,7 +331,7 @@ def over_draws(draws: Sequence[Measured], reason: str = "no draw has a value") -
     """Compute mean and standard deviation over the draws that have a value.
 
     Args:
-        reason: why there is no value if no draw has one and none says why.
+        reason: why there is no value, if there are no draws.
     """
     values = torch.tensor([draw.value for draw in draws if draw.value is not None], dtype=torch.float64)
     n, n_valid = len(draws), len(values)

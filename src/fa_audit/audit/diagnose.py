@@ -9,18 +9,19 @@ import torch.nn.functional as F
 from torch import nn
 
 from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
-from fa_audit.audit.diagnostics import Batch, measure
+from fa_audit.audit.diagnostics import Batch, Diagnostics, measure
 from fa_audit.audit.expected_time import expected_seconds
 from fa_audit.audit.frequencies import frequencies
 from fa_audit.audit.given_credits import CreditFunction, checked_credits, measure_given_credits
-from fa_audit.audit.guards import alike, are_classes, contradictions, gradient_warnings, recorded
+from fa_audit.audit.guards import alike, contradictions, gradient_warnings, recorded
 from fa_audit.audit.inputs import check_layer, check_texts, fraction, paired, prepared
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.verdicts import Baselines
 from fa_audit.core.errors import AuditError, shortened
 from fa_audit.core.progress import announce
 from fa_audit.core.thresholds import DiagnosticThresholds, fires
-from fa_audit.networks.trace import Description, LossFunction, forward
+from fa_audit.networks.network import Network
+from fa_audit.networks.trace import Description, LossFunction
 
 
 def diagnose(
@@ -66,16 +67,16 @@ def diagnose(
             like it, or like the vector ``(B, d)`` that is read of it. The report then has every credit metric.
         draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, the same credits with fresh feedback for every
             number: the null of their cosines.
-        directions: in which every state is moved, to compare credits with changes of the loss; fewer take less time.
-        blocks: those whose credits are compared with changes of the loss; default all.
-        loss_fn: of logits ``(B, C)`` and the labels, the loss of everything. The floor of D2 was calibrated for
+        directions: number of moves of every state by which credits are compared with the loss; fewer take less time.
+        blocks: the blocks whose credits are compared with changes of the loss; default all.
+        loss_fn: the loss of logits ``(B, C)`` and labels, in all that is measured. The floor of D2 was calibrated for
             cross-entropy; for another loss the labels may be any tensor with one row per input.
         sample: ``(x, labels)`` that the norms of states and gradients come from; default the first of `eval_batches`.
         test_samples: size of the test set on which the accuracies were taken: the margin's interval follows from it.
         paired_hits: for every test sample, whether this network, and whether its own frozen baseline, classifies it
-            correctly: the interval is then that of the pairs, which is narrower.
-        stability_batches: 8 to 10 smaller batches for the cross-batch stability, of a test set that has not enough
-            samples for as many of 128; everything else comes from `sample`.
+            correctly: the interval is then formed over the pairs, and is narrower.
+        stability_batches: 8 to 10 smaller batches for the cross-batch stability, where a test set is too small for as
+            many of 128; everything else comes from `sample`.
 
     Raises:
         AuditError: no batches, an accuracy outside 0..1, hits that do not make the accuracies, a layer that does not
@@ -91,11 +92,8 @@ def diagnose(
     >>> len(report.residual_norms)
     3
     """
-    if not isinstance(thresholds, DiagnosticThresholds | None):
-        raise AuditError(f"thresholds: found {shortened(thresholds)}; expected DiagnosticThresholds(...) or None.")
+    limits, loss_fn = _limits(thresholds), _as_function(loss_fn)
     check_texts(method_name=method_name, notes=notes, frozen_baseline_name=frozen_baseline_name)
-    if type(loss_fn) is nn.CrossEntropyLoss and str(vars(loss_fn)) == str(vars(nn.CrossEntropyLoss())):
-        loss_fn = F.cross_entropy
     headline_acc = fraction("headline_acc", headline_acc)
     own, bp = fraction("frozen_baseline_acc", frozen_baseline_acc), fraction("bp_frozen_acc", bp_frozen_acc)
     baselines = Baselines(own, frozen_baseline_name, bp, *paired(paired_hits, (headline_acc, own), test_samples))
@@ -107,34 +105,50 @@ def diagnose(
     with prepared(model, given, description, loss_fn) as (network, (first, batches, others), warnings):
         if layer_for_stability is not None:
             check_layer("layer_for_stability", layer_for_stability, network)
-        given_credits = checked_credits(credits, draw, directions, blocks, network)
-        where = (first or batches or others)[0]
-        seconds = expected_seconds(network, where, [*batches, *others], loss_fn, given_credits)
-        announce("this audit", seconds, "; fewer directions= or blocks= take less" if given_credits else "")
-        measured = CreditReport()
-        if given_credits:
-            measured = measure_given_credits(given_credits, model, network, *where, loss_fn)
-        evidence = measure(network, batches, layer_for_stability, loss_fn, where, others)
-        if (headline_acc, own) != (None, None) and all(are_classes(labels) for _, labels in batches):
-            warnings += contradictions(forward(network, batches), headline_acc, own)
-        limits = thresholds or DiagnosticThresholds()
-        if loss_fn is F.cross_entropy and fires("stability", evidence.stability.value or 0, limits.limits["stability"]):
-            found = frequencies(network, others or batches, evidence.stability_layer)
-            evidence = replace(evidence, frequencies=found)
-        warnings += [*alike(others or batches), *gradient_warnings(evidence)]
+        asked = checked_credits(credits, draw, directions, blocks, network)
+        where, over = (first or batches or others)[0], others or batches
+        seconds = expected_seconds(network, where, [*batches, *others], loss_fn, asked)
+        announce("this audit", seconds, "; fewer directions= or blocks= take less" if asked else "")
+        credit = measure_given_credits(asked, model, network, *where, loss_fn) if asked else CreditReport()
+        evidence = measure(network, batches, layer_for_stability, loss_fn, where, over)
+        evidence = _with_frequencies(evidence, network, over, loss_fn, limits)
+        warnings += contradictions(network, batches, headline_acc, own)
+        warnings += [*alike(over), *gradient_warnings(evidence)]
         about = recorded(model, network, description, where[0])
-    credit = measured.without(evidence.untrue)
+    credit = credit.without(evidence.untrue)
     name_of_loss = getattr(loss_fn, "__name__", type(loss_fn).__name__)
-    of_another_loss = "" if loss_fn is F.cross_entropy else f"gradients of {name_of_loss}"
+    of_loss = "" if loss_fn is F.cross_entropy else f"gradients of {name_of_loss}"
     return DiagnosticReport(
         method_name=method_name,
         evidence=evidence,
         headline_acc=headline_acc,
         baselines=baselines,
         thresholds=limits,
-        notes="; ".join(filter(None, [notes, of_another_loss])),
+        notes="; ".join(filter(None, [notes, of_loss])),
         credit=credit.blocks,
         deep=credit.deep,
         warnings=tuple(warnings),
         about=about,
     )
+
+
+def _limits(thresholds: DiagnosticThresholds | None) -> DiagnosticThresholds:
+    if not isinstance(thresholds, DiagnosticThresholds | None):
+        raise AuditError(f"thresholds: found {shortened(thresholds)}; expected DiagnosticThresholds(...) or None.")
+    return thresholds or DiagnosticThresholds()
+
+
+def _as_function(loss_fn: LossFunction) -> LossFunction:
+    """Return `F.cross_entropy` in place of a default `nn.CrossEntropyLoss`, as which it is known everywhere else."""
+    plain = type(loss_fn) is nn.CrossEntropyLoss and str(vars(loss_fn)) == str(vars(nn.CrossEntropyLoss()))
+    return F.cross_entropy if plain else loss_fn
+
+
+def _with_frequencies(
+    evidence: Diagnostics, network: Network, batches: list[Batch], loss_fn: LossFunction, limits: DiagnosticThresholds
+) -> Diagnostics:
+    """Add the predictions beside the labels where (c) fires under cross-entropy, since a bias of them explains it."""
+    fired = fires("stability", evidence.stability.value or 0, limits.stability_drift_ceiling)
+    if loss_fn is not F.cross_entropy or not fired:
+        return evidence
+    return replace(evidence, frequencies=frequencies(network, batches, evidence.stability_layer))

@@ -1,4 +1,4 @@
-"""Measure a network: norms, gradients and their float32 accuracy. Verdicts are in `fa_audit.audit.verdicts`.
+"""Measurements of a network: norms, gradients and their float32 accuracy. Verdicts are in `fa_audit.audit.verdicts`.
 
 Shapes: B batch, d width, L blocks. Medians are over the samples of one batch, by default the first.
 """
@@ -164,25 +164,30 @@ def measure(
         truth = reference(network, *sample, loss_fn)
         double, estimates, unchecked = _in_double(network, *sample, loss_fn)
         layers, finite = tuple(_layers(truth, double, estimates)), truth.finite
-        over_samples, means, loss = _intervals(truth, layers, estimates), [], truth.loss
-        at_logits = len(truth.logits) * median_norm(truth.at_logits.flatten(1))
+        growth_interval, gradient_interval = _intervals(truth, layers, estimates)
+        loss, at_logits = truth.loss, len(truth.logits) * median_norm(truth.at_logits.flatten(1))
+        means = []
         for batch in following(over, "batch"):
             if batch is not sample:
                 truth = reference(network, *batch, loss_fn)  # one batch at a time is kept: states can be large
             means.append(mean_gradient(truth, middle))
             finite = finite and truth.finite
-    stability = Measured(None, len(means), 0, UNTRUE) if middle in estimates else mean_pairwise_cosine(means)
+    if middle in estimates:
+        stability, around = Measured(None, len(means), 0, UNTRUE), None
+    else:
+        stability, around = mean_pairwise_cosine(means), jackknife_interval(pairwise_cosines(means).cpu().numpy())
     return Diagnostics(
-        layers,
-        stability,
-        middle,
-        len(sample[1]),
-        len(means),
-        finite,
-        *over_samples,
-        None if middle in estimates else jackknife_interval(pairwise_cosines(means).cpu().numpy()),
-        len(over[0][1]) if over else None,
-        tuple(estimates),
+        layers=layers,
+        stability=stability,
+        stability_layer=middle,
+        samples=len(sample[1]),
+        batches=len(means),
+        finite=finite,
+        growth_interval=growth_interval,
+        gradient_interval=gradient_interval,
+        stability_interval=around,
+        stability_samples=len(over[0][1]) if over else None,
+        untrue=tuple(estimates),
         unchecked=unchecked,
         loss=loss,
         at_logits=at_logits,
@@ -265,7 +270,7 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
 def _in_double(
     network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction
 ) -> tuple[Reference | str, Estimates, str]:
-    """Compute the same reference in float64 on a copy, or why that fails; norms where it is not true; what is open."""
+    """Return the reference of a float64 copy, or why it fails; norms where its gradient is not true; what is open."""
     try:
         twin = copy.deepcopy(network).double()
         x, labels = (part.double() if part.is_floating_point() else part for part in (x, labels))

@@ -1,4 +1,4 @@
-"""Estimate how long an audit takes, from one pass of a few samples."""
+"""The expected time of an audit."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TIMED, MEASURED = 8, 2  # samples of the trial pass, and its longest time in sec
 def expected_seconds(
     network: Network, where: Batch, batches: list[Batch], loss_fn: LossFunction, credits: Given | None
 ) -> float:
-    """Return about how long an audit takes, from one pass of a few samples forward and backward.
+    """Estimate how long an audit takes, from one pass of a few samples forward and backward.
 
-    A pass forward takes a third of it, one in float64 four times as long.
+    A forward pass takes a third of that time, a pass in float64 four times as long.
     """
     one = math.inf
     for size in (TIMED, TIMED, len(where[0])):  # the first call prepares; few samples take relatively long
@@ -31,7 +31,7 @@ def expected_seconds(
         x, y = (part[:size] for part in where)
         with untouched(network):
             started = time.perf_counter()
-            median_norm(reference(network, x, y, loss_fn).gradients[0])  # a number: it has been computed by then
+            median_norm(reference(network, x, y, loss_fn).gradients[0])  # to read a number is to wait for it
             one = min(one, (time.perf_counter() - started) / len(x))
     samples, states = len(where[0]), len(network.blocks) + 1
     passes = 1.3 * sum(len(x) for x, _ in batches) + 2 * samples + CHECKED * 4 / 3 * states * CHECKED_SAMPLES

@@ -1,4 +1,4 @@
-"""Measure how much of the cross-batch stability (c) is a bias of the predictions towards classes."""
+"""The share of the cross-batch stability (c) that is a bias of the predictions towards classes."""
 
 from __future__ import annotations
 

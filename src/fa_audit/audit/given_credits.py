@@ -1,4 +1,4 @@
-"""Measure credits that a function makes: those of an implementation that this package does not know.
+"""Metrics of credits that a function makes: those of an implementation that this package does not know.
 
 Shapes: B batch, d width of a state, L blocks.
 """
@@ -40,7 +40,7 @@ CreditFunction = Callable[..., Sequence[Tensor]]  # of model, x, targets and [h_
 MOST_DIRECTIONS = 4096
 SEED = 0  # of random directions and random credits
 NO_DRAW = "no draw= was given: the feedback cannot be drawn again"
-UNKNOWN = {  # what only a method of this package can be asked for
+UNKNOWN = {  # metrics that need a method of this package
     "residual_ratio": "credits from a function: what a block adds to its state is not known",
     "bridge_residual": "credits from a function: its auxiliary nets are not known",
     "feature_drift": "credits from a function: the network's initialisation is not known",
@@ -55,7 +55,7 @@ class Given:
         credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``.
         draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, with fresh feedback for every number.
         directions: M, in which every state is moved.
-        blocks: whose credits are compared with the loss, which takes nearly all of the time; None for all.
+        blocks: those whose credits are compared with the loss, which takes nearly all of the time; None for all.
     """
 
     credits: CreditFunction
@@ -69,11 +69,11 @@ def measure_given_credits(
 ) -> CreditReport:
     """Compute the credit metrics of a function on one batch.
 
-    The credits are asked for once, in the model's own precision; what needs float64 takes the loss, its changes and
-    the true gradients from a float64 copy. ``scale`` is the median over samples of ``||a_l|| / ||g_{l+1}||``.
+    The credits are asked for once, in the model's own precision; metrics in float64 take the loss, its changes
+    and the true gradients from a float64 copy. ``scale`` is the median over samples of ``||a_l|| / ||g_{l+1}||``.
 
     Args:
-        model: what the functions are given, in evaluation mode.
+        model: the functions' argument, in evaluation mode.
         network: the same model as this package sees it.
         x: the batch, on the model's device.
         targets: a row for every sample.
@@ -92,17 +92,18 @@ def measure_given_credits(
     fresh = [alignment(ask("draw", given.draw, draw), gradients) for draw in draws]
     worth = _against_the_loss(given, network, x, targets, credits, loss_fn)
     unknown = {name: Measured(None, len(x), 0, reason) for name, reason in UNKNOWN.items()}
-    blocks = tuple(
-        aligned | of_loss | {"scale": _scale(a, gradients[layer + 1])} | nulls_of_block(fresh, layer, NO_DRAW) | unknown
-        for layer, (a, aligned, of_loss) in enumerate(zip(credits, alignment(credits, gradients), worth, strict=True))
-    )
-    return CreditReport(blocks, deep_means(blocks) | nulls(fresh, NO_DRAW))
+    blocks = []
+    for layer, (a, aligned, of_loss) in enumerate(zip(credits, alignment(credits, gradients), worth, strict=True)):
+        g = gradients[layer + 1]
+        scale = median_of(sample_norms(a) / sample_norms(g), unit(a)[1] & unit(g)[1], WITHOUT_ANGLE)
+        blocks.append(aligned | of_loss | {"scale": scale} | nulls_of_block(fresh, layer, NO_DRAW) | unknown)
+    return CreditReport(tuple(blocks), deep_means(blocks) | nulls(fresh, NO_DRAW))
 
 
 def checked_credits(
     credits: CreditFunction | None, draw: CreditFunction | None, directions: Any, blocks: Any, network: Network
 ) -> Given | None:
-    """Return what is to be measured of a caller's credits, None if there are none.
+    """Check the arguments about a caller's credits and return them as one; None without credits.
 
     Raises:
         AuditError: an argument is not of its kind, or asks for something about credits that are not given.
@@ -191,8 +192,3 @@ def _against_the_loss(
     except Exception as error:  # external code may raise anything; the audit goes on without this evidence
         reason = str(error) if isinstance(error, AuditError) else f"float64 recomputation failed: {first_line(error)}"
         return [dict.fromkeys(AGAINST_THE_LOSS, Draws(None, len(targets), 0, reason)) for _ in credits]
-
-
-def _scale(credit: Tensor, gradient: Tensor) -> Measured:
-    usable = unit(credit)[1] & unit(gradient)[1]
-    return median_of(sample_norms(credit) / sample_norms(gradient), usable, WITHOUT_ANGLE)

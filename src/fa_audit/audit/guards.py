@@ -1,11 +1,11 @@
-"""Guards: refuse or name whatever makes an audit of an external model wrong without any check firing."""
+"""Guards against whatever makes an audit of an external model wrong without any check firing: errors and warnings."""
 
 from __future__ import annotations
 
 import math
 import platform
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -23,17 +23,17 @@ from fa_audit.core.checks import DOUBTED
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.contract import deviation
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, Forward, LossFunction, outputs_of, reads_data, scalar_loss, untouched
+from fa_audit.networks.trace import Description, LossFunction, forward, outputs_of, reads_data, scalar_loss, untouched
 
 SAMPLES = 8  # of the first batch, on which a forward pass is repeated
 DIFFERENT = 1e-4  # relative to the largest logit; kernels that sum in another order stay far below
 SUM_TO_ONE = 1e-3
-SUMMED = 1e-4  # relative: by how much the loss of a batch may differ from what the losses of its halves make
+SUMMED = 1e-4  # relative: difference below which the loss of a batch is the sum of the losses of its halves
 LEAST_LIKELY = 1e-6  # probability of the hits of the batches below which an accuracy is contradicted
-FAILED = 0.05  # accuracy below that of a linear readout at which a baseline is suspected
-OVERLAP = 0.01  # share of the samples that are there twice
-LARGE = 1e3  # gradient of one sample's loss by a state, in units of loss per unit of state
-FLOAT32_ERROR = 1e-2  # median relative error of the gradients above which float32 is named as a cause
+FAILED = 0.05  # by which a suspected baseline's accuracy is below a linear readout's
+OVERLAP = 0.01  # share of the samples that are repeated
+LARGE = 1e3  # gradient of one sample's loss with respect to a state
+FLOAT32_ERROR = 1e-2  # median relative error of the gradients above which a warning names float32
 QUANTISED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torchao.")
 NARROW = (torch.float16, torch.bfloat16)
 DATA_AS_STATE = (
@@ -77,7 +77,7 @@ def listed_batches(name: str, batches: Any) -> Iterator[Any]:
     """Yield the evaluation batches; generators of a DataLoader and its sampler are left as they were.
 
     Raises:
-        AuditError: they cannot be gone through.
+        AuditError: going through them fails.
     """
     if not isinstance(batches, Iterable):
         raise AuditError(f"{name}: found {shortened(batches)}; expected a list or a DataLoader of pairs (x, labels).")
@@ -93,7 +93,7 @@ def listed_batches(name: str, batches: Any) -> Iterator[Any]:
 
 
 def is_count(value: Any) -> bool:
-    """Return whether a value is an integer and no boolean."""
+    """Return whether a value is an integer and not a boolean."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
@@ -101,10 +101,10 @@ def is_count(value: Any) -> bool:
 def as_found(model: nn.Module) -> Iterator[None]:
     """Leave the model's parameters, their ``.grad`` and the global random streams as they were, whatever it does.
 
-    Inside, no parameter has a ``.grad``. Everything else about a model is the care of `untouched`.
+    Inside, no parameter has a ``.grad``. `untouched` restores everything else about a model.
 
     Raises:
-        AuditError: the forward pass changed parameters: no two passes are of the same network.
+        AuditError: the forward pass changed parameters, so that no two passes are of the same network.
     """
     streams = random.getstate(), np.random.get_state(), torch.get_rng_state()
     parameters = [(name, p, p.data, p.data.clone(), p.requires_grad, p.grad) for name, p in model.named_parameters()]
@@ -150,8 +150,9 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
     first = first.detach()
     finite = bool(first.isfinite().all() and second.isfinite().all())
     if finite and (distance := deviation(first, second)) > DIFFERENT:
+        name = type(getattr(network, "model", network)).__name__
         raise AuditError(
-            f"{_name(network)}: two forward passes of the same inputs in evaluation mode differ by {distance:.2g} of"
+            f"{name}: two forward passes of the same inputs in evaluation mode differ by {distance:.2g} of"
             " the largest logit; expected the same logits. Turn off dropout (training=self.training), noise and"
             " whatever counts passes."
         )
@@ -165,7 +166,7 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
         _narrow(network, [*points, second]),
         _transposed(network, shapes),
     ]
-    return second.shape[-1], [warning for warning in found if warning]
+    return second.shape[-1], list(filter(None, found))
 
 
 def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction) -> None:
@@ -192,23 +193,26 @@ def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFuncti
         )
 
 
-def contradictions(passes: Sequence[Forward], accuracy: float | None, frozen: float | None) -> list[str]:
-    """Warn of what accuracies contradict: hits on the batches beyond chance, and a readout that needs no blocks.
+def contradictions(network: Network, batches: list[Batch], accuracy: float | None, frozen: float | None) -> list[str]:
+    """Warn of accuracies that the batches contradict: by hits beyond chance, or by a readout that needs no blocks.
+
+    Nothing is known where labels are not class indices; those below 0, which a loss may ignore, are left out.
 
     Args:
-        passes: of every batch whose labels are class indices; those below 0, which a loss may ignore, are left out.
         accuracy, frozen: those of the network and of its frozen baseline, as fractions.
     """
+    if (accuracy, frozen) == (None, None) or not all(are_classes(labels) for _, labels in batches):
+        return []
+    passes = forward(network, batches)
     if not passes or max(int(p.labels.max()) for p in passes) >= passes[0].logits.shape[-1]:
         return []
-    kept = [Forward(p.labels[p.labels >= 0], p.logits[p.labels >= 0], p.embedded[p.labels >= 0]) for p in passes]
-    found = [_unlikely(kept, accuracy), _failed_to_train(kept, frozen)]
-    return [warning for warning in found if warning]
+    hits = torch.cat([(p.logits.argmax(dim=-1) == p.labels)[p.labels >= 0] for p in passes])
+    embedded = [(p.embedded[p.labels >= 0], p.labels[p.labels >= 0]) for p in passes]
+    return list(filter(None, (_unlikely(hits, accuracy), _failed_to_train(embedded, frozen))))
 
 
-def _unlikely(passes: Sequence[Forward], accuracy: float | None) -> str:
+def _unlikely(hits: Tensor, accuracy: float | None) -> str:
     """Bound the probability of so many hits, or more extreme, by ``exp(-n KL(hits / n || accuracy))``."""
-    hits = torch.cat([p.logits.argmax(dim=-1) == p.labels for p in passes])
     if accuracy is None or not len(hits):
         return ""
     found = int(hits.sum()) / len(hits)
@@ -222,10 +226,10 @@ def _unlikely(passes: Sequence[Forward], accuracy: float | None) -> str:
     )
 
 
-def _failed_to_train(passes: Sequence[Forward], frozen: float | None) -> str:
-    """Compare a frozen baseline with a linear readout of ``h_0``, fitted on half of the batches."""
-    half = len(passes) // 2
-    fit, rest = ([(p.embedded, p.labels) for p in part if len(p.labels)] for part in (passes[:half], passes[half:]))
+def _failed_to_train(batches: list[Batch], frozen: float | None) -> str:
+    """Compare a frozen baseline with a linear readout of ``h_0``, given by batches and fitted on half of them."""
+    half = len(batches) // 2
+    fit, rest = ([batch for batch in part if len(batch[1])] for part in (batches[:half], batches[half:]))
     if frozen is None or not fit or not rest or not all(h.isfinite().all() for h, _ in fit + rest):
         return ""
     (x, labels), (others, other_labels) = (map(torch.cat, zip(*part)) for part in (fit, rest))
@@ -297,7 +301,7 @@ def gradient_warnings(evidence: Diagnostics) -> Iterator[str]:
 
 
 def recorded(model: nn.Module, network: Network, description: Description | None, x: Tensor) -> dict[str, Any]:
-    """Return what an audit was made with, as JSON types: versions, device, precision, model, description, date."""
+    """Record how an audit was made, as JSON types: versions, device, precision, model, description, date."""
     parameters = [*model.parameters(), *model.buffers(), x]
     return {
         "versions": {"fa_audit": version("fa-audit"), "torch": torch.__version__, "python": platform.python_version()},
@@ -308,10 +312,6 @@ def recorded(model: nn.Module, network: Network, description: Description | None
         "reads": description.reads if description else "",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def _name(network: Network) -> str:
-    return type(getattr(network, "model", network)).__name__
 
 
 def _probabilities(logits: Tensor) -> str:

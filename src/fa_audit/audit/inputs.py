@@ -1,4 +1,4 @@
-"""Check what an audit is given, before anything is measured: accuracies, batches, the model and its description."""
+"""Checks of an audit's arguments, before anything is measured: accuracies, batches, the model and its description."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, LossFunction
 
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
-ROUNDED = 1e-3  # by how much an accuracy that is given may differ from that of the hits
+ROUNDED = 1e-3  # difference of a given accuracy from that of the hits, at most
 
 
 def check_texts(**texts: Any) -> None:
@@ -38,11 +38,13 @@ def fraction(name: str, value: Any) -> float | None:
     Raises:
         AuditError: it is not a number in 0..1.
     """
+    if value is None:
+        return None
     try:
-        number = None if value is None else math.nan if torch.as_tensor(value).dtype == torch.bool else float(value)
-    except (TypeError, ValueError):
+        number = math.nan if torch.as_tensor(value).dtype == torch.bool else float(value)
+    except (TypeError, ValueError, RuntimeError):
         number = math.nan
-    if number is not None and not 0 <= number <= 1:
+    if not 0 <= number <= 1:
         raise AuditError(
             f"{name}: found {shortened(value)}; expected a fraction between 0 and 1 (divide percentages by 100)."
         )
@@ -52,7 +54,7 @@ def fraction(name: str, value: Any) -> float | None:
 def paired(
     hits: tuple[Sequence[bool], Sequence[bool]] | None, accuracies: tuple[float | None, ...], samples: int | None
 ) -> tuple[int | None, tuple[int, int] | None]:
-    """Return how many test samples there are, and how many only the network, and only its baseline, gets right.
+    """Count the test samples, those that only the network gets right, and those that only its baseline does.
 
     Raises:
         AuditError: the number is not an integer >= 1, or the hits do not match the accuracies.
@@ -92,11 +94,11 @@ def prepared(
     """Wrap the model as a `Network`, and move batches to its device; afterwards the model is as it was found.
 
     Args:
-        given: batches for every use, of which some may need none, by the name of the caller's argument; the first
-            `limit` are taken, all if it is None.
+        given: batches, which may be empty, by the name of the caller's argument; the first `limit` of each are taken,
+            all if it is None.
 
     Yields:
-        The network, its batches for every use, and warnings about what it computes.
+        The network, the batches of every argument, and warnings about what it computes.
 
     Raises:
         AuditError: as `diagnose`.
@@ -125,8 +127,9 @@ def prepared(
             if loss_fn is F.cross_entropy:
                 highest = max((int(labels.max()) for _, labels in part), default=-1)
                 if highest >= classes:
-                    expected = f"the network has {classes} classes, 0..{classes - 1}"
-                    raise AuditError(f"{name}: found label {highest}; {expected}.")
+                    raise AuditError(
+                        f"{name}: found label {highest}; the network has {classes} classes, 0..{classes - 1}."
+                    )
             elif part:
                 check_loss(network, *part[0], loss_fn)
         yield network, batches, warnings

@@ -1,4 +1,4 @@
-"""Audit an external model from its entry in a configuration (see `fa_audit.experiments.config.ModelEntry`)."""
+"""The audit of an external model, from its entry in a configuration (see `fa_audit.experiments.config.ModelEntry`)."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def load_weights(model: nn.Module, path: str) -> None:
 def _shaped(
     batches: Iterable[tuple[Tensor, Tensor]], image_shape: Iterable[int] | None, device: str
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches on the model's device, their images as ``(C, H, W)``; None for the shape of the data set's."""
+    """Yield batches on the model's device, their images in the shape ``(C, H, W)`` or, for None, as they are."""
     for images, labels in batches:
         yield fitted(images, tuple(image_shape or images.shape[1:])).to(device), labels.to(device)
 

@@ -1,4 +1,4 @@
-"""Follow a training: the audit's norms, gradients and checks after every epoch, with a warning or an early end."""
+"""A monitor of trainings: the audit's norms, gradients and checks after every epoch, with a warning or an early end."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Monitor:
         history: a row per epoch and state, from the model as it was given on: ``epoch``, ``layer``, ``hidden_norm``,
             ``grad_norm``, ``growth`` (None for the last state); the same in every row of an epoch: ``loss``,
             ``stability``, ``finite``, and whether ``D1``, ``D2`` and ``c`` fire (None: not evaluated).
-        report: what `diagnose` returned last.
-        epoch: after which that was.
+        report: the last one of `diagnose`.
+        epoch: the last one that was audited.
         stopped: whether the training should have ended there.
     """
 
@@ -120,7 +120,7 @@ class Monitor:
         return self.history[-1]
 
     def _findings(self) -> Iterator[tuple[str, str]]:
-        """Yield what there is to warn of, by what it is about."""
+        """Yield the warnings of this epoch, each with the name of its subject."""
         if not self.report.evidence.finite:
             yield "finite", f"{NOT_FINITE} {RETRAIN}"
         for name in FOLLOWED.values():

@@ -1,4 +1,4 @@
-"""Measure states and gradients on more samples than an audit's 128, as some published numbers were."""
+"""States and gradients on more samples than an audit's 128, as some published numbers have them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = ("hidden_norm", "grad_norm", "residual_ratio", "displacement", "cosine_t
 
 
 def with_more_samples(evidence: Diagnostics, network: Network, dataset: Dataset) -> Diagnostics:
-    """Return the evidence with what every state is on the first 256 and 1,024 test images, where there are as many.
+    """Add what is measured of every state on the first 256 and 1,024 test images, where there are as many.
 
     The gradient is of the mean loss of these images.
     """

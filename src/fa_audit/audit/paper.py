@@ -109,20 +109,11 @@ class ThreeCheckReport(dict[str, Any]):
     """
 
     def __init__(self, report: DiagnosticReport) -> None:
-        super().__init__(_items(report))
-        self.report = report
-
-
-def _items(report: DiagnosticReport) -> dict[str, Any]:
-    checks, limits = report.checks, report.thresholds.limits
-    growths = [layer.growth for layer in report.evidence.layers if layer.growth is not None]
-    return {
-        "verdict": report.three_check_verdict,
-        "test_acc": report.headline_acc,
-        "diagnostics": {
+        checks, limits = report.checks, report.thresholds.limits
+        diagnostics = {
             "D1_scale_growth": {
                 "max_growth": checks.scale.value,
-                "per_block_growth": growths,
+                "per_block_growth": [layer.growth for layer in report.evidence.layers if layer.growth is not None],
                 "hidden_norms": report.residual_norms,
                 "threshold": limits["growth"],
                 "fires": checks.scale.fires,
@@ -141,8 +132,9 @@ def _items(report: DiagnosticReport) -> dict[str, Any]:
                 "margin_threshold": limits["depth_margin"],
                 "fires": checks.depth.fires,
             },
-        },
-    }
+        }
+        super().__init__(verdict=report.three_check_verdict, test_acc=report.headline_acc, diagnostics=diagnostics)
+        self.report = report
 
 
 class FAProtocol:

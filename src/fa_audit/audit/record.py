@@ -266,7 +266,7 @@ def _entries(measured: Mapping[str, Value]) -> dict[str, Any]:
 
 
 def full_record(report: AuditResult, key: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record with the run or model that it is of, and what else is known of it."""
+    """Return the record with the key of its run or model, and further facts about it."""
     return signed(dict(key) | record_of(report) | dict(about))
 
 
@@ -306,11 +306,14 @@ def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
     )
     numbers = ("growth", "grad_norm", "scale_free")
     layers = [SimpleNamespace(layer=h["layer"], **{name: number(h[name]) for name in numbers}) for h in audit["layers"]]
-    predicted = audit.get("frequencies")
+    frequencies = audit.get("frequencies")
+    if frequencies:
+        refitted = SimpleNamespace(**{"reason": ""} | frequencies["refitted"])
+        frequencies = SimpleNamespace(gaps=frequencies["gaps"], refitted=refitted)
     evidence: Any = SimpleNamespace(
         layers=layers,
-        stability=_namespace(audit["stability"]),
-        frequencies=predicted and SimpleNamespace(gaps=predicted["gaps"], refitted=_namespace(predicted["refitted"])),
+        stability=SimpleNamespace(**{"reason": ""} | audit["stability"]),
+        frequencies=frequencies,
         growth_interval=growth,
         gradient_interval=gradient,
         stability_interval=stability,
@@ -323,15 +326,11 @@ def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _namespace(measured: Mapping[str, Any]) -> SimpleNamespace:
-    return SimpleNamespace(**{"reason": "", "samples": None} | dict(measured))
-
-
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
 def outcome_columns(checks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the tidy table of runs has of the checks in an audit's JSON beside their values.
+    """Return the columns of the checks in the tidy table of runs, beside their values, from an audit's JSON.
 
     ``<check>_fires``, ``_distance``, ``_interval_low``, ``_interval_high`` and ``_borderline``; None where a check was
     not evaluated, or has no interval.
@@ -391,7 +390,7 @@ def run_row(audit: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _mean(blocks: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """Average what blocks have of a measured value; None where none has it."""
+    """Average a measured value over the blocks that have it; None where none has."""
     values = [block[name]["value"] for block in blocks if block[name]["value"] is not None]
     return sum(values) / len(values) if values else None
 

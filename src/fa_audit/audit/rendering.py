@@ -1,4 +1,4 @@
-"""Form the report of one audited network: the same words in the same order in every format."""
+"""The report of one audited network: the same words in the same order in every format."""
 
 from __future__ import annotations
 
@@ -84,10 +84,9 @@ def _checks(report: AuditResult) -> Table:
     rows = []
     for name, kind in CHECKS.items():
         found = report.checks[name]
-        ends = (kind.scale * end for end in found.interval or ())
-        value = None if found.value is None else kind.scale * found.value
         outcome = {True: "FIRES", False: "ok", None: "not evaluated"}[found.fires] + ", borderline" * found.borderline
-        numbers = [_number(number) for number in (value, *(ends if found.interval else (None, None)))]
+        ends = found.interval or (None, None)
+        numbers = [_number(None if number is None else kind.scale * number) for number in (found.value, *ends)]
         limit = f"{kind.sign} {kind.scale * found.threshold:g}{' points' * (kind.unit == 'points')}"
         rows.append((kind.label, outcome, *numbers, limit))
     return Table("", ("check", "outcome", "value", "95 % from", "to", "fires"), tuple(rows))

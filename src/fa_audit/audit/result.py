@@ -18,20 +18,20 @@ class AuditResult:
     """The result of an audit.
 
     Attributes:
-        method_name: what was audited.
+        method_name: the name of the audited method or network.
         evidence: everything measured.
         headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if unknown.
         baselines: accuracies of the frozen networks of the same architecture, data, budget and seed.
         thresholds: limits of the checks.
         notes: the author's remarks.
-        credit: per block, what the method's credits are worth; empty where only a network was audited.
+        credit: per block, the credit metrics; empty where only a network was audited.
         deep: the same over the blocks l >= 1.
         feature_drift: relative change of every parameter since initialisation, by name.
         first_flags: the first epoch at which the scale and the reference check fired, None where they never did; empty
             where the training was not followed.
-        batch_norm_twice: what statistics that are updated twice a step would change (`fa_audit.audit.batch_norm`).
-        warnings: sentences about what may mislead a reader of the numbers.
-        about: what the audit was made with: versions, device, precision, model, description, date.
+        batch_norm_twice: norms with statistics that are updated twice a step (`fa_audit.audit.batch_norm`).
+        warnings: sentences that keep a reader from being misled by the numbers.
+        about: how the audit was made: versions, device, precision, model, description, date.
     """
 
     method_name: str

@@ -1,4 +1,4 @@
-"""Audit a run of this package: the protocol on its network, and the metrics of its credits."""
+"""The audit of a run of this package: the protocol on its network, and the metrics of its credits."""
 
 from __future__ import annotations
 
@@ -100,31 +100,36 @@ def audit_files(
     Raises:
         AuditError: a file is missing, damaged or of another run.
     """
-    run = read_run(checkpoint, data, device=device, **files)
-    names, accuracies = baseline_names(run.learner.spec), {role: of["accuracy"] for role, of in run.baselines.items()}
-    names |= {role: of["run"] for role, of in run.baselines.items() if of.get("run")}  # with options of its own
-    with naming_own_code(run.learner.spec):
+    learner, dataset, facts, baselines, history = read_run(checkpoint, data, device=device, **files)
+    own, bp = baselines.get("own"), baselines.get("bp")
+    own_name = baseline_names(learner.spec)["own"]
+    if own and own.get("run"):  # with options of its own
+        own_name = own["run"]
+    with naming_own_code(learner.spec):
         report = audit(
-            run.learner,
-            run.dataset,
-            run.facts.get("accuracy"),
-            own_frozen=(names["own"], accuracies["own"]) if "own" in accuracies else None,
-            bp_frozen_acc=accuracies.get("bp"),
+            learner,
+            dataset,
+            facts.get("accuracy"),
+            own_frozen=(own_name, own["accuracy"]) if own else None,
+            bp_frozen_acc=bp["accuracy"] if bp else None,
             thresholds=thresholds,
             name=name,
-            trajectory=run.history,
-            stopped_after=run.facts.get("stopped_after"),
+            trajectory=history,
+            stopped_after=facts.get("stopped_after"),
         )
-    return report, {"baseline_runs": run.baselines} | _about(run.learner.spec, run.facts, device)
+    return report, {"baseline_runs": baselines} | _about(learner.spec, facts, device)
 
 
 def _about(spec: RunSpec, facts: Mapping[str, Any], device: str) -> dict[str, Any]:
     """Describe an audited run by its specification, its sidecar and the process that audits it."""
     trained = facts.get("provenance", {})
-    known = {key: facts.get(key) for key in ("stopped_after", "seconds")}
-    known |= {key: trained.get(key) for key in ("device", "commit", "cpu")} | {
+    return {
+        "spec": spec.to_dict(),
+        "digest": spec.digest,
+        **{key: facts.get(key) for key in ("stopped_after", "seconds")},
+        **{key: trained.get(key) for key in ("device", "commit", "cpu")},
         "torch": trained.get("packages", {}).get("torch"),
         **{key: facts.get(key) for key in ("data_sha256", "checkpoint_sha256")},
+        **({"validation_acc": facts["validation_accuracy"]} if spec.validation and facts else {}),
+        "provenance": process_origin(device),
     }
-    known |= {"validation_acc": facts["validation_accuracy"]} if spec.validation and facts else {}
-    return {"spec": spec.to_dict(), "digest": spec.digest} | known | {"provenance": process_origin(device)}

@@ -1,4 +1,4 @@
-"""Measure the credits of a trained run: with those that trained it, and again in float64.
+"""Credit metrics of a trained run: of the credits that trained it, and of the same in float64.
 
 Shapes and conventions as in `fa_audit.audit.credit_metrics`.
 """
@@ -93,7 +93,7 @@ def _rho_at_input(learner: Learner, layer: int, h: Tensor, labels: Tensor, credi
 
 
 def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tuple[list[Block], Fresh]:
-    """Compute per block what needs float64, and the cosines under fresh feedback.
+    """Compute per block the metrics in float64, and the cosines under fresh feedback.
 
     Args:
         twin: the learner in float64.
@@ -121,8 +121,7 @@ def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tu
 def bridge_residuals(twin: Learner, x: Tensor, labels: Tensor) -> tuple[Measured, ...]:
     """Average over samples, per block, how far the method's auxiliary net is from its target."""
     network, randomness = twin.network, generator(twin.spec.seed, "audit", "bridge residual")
-    run = trace(network, x, local=True)
-    residuals = twin.method.bridge_residual(network, run, labels, twin.state, randomness)
+    residuals = twin.method.bridge_residual(network, trace(network, x, local=True), labels, twin.state, randomness)
     if residuals is None:
         return (Measured(None, len(labels), 0, "the method has no auxiliary net"),) * len(network.blocks)
     return tuple(mean_of(r, r.isfinite(), "no sample with a finite residual") for r in residuals)

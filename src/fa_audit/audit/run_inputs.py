@@ -1,9 +1,8 @@
-"""Read what the audit of a trained run needs, and check that it belongs together, before anything is measured."""
+"""The inputs of a trained run's audit, read and known to belong together before anything is measured."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +19,8 @@ from fa_audit.training.sidecar import HINT, check_baseline, check_run, check_spe
 from fa_audit.training.trajectory import check_history, read_trajectory
 
 ROUNDING = 0.005  # of an accuracy, on another device than that of the training
-# What to do about a sidecar, and about a baseline, of another run than the checkpoint that a person named.
+# Advice on a sidecar, and on a baseline, of another run than the checkpoint that a person named.
 HINTS = ("Put the checkpoint's own beside it.", "Give its file, or train it.")
-
-
-@dataclass(frozen=True)
-class RunInputs:
-    """A trained run, as its files have it.
-
-    Attributes:
-        learner: network and method, on the device of the audit.
-        dataset: on the same device.
-        facts: of the sidecar; empty if there is none.
-        baselines: what is known of each baseline, by its role ``own``, ``bp`` or ``shallow``.
-        history: of the training; empty if unknown.
-    """
-
-    learner: Learner
-    dataset: Dataset
-    facts: Mapping[str, Any]
-    baselines: Mapping[str, Mapping[str, Any]]
-    history: Sequence[Row]
 
 
 def read_run(
@@ -54,16 +34,20 @@ def read_run(
     method: str | None = None,
     architecture: str | None = None,
     device: str = "cpu",
-) -> RunInputs:
+) -> tuple[Learner, Dataset, dict[str, Any], dict[str, dict[str, Any]], Sequence[Row]]:
     """Read a trained run from its files.
 
     Args:
         data: default the file in ``results/data/`` of the data set that the checkpoint names.
-        sidecar, trajectory: what the training wrote beside the checkpoint; None if unknown.
-        baselines: files of the baselines that there are, by their roles.
+        sidecar, trajectory: files that the training wrote beside the checkpoint; None if unknown.
+        baselines: files of the known baselines, by their roles.
         spec: of the run that is expected; default the checkpoint's.
         method, architecture: ``package.module:Class`` of one that is not registered; a checkpoint does not decide
             what is imported.
+
+    Returns:
+        The learner and the data set, on the device; the sidecar's facts, empty without one; each baseline's sidecar by
+        its role ``own``, ``bp`` or ``shallow``; the training's history, empty if unknown.
 
     Raises:
         AuditError: a file is missing, damaged or of another run.
@@ -78,24 +62,16 @@ def read_run(
     if history:
         check_history(history, expected, facts.get("accuracy"), facts.get("stopped_after"), str(trajectory))
     dataset = load_dataset(data or data_file(expected.dataset)).to(device)
-    ours = (learner.spec.dataset, learner.image_shape, learner.network.classes)
-    theirs = (dataset.name, dataset.image_shape, dataset.classes)
-    if ours != theirs:
-        form = "{!r} with images {} of {} classes"
-        raise AuditError(
-            f"data set: found {form.format(*theirs)}; the network was trained on {form.format(*ours)}. Give the data"
-            " set that it was trained on."
-        )
-    with naming_own_code(learner.spec):
-        if sidecar:
-            _check_accuracies(learner, dataset, facts, sidecar)
-    return RunInputs(learner, dataset, facts, compared, history)
+    _check_dataset(learner, dataset)
+    if sidecar:
+        _check_accuracies(learner, dataset, facts, sidecar)
+    return learner, dataset, facts, compared, history
 
 
 def _facts(
     sidecar: str | Path | None, trajectory: str | Path | None, checkpoint: str | Path, expected: RunSpec, hint: str
 ) -> dict[str, Any]:
-    """Read a sidecar once it is known to be that of the files beside it; without one, nothing is known."""
+    """Read a sidecar and check that it belongs to the files beside it; without one, nothing is known."""
     if not sidecar:
         return {}
     facts = read_sidecar(sidecar)
@@ -105,7 +81,7 @@ def _facts(
 
 
 def _compared(baselines: Mapping[str, str | Path], expected: RunSpec, hint: str) -> dict[str, dict[str, Any]]:
-    """Read baselines once they are known to be those of a run, and to agree with their trajectories."""
+    """Read baselines and check that they are those of a run, and agree with their trajectories."""
     names = baseline_names(expected)
     compared = {role: read_baseline(path) for role, path in baselines.items()}
     for role, path in baselines.items():
@@ -123,13 +99,26 @@ def baseline_names(spec: RunSpec) -> dict[str, str]:
     return {role: str(run) for role, run in Run(method=spec.method, snapshot=spec.snapshot).baselines.items()}
 
 
+def _check_dataset(learner: Learner, dataset: Dataset) -> None:
+    """Check that a data set is, by its name and shapes, the one that a network was trained on."""
+    ours = (learner.spec.dataset, learner.image_shape, learner.network.classes)
+    theirs = (dataset.name, dataset.image_shape, dataset.classes)
+    if ours != theirs:
+        form = "{!r} with images {} of {} classes"
+        raise AuditError(
+            f"data set: found {form.format(*theirs)}; the network was trained on {form.format(*ours)}. Give the data"
+            " set that it was trained on."
+        )
+
+
 def _check_accuracies(learner: Learner, dataset: Dataset, facts: Mapping[str, Any], sidecar: str | Path) -> None:
     """Compare a sidecar's accuracies with the network's; another device may round a few samples apart."""
     validation = held_out(dataset, learner.spec.validation)[1]
     for name, images in {"accuracy": dataset, "validation_accuracy": validation}.items():
         told, found, samples = facts.get(name), None, 1
         if images:
-            found, samples = accuracy_of(learner.network, evaluation_batches(images)), len(images.test_labels)
+            with naming_own_code(learner.spec):
+                found, samples = accuracy_of(learner.network, evaluation_batches(images)), len(images.test_labels)
         if found != told and (found is None or told is None or abs(found - told) > max(ROUNDING, 2 / samples)):
             raise AuditError(
                 f"{sidecar}: {name}: found {told}; the network of its checkpoint has {found} on these images. One of"

@@ -1,8 +1,8 @@
 """Sentences that an audit supports, with its own numbers, and those that it does not: of a network or its seeds.
 
 The claims are those of `fa_audit.core.checks`. A check that is borderline, was not evaluated, or differs between seeds
-supports neither of its two. Over seeds a margin is a mean with its t-interval; every other claim has to hold for each.
-Imports no torch.
+supports neither of its two claims. Over seeds a margin is a mean with its t-interval; every other claim has to hold for
+each. Imports no torch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MORE = "Repeat with more samples or seeds."
 
 
 class Facts(NamedTuple):
-    """What sentences need of one network: outcomes; accuracies as fractions, those of `frozen` baselines by check.
+    """Facts of one network for sentences: outcomes; accuracies as fractions, those of `frozen` baselines by check.
 
     `credits`: outcomes of `CREDITS`, which fire where a metric is not beyond chance. `closed`: why nothing may be
     written of them, where D2 does not decide that. `untrue`: states whose gradient is not that of the loss. `doubted`:
@@ -105,9 +105,9 @@ def _beyond(name: str, deep: Mapping[str, Any], chance: float | None, no_chance:
 
 
 class Ruling(NamedTuple):
-    """What a criterion supports: its numbers in words; why not a claim, and what to do; the cause where it fires.
+    """The ruling of a criterion: its numbers in words, why a claim is not supported, what to do, the cause if it fires.
 
-    `fires` is None where it supports neither of its claims.
+    `fires` is None where the criterion supports neither of its claims.
     """
 
     kind: Criterion
@@ -126,7 +126,7 @@ class Ruling(NamedTuple):
 
     @property
     def may_not(self) -> str:
-        """Return what is not supported and why; empty where the opposite is plainly so."""
+        """Return the claim that is not supported and why; empty where it is supported."""
         if self.fires is False:
             return ""
         if self.cause in self.kind.causes:
@@ -153,7 +153,7 @@ def sentences(seeds: Sequence[Facts], unit: str = "seed") -> tuple[list[str], li
 
 
 def rulings(seeds: Sequence[Facts], unit: str = "seed") -> dict[str, Ruling]:
-    """Return what every check and credit metric supports; arguments as of `sentences`."""
+    """Return the ruling of every check and credit metric; arguments as for `sentences`."""
     ruled = {name: _rule(name, kind, seeds, unit) for name, kind in CHECKS.items()}
     reference = ruled["reference"]
     closed = next(
@@ -204,7 +204,7 @@ def _decided(kind: Criterion, found: Sequence[Outcome], doubted: bool) -> tuple[
 
 
 def _numbers(name: str, kind: Criterion, found: Sequence[Outcome], seeds: Sequence[Facts], unit: str) -> str:
-    """Return the numbers of a sentence in words, with what they are of, their interval and their limit."""
+    """Return the numbers of a sentence in words, with their scope, interval and limit."""
     points, values = kind.unit == "points", [each.value for each in found if each.value is not None]
     of = "networks" if unit == "file" else f"{unit}s"
     scope = f"{'means of ' * points}{len(seeds)} {of}" if len(seeds) > 1 else "one network"

@@ -1,4 +1,4 @@
-"""Turn evidence into verdicts by the paper's three-check and four-check rules. Imports no torch."""
+"""Verdicts from evidence, by the paper's three-check and four-check rules. Imports no torch."""
 
 from __future__ import annotations
 
@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.intervals import FEWEST, Interval, paired_difference, unpaired_difference
 from fa_audit.core.rules import NON_FINITE, RULES, THREE, Rule
-from fa_audit.core.thresholds import (
-    FLOOR_SAMPLES,
-    DiagnosticThresholds,
-    depth_margin,
-    distance,
-    fires,
-    floor_for,
-)
+from fa_audit.core.thresholds import FLOOR_SAMPLES, DiagnosticThresholds, depth_margin, distance, fires, floor_for
 
 if TYPE_CHECKING:
     from fa_audit.audit.diagnostics import Diagnostics, Frequencies
@@ -28,12 +21,12 @@ class Outcome:
     """The outcome of one check.
 
     Attributes:
-        name: what the check is about.
+        name: the subject of the check.
         value: the number that decides; None where it could not be measured.
         threshold: its limit, for this network's evaluation batch.
         fires: True is a finding against the network; None means not evaluated, which is never a pass.
         note: why it was not evaluated, or how to read the value.
-        interval: of 95 % around the value; None where there is none.
+        interval: the 95 % interval around the value, or None.
         interval_note: how it was formed, or why there is none.
         distance: from value to limit, positive where the check does not fire: see `fa_audit.core.thresholds.distance`.
         threshold_note: for which batch size the limit is meant, where it depends on that.
@@ -172,8 +165,7 @@ def _scale(given: Given) -> Outcome:
         return _open("scale", limit, "the network has no blocks")
     if any(map(math.isnan, growths)):
         return _open("scale", limit, "a state norm is NaN")
-    around = _over_samples(evidence, evidence.growth_interval)
-    return _evaluated("scale", max(growths), limit, "", *around)
+    return _evaluated("scale", max(growths), limit, "", *_over_samples(evidence, evidence.growth_interval))
 
 
 def _reference(given: Given) -> Outcome:
@@ -212,7 +204,7 @@ def _stability(given: Given) -> Outcome:
 
 
 def _bias(found: Frequencies | None) -> str:
-    """Say how far mean predictions are from class frequencies, and what (c) is without that."""
+    """Say how far mean predictions are from class frequencies, and (c) without that difference."""
     if found is None:
         return ""
     largest = max(range(len(found.gaps)), key=lambda label: abs(found.gaps[label]))
@@ -260,7 +252,7 @@ EVALUATE: dict[str, Callable[[Given], Outcome]] = {
 
 
 def outcomes(checks: Checks, baseline: str) -> dict[str, Any]:
-    """Return what an audit's JSON has of the checks: each of them, both verdicts, flags, and what is borderline.
+    """Return the entries of an audit's JSON about the checks: each outcome, both verdicts, flags, what is borderline.
 
     Args:
         baseline: the name of the method's own frozen baseline.

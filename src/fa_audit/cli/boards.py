@@ -5,15 +5,10 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.provided import provided
-
-if TYPE_CHECKING:
-    from fa_audit.results.artefacts import Shown
 
 MEASURED = "configs/measured.yaml"
 FROM = "folder of tidy tables SETTING/runs.csv; default the project's reference/measured"
@@ -31,8 +26,8 @@ def leaderboard_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_board, compared=False, log_level=logging.WARNING)  # fonts are not news
     parser.add_argument("audits", type=Path, nargs="*", metavar="AUDIT", help="JSON of audits of your own")
     _add_from(parser)
-    help_text = "write table and figure leaderboard.* and table claims.* there; default the terminal"
-    parser.add_argument("--output", type=Path, metavar="DIR", help=help_text)
+    words = "write table and figure leaderboard.* and table claims.* there; default the terminal"
+    parser.add_argument("--output", type=Path, metavar="DIR", help=words)
     _add_wide(parser)
 
 
@@ -47,12 +42,12 @@ def draw_parser(parser: argparse.ArgumentParser) -> None:
     """Define `fa-audit draw`."""
     parser.set_defaults(command=_draw, log_level=logging.WARNING)
     add = parser.add_argument
-    help_text = "JSON of audits of your own; default none: the figures and tables of --configfile"
-    add("audits", type=Path, nargs="*", metavar="AUDIT", help=help_text)
+    words = "JSON of audits of your own; default none: the figures and tables of --configfile"
+    add("audits", type=Path, nargs="*", metavar="AUDIT", help=words)
     add("--configfile", type=Path, metavar="FILE", help=f"the configuration; default {MEASURED}")
     _add_from(parser)
-    default = Path("drawn")
-    add("--output", type=Path, metavar="DIR", default=default, help="where files are written; default %(default)s")
+    words = "where files are written; default %(default)s"
+    add("--output", type=Path, metavar="DIR", default=Path("drawn"), help=words)
     _add_wide(parser)
 
 
@@ -62,12 +57,13 @@ def _add_from(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_wide(parser: argparse.ArgumentParser) -> None:
-    help_text = "figures of 7 inches, for a page of two columns; default 5.5, for one of one"
-    parser.add_argument("--wide", action="store_true", help=help_text)
+    words = "figures of 7 inches, for a page of two columns; default 5.5, for one of one"
+    parser.add_argument("--wide", action="store_true", help=words)
 
 
 def _board(options: argparse.Namespace) -> int:
     from fa_audit.documents.formats import to_text
+    from fa_audit.results.artefacts import boards
     from fa_audit.results.measured import measured_folder, read_measured
     from fa_audit.results.own_audits import beside, read_own
     from fa_audit.results.standings import CHECKS_TEXT, learning_rates
@@ -79,7 +75,9 @@ def _board(options: argparse.Namespace) -> int:
     if options.output:
         shown = {"leaderboard": ("Leaderboard", ("figures", "tables")), "claims": ("What sources claim", ("tables",))}
         parts = [(section, kind, title, kind, tidy) for kind, (title, both) in shown.items() for section in both]
-        return _written(options, parts, [*sorted(folder.glob("*/runs.csv*")), *options.audits])
+        inputs = [*sorted(folder.glob("*/runs.csv*")), *options.audits]
+        print(*boards(parts, inputs, options.output, {"wide": options.wide}), sep="\n")
+        return 0
     if options.compared:
         from fa_audit.results.compare import comparison_text
         from fa_audit.results.standings import standing, with_margins
@@ -118,7 +116,7 @@ def _draw(options: argparse.Namespace) -> int:
 
 
 def _draw_own(options: argparse.Namespace) -> int:
-    from fa_audit.results.artefacts import of_audits
+    from fa_audit.results.artefacts import boards, of_audits
     from fa_audit.results.own_audits import alone, read_own
 
     if options.folder or options.configfile:
@@ -128,12 +126,5 @@ def _draw_own(options: argparse.Namespace) -> int:
         print("fa-audit: no audit has credits: the cosine by layer is not drawn.", file=sys.stderr)
     if not tidy.has("own_frozen_acc"):
         print("fa-audit: no audit has a frozen baseline: accuracy against it is not drawn.", file=sys.stderr)
-    return _written(options, of_audits(tidy), options.audits)
-
-
-def _written(options: argparse.Namespace, shown: Iterable[Shown], inputs: Sequence[Path]) -> int:
-    """Make figures and tables, and print their paths."""
-    from fa_audit.results.artefacts import boards
-
-    print(*boards(shown, inputs, options.output, {"wide": options.wide}), sep="\n")
+    print(*boards(of_audits(tidy), options.audits, options.output, {"wide": options.wide}), sep="\n")
     return 0

@@ -18,19 +18,15 @@ def report_parser(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     parser.set_defaults(command=_report)
     add("audits", type=Path, nargs="*", metavar="FILE", help="an audit's JSON, one for each seed")
-    words = "of the text; default %(default)s"
-    add("--format", choices=("markdown", "latex"), default="markdown", help=words)
+    add("--format", choices=("markdown", "latex"), default="markdown", help="of the text; default %(default)s")
     words = "texts by name, where the report asks its author; default none, and what is to be stated stays marked"
     add("--answers", type=Path, metavar="YAML", help=words)
-    words = "of audits whose method is not registered; default not stated"
-    add("--method", metavar="MODULE:CLASS", help=words)
-    words = f"the file to write; default the terminal, with --html {PAGE}"
-    add("--output", type=Path, metavar="PATH", help=words)
+    add("--method", metavar="MODULE:CLASS", help="of audits whose method is not registered; default not stated")
+    add("--output", type=Path, metavar="PATH", help=f"the file to write; default the terminal, with --html {PAGE}")
     words = "the eight questions of a reviewer alone; without FILE an empty form; default the whole report"
     add("--questions", action="store_true", help=words)
     add_to_page = parser.add_argument_group("as a page, of any number of networks").add_argument
-    words = "write one self-contained page with plots; default a text"
-    add_to_page("--html", action="store_true", help=words)
+    add_to_page("--html", action="store_true", help="write one self-contained page with plots; default a text")
     words = "folder of tidy tables SETTING/runs.csv; default audits"
     add_to_page("--from", dest="folder", type=Path, metavar="DIR", help=words)
     words = "gives --from labels and the order of settings; default config.yaml, where there is one"
@@ -56,8 +52,7 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
     words = "results, or tidy tables; default results where it has audits, or else reference/measured of the project"
     add("--from", dest="folder", type=Path, metavar="DIR", help=words)
     add("--published", metavar="YAML", default=PUBLISHED, help="the published numbers; default %(default)s")
-    words = "write scorecard.csv, .md and .html there; default the terminal"
-    add("--output", type=Path, metavar="DIR", help=words)
+    add("--output", type=Path, metavar="DIR", help="write scorecard.csv, .md and .html there; default the terminal")
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -66,28 +61,33 @@ def _report(options: argparse.Namespace) -> int:
     if bool(options.audits) == bool(options.folder) and not (options.questions and not options.audits):
         raise AuditError("report: found neither or both of FILE and --from; expected audits, or a folder of tables.")
     if options.html:
-        from fa_audit.results.page.sources import page_of_audits, page_of_tables
-
-        path, folder = options.output or Path(PAGE), options.folder
-        write_text(path, page_of_tables(folder, options.configfile) if folder else page_of_audits(options.audits))
-        print(path)
-        return 0
+        return _page(options)
     if options.folder:
         raise AuditError("report: --from: found no --html; tables of many runs are shown as a page only.")
+    return _text(options)
+
+
+def _page(options: argparse.Namespace) -> int:
+    from fa_audit.results.page.sources import page_of_audits, page_of_tables
+
+    path, folder = options.output or Path(PAGE), options.folder
+    write_text(path, page_of_tables(folder, options.configfile) if folder else page_of_audits(options.audits))
+    print(path)
+    return 0
+
+
+def _text(options: argparse.Namespace) -> int:
     from fa_audit.core.registry import load
     from fa_audit.documents.document import to_markdown
     from fa_audit.documents.latex import document_to_latex
+    from fa_audit.experiments.config_file import load_config
     from fa_audit.methods import METHODS
     from fa_audit.results.reporting import question_form, report
     from fa_audit.results.seed_group import read_seed_group
 
     if options.method:
         load("method", METHODS, options.method)
-    answers = {}
-    if options.answers:
-        from fa_audit.experiments.config_file import load_config
-
-        answers = load_config(options.answers)[0]
+    answers = load_config(options.answers)[0] if options.answers else {}
     group = read_seed_group(options.audits) if options.audits else None
     found = question_form(group, answers) if options.questions or group is None else report(group, answers)
     text = {"markdown": to_markdown, "latex": document_to_latex}[options.format](found)
@@ -136,9 +136,8 @@ def _scorecard(options: argparse.Namespace) -> int:
     rows = scorecard(published, tidy, read_explanations(folder, published))
     remark = made_by(published, tidy)
     if options.output:
-        write_scorecard(
-            published, rows, remark, [options.output / f"scorecard.{ending}" for ending in SCORECARD_ENDINGS]
-        )
+        paths = [options.output / f"scorecard.{ending}" for ending in SCORECARD_ENDINGS]
+        write_scorecard(published, rows, remark, paths)
         print(f"{options.output}/scorecard.md: {summary_line(rows)}")
     else:
         print(to_markdown(published, rows, remark), end="")

@@ -19,7 +19,10 @@ from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES, architecture_options
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from fa_audit.audit.report import DiagnosticReport
+    from fa_audit.networks.trace import Description
 
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
 PACKAGE = Path(__file__).parents[1]
@@ -80,9 +83,9 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--draw", metavar="MODULE:NAME", help="the same with fresh feedback: the null; default none")
     own.add_argument("--directions", type=int, default=32, help="in which states are moved; default %(default)s")
     own.add_argument("--loss", metavar="MODULE:NAME", help="a function of logits and labels; default cross-entropy")
-    for kind in ("method", "architecture"):
-        help_text = f"of a checkpoint whose {kind} is not registered; default the file's"
-        add(f"--{kind}", metavar="MODULE:CLASS", help=help_text)
+    for kind in OF_CHECKPOINTS:
+        words = f"of a checkpoint whose {kind} is not registered; default the file's"
+        add(f"--{kind}", metavar="MODULE:CLASS", help=words)
     add("--format", choices=("text", "json", "markdown"), default="text", help="of the output; default %(default)s")
 
 
@@ -100,12 +103,12 @@ def _train(options: argparse.Namespace) -> int:
         raise AuditError(f"output: found '{output}'; expected a file whose name ends in .safetensors.")
     set_numerics(threads=1)
     try:
-        if torch.empty(0, device=options.device).device.type not in DEVICES:
-            expected = f"one of {', '.join(DEVICES)}, or cuda:1 and the like"
-            raise AuditError(f"device: found '{options.device}'; expected {expected}.")
+        kind = torch.empty(0, device=options.device).device.type
     except (RuntimeError, AssertionError) as error:
-        found = f"'{options.device}' is not available here ({first_line(error)})"
-        raise AuditError(f"device: {found}.") from error
+        raise AuditError(f"device: '{options.device}' is not available here ({first_line(error)}).") from error
+    if kind not in DEVICES:
+        expected = f"one of {', '.join(DEVICES)}, or cuda:1 and the like"
+        raise AuditError(f"device: found '{options.device}'; expected {expected}.")
     data = _data(options)
     dataset = load_dataset(data)
     spec = _spec(options, dataset.name)
@@ -169,12 +172,10 @@ def _audit(options: argparse.Namespace) -> int:
 
 
 def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str, Any]]:
-    """Audit what a function makes, on batches that another one makes."""
+    """Audit a model that a function makes, on batches that another one makes."""
     from fa_audit.audit.diagnose import diagnose
     from fa_audit.audit.model_audit import build_model
     from fa_audit.core.registry import load
-    from fa_audit.networks.proposals import propose
-    from fa_audit.networks.trace import Description
 
     if not options.data or ":" not in options.data:
         raise AuditError(
@@ -187,29 +188,45 @@ def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[st
     except Exception as error:  # external code may raise anything
         expected = "expected a list of (x, labels) or a function that returns it"
         raise AuditError(f"--data: {options.data}: {first_line(error)}; {expected}.") from error
-    chosen = Description(tuple(options.blocks), options.reads or "all features") if options.blocks else None
-    if chosen is None:
-        if not batches or not isinstance(batches[0], list | tuple):
-            raise AuditError(f"{options.data}: found no pairs (x, labels) to propose blocks with; name them: --blocks.")
-        found = propose(model, batches[0][0])
-        if not (found := [fit for fit in found if options.reads in (None, fit.description.reads)]):
-            raise AuditError(f"{options.checkpoint}: found no chain of blocks; name them: --blocks.")
-        print(f"fa-audit: {found[0].note}: {found[0].python}", file=sys.stderr)
-        chosen = found[0].description
+    description = _description(options, model, batches)
     functions = {"credits": options.credits, "draw": options.draw, "loss_fn": options.loss}
     given = {name: load(name, {}, entry) for name, entry in functions.items() if entry}
-    fractions = []
-    for option, text in {"--frozen": options.frozen, "--bp-frozen": options.bp_frozen}.items():
-        try:
-            fractions.append(None if text is None else float(text))
-        except ValueError as error:
-            found = f"found '{text}'; expected an accuracy, a fraction, with a model"
-            raise AuditError(f"{option}: {found}.") from error
     report = diagnose(
-        model, batches, options.accuracy, fractions[0], options.checkpoint, bp_frozen_acc=fractions[1],
-        test_samples=options.test_samples, description=chosen, directions=options.directions, **given,
-    )  # fmt: skip
+        model,
+        batches,
+        options.accuracy,
+        _accuracy("--frozen", options.frozen),
+        method_name=options.checkpoint,
+        bp_frozen_acc=_accuracy("--bp-frozen", options.bp_frozen),
+        test_samples=options.test_samples,
+        description=description,
+        directions=options.directions,
+        **given,
+    )
     return report, {"model": options.checkpoint}
+
+
+def _description(options: argparse.Namespace, model: nn.Module, batches: list[Any]) -> Description:
+    """Describe the model by the options, or by the best proposal, which is printed."""
+    from fa_audit.networks.proposals import propose
+    from fa_audit.networks.trace import Description
+
+    if options.blocks:
+        return Description(tuple(options.blocks), options.reads or "all features")
+    if not batches or not isinstance(batches[0], list | tuple):
+        raise AuditError(f"{options.data}: found no pairs (x, labels) to propose blocks with; name them: --blocks.")
+    for proposal in propose(model, batches[0][0]):
+        if options.reads in (None, proposal.description.reads):
+            print(f"fa-audit: {proposal.note}: {proposal.python}", file=sys.stderr)
+            return proposal.description
+    raise AuditError(f"{options.checkpoint}: found no chain of blocks; name them: --blocks.")
+
+
+def _accuracy(option: str, text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError as error:
+        raise AuditError(f"{option}: found '{text}'; expected an accuracy, a fraction, with a model.") from error
 
 
 def _audit_run(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str, Any]]:
@@ -220,10 +237,8 @@ def _audit_run(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[str,
     set_numerics(threads=1)
     checkpoint = Path(options.checkpoint)
     if checkpoint.is_dir():
-        such = min(
-            filter(Path.is_file, checkpoint.glob("*.safetensors")),
-            default="results/checkpoints/SETTING/RUN/seed42.safetensors",
-        )
+        files = filter(Path.is_file, checkpoint.glob("*.safetensors"))
+        such = min(files, default="results/checkpoints/SETTING/RUN/seed42.safetensors")
         raise AuditError(
             f"{checkpoint}: found a folder; expected the .safetensors file of a training, such as {such}, or what makes"
             " a model: my_file:make_model."

@@ -24,7 +24,7 @@ class Criterion:
         quantity: what its value is, in words; of a margin, what it is taken over.
         fine, finding: the sentence that an author may write where it does not fire, and where it does.
         causes: another sentence where it fires, by the cause that its note names; `finding` is then not supported.
-        advice: what to do where it fires, by the cause that its note names, or for every cause under ``""``.
+        advice: what to do where it fires, by the cause that its note names; under ``""`` for every cause.
         when_open: what to do where it was not evaluated.
         bound: what its limit is; `verb`, how to say that it fires.
     """
@@ -48,11 +48,11 @@ class Criterion:
 
     @property
     def scale(self) -> int:
-        """Return what a value is multiplied with where it is printed: a fraction becomes points."""
+        """Return what a printed value is multiplied by: a fraction becomes points."""
         return 100 if self.unit == "points" else 1
 
     def remedy(self, note: str) -> str:
-        """Return what to do where it fires; its note may be the cause, and causes ask for different things."""
+        """Return what to do where it fires; its note may be the cause, and each cause may ask for something else."""
         return self.advice.get(note, self.advice.get("", ""))
 
 

@@ -19,7 +19,7 @@ class OwnCodeError(AuditError):
 
 
 def unknown(kind: str, found: object, known: Iterable[str], *, where: str = "") -> AuditError:
-    """Return an `AuditError` for a name that is not in a list, with the nearest known name.
+    """Return the error for a name that is not in a list, with the nearest known name.
 
     Args:
         kind: what the name names, e.g. ``"method"``.

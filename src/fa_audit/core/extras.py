@@ -7,20 +7,13 @@ from contextlib import contextmanager
 
 from fa_audit.core.errors import AuditError
 
-EXTRAS = {
-    "accelerate": "transformers",
-    "altair": "report",
+EXTRAS = {  # by package, the extra that it comes with
+    **dict.fromkeys(("matplotlib", "pandas", "scipy", "yaml"), "plots"),
+    **dict.fromkeys(("altair", "jinja2", "vl_convert"), "report"),
+    **dict.fromkeys(("accelerate", "transformers"), "transformers"),
+    **dict.fromkeys(("sklearn", "torchvision"), "datasets"),
     "argcomplete": "completion",
-    "jinja2": "report",
     "lightning": "lightning",
-    "matplotlib": "plots",
-    "pandas": "plots",
-    "scipy": "plots",
-    "sklearn": "datasets",
-    "torchvision": "datasets",
-    "transformers": "transformers",
-    "vl_convert": "report",
-    "yaml": "plots",
 }
 
 

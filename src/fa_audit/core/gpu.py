@@ -31,7 +31,7 @@ def jobs_per_gpu() -> int:
     """Return how many jobs may share a GPU: one, unless FA_AUDIT_JOBS_PER_GPU names another number.
 
     Raises:
-        AuditError: the variable holds something else than an integer 1..99.
+        AuditError: the variable does not hold an integer 1..99.
     """
     text = os.environ.get(SHARING, "1")
     if not re.fullmatch("[1-9][0-9]?", text):
@@ -55,7 +55,7 @@ def _visible() -> list[str]:
 def smallest_gpu_mb() -> int | None:
     """Return the memory of the smallest visible GPU in MB (2**20 bytes), as nvidia-smi reports it, or None.
 
-    It does not report a part of a GPU (MIG).
+    nvidia-smi does not report a part of a GPU (MIG).
     """
     query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits", f"--id={','.join(_visible())}"]
     try:
@@ -67,14 +67,11 @@ def smallest_gpu_mb() -> int | None:
 
 @contextmanager
 def gpu_lock(gpus: Sequence[str]) -> Iterator[int]:
-    """Hold a lock on one of the GPUs, waiting for one where other jobs hold them all; yield its index.
+    """Hold a lock on one of `gpus` (UUIDs), waiting for one where other jobs hold them all; yield its index.
 
-    A lock is the name of a socket in the system's own table, not a file: all users and folders of a machine see it,
-    and the system forgets it when its holder dies (``grep fa-audit /proc/net/unix``). Containers with a network of
-    their own do not see each other's locks and must be given different GPUs.
-
-    Args:
-        gpus: their UUIDs, at least one.
+    A lock is the name of a socket in the system's table, not a file: all users and folders of a machine see it, and
+    the system forgets it when its holder dies (``grep fa-audit /proc/net/unix``). Containers with networks of their
+    own do not see each other's locks and must be given different GPUs.
     """
     waiting = False
     # The first place on every GPU before the second on any.

@@ -1,4 +1,4 @@
-"""95 % intervals of what the checks decide on, over test images and seeds; over samples and batches: `resampling`.
+"""95 % intervals of the checks' quantities over test images and seeds; those over samples and batches: `resampling`.
 
 Imports no numpy: the workflow prints verdicts with it. Sources: Wilson 1927; Newcombe 1998 (method 10); Bonett and
 Price 2012 (paired proportions); Abramowitz and Stegun 26.7.3 and 26.7.4 (Student's t).
@@ -32,9 +32,9 @@ def wilson(fraction: float, samples: int) -> Interval:
 
 
 def unpaired_difference(first: float, second: float, samples: int) -> Interval:
-    """Return Newcombe's interval of the difference of two accuracies, each of so many samples, taken as independent.
+    """Return Newcombe's interval of the difference of two accuracies, each on `samples` samples, taken as independent.
 
-    Networks that were tested on the same samples mostly err on the same ones: the paired interval is then narrower.
+    Networks that were tested on the same samples mostly err on the same ones: the paired interval is narrower.
 
     >>> [round(end, 3) for end in unpaired_difference(0.61, 0.39, 10_000)]
     [0.206, 0.233]
@@ -103,7 +103,7 @@ def t_interval(values: Sequence[float]) -> Interval | None:
 def seeds_to_settle(values: Sequence[float]) -> int | None:
     """Return how many seeds in all would take 0 out of the t-interval, if mean and deviation stayed as they are.
 
-    None where that is unknown (one value, a mean of 0, one that is not finite) or takes more than `MOST_SEEDS`.
+    None where that is unknown (one value, one that is not finite, a mean of 0) or takes more than `MOST_SEEDS`.
 
     >>> seeds_to_settle([0.02, -0.01, 0.03]), seeds_to_settle([0.02, 0.021, 0.019])
     (12, 3)

@@ -16,7 +16,7 @@ USUAL = 4  # the limit in profiles/slurm
 
 
 def check_address_space() -> None:
-    """Load torch in another process where the address space is limited, since it may end a process that lacks some.
+    """Where the address space is limited, load torch in another process, which too little of it may end.
 
     Raises:
         AuditError: torch cannot be loaded.
@@ -37,7 +37,7 @@ def check_limit(limits: Mapping[str, int]) -> None:
     """Check that no more GPU jobs start at once than the GPUs of this machine take.
 
     Args:
-        limits: of all resources; a resource that is not in it is not limited.
+        limits: of all resources; those that are missing are not limited.
 
     Raises:
         AuditError: gpu has no limit, or too large a one.
@@ -56,7 +56,7 @@ def check_limit(limits: Mapping[str, int]) -> None:
 
 
 def check_memory(limits: Mapping[str, int], needs: Iterable[int]) -> None:
-    """Check that the jobs that will share a GPU fit into its memory, where that is known.
+    """Check that the jobs that will share a GPU fit into its memory, as far as that is known.
 
     Args:
         limits: as `check_limit` accepted them.
@@ -83,8 +83,7 @@ def check_cluster_limits(asked: Mapping[str, Mapping[str, object]], limits: Mapp
     """Check that something limits how many GPUs of a cluster are asked for at once; return the limits in words.
 
     Args:
-        asked: resources of every rule that may be sent, before limits are applied to them.
-        limits: as for `check_limit`.
+        asked: resources of every rule that may be sent, before `limits` are applied to them.
 
     Raises:
         AuditError: a rule asks for GPUs without a limit.

@@ -1,4 +1,4 @@
-"""Origins: the code, packages, machine and inputs that a file is made from; a file whose origin changes is stale.
+"""Origins of files: the code, packages, machine and inputs that they are made from; another origin makes one stale.
 
 Imports torch only where the device is asked for.
 """
@@ -95,9 +95,9 @@ def code_files(*entries: str) -> list[str]:
 
 
 def own_code(*names: str) -> dict[str, str]:
-    """Return the SHA-256 of the files outside the project that names ``package.module:Name`` import, and theirs.
+    """Return the SHA-256 of the files outside the project that names ``package.module:Name`` load, directly or not.
 
-    Registered names have none.
+    Registered names load none.
     """
     modules = [name.partition(":")[0] for name in names if ":" in name]
     return {path: _content(path) for path in code_files(*modules) if not _is_of_project(ROOT / path)}
@@ -107,7 +107,7 @@ def own_code(*names: str) -> dict[str, str]:
 def code_digest(*entries: str) -> str:
     """Return one digest of the contents of all files that `code_files` finds, and the entries.
 
-    A job's parameter: some thirty input files for each of ten thousand runs would make planning them slow.
+    It is a job's parameter: as inputs, some thirty files for each of ten thousand runs would make planning slow.
     """
     return " ".join([digest_of(sorted(_content(path) for path in code_files(*entries))), *entries])
 
@@ -123,7 +123,7 @@ def _is_of_project(path: Path) -> bool:
 
 @cache
 def _imported_files(path: Path) -> tuple[Path | None, ...]:
-    """Return the files of the modules that a file imports anywhere; names imported from a package may be modules."""
+    """Return the files of all modules that a file imports; names imported from a package may be modules."""
     found: list[Path | None] = []
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"), path.name)
@@ -187,11 +187,7 @@ def cuda_versions(device: torch.device | str) -> dict[str, Any] | None:
     if torch.device(device).type != "cuda":
         return None
     driver = re.search(r"Module.*?([\d.]{3,})", DRIVER.read_text(encoding="utf-8")) if DRIVER.exists() else None
-    return {
-        "runtime": torch.version.cuda,
-        "cudnn": torch.backends.cudnn.version(),
-        "driver": driver[1] if driver else None,
-    }
+    return {"runtime": torch.version.cuda, "cudnn": torch.backends.cudnn.version(), "driver": driver and driver[1]}
 
 
 def peak_memory_mb(device: torch.device | str) -> dict[str, float]:

@@ -19,12 +19,12 @@ def announce(what: str, seconds: float, hint: str = "") -> None:
 
 
 def following(items: Iterable[T], what: str, count: int | None = None) -> Iterator[T]:
-    """Yield items, and write which of how many it is and the time left, as estimated from those that are done.
+    """Yield items, and write the number of each, their count, and the time left as estimated from those that are done.
 
     On a terminal that is one line, cleared at the end; elsewhere a line every ten seconds.
 
     Args:
-        what: each of the items is.
+        what: the name of one item.
         count: of the items, if they have no length.
     """
     total = len(items) if isinstance(items, Collection) else count or 0

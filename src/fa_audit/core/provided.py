@@ -9,5 +9,5 @@ PLACES = (Path(), PACKAGE.parents[1], PACKAGE / "provided")  # the working folde
 
 
 def provided(name: str | Path) -> Path:
-    """Return the path of a file or folder: as named, or else as the project has it; as named where nobody has it."""
+    """Return the path of a file or folder: as named, or else as the project has it; as named where neither exists."""
     return next((place / name for place in PLACES if (place / name).exists()), Path(name))

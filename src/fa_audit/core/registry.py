@@ -30,9 +30,8 @@ T = TypeVar("T")
 def find_module(name: str, folders: Iterable[str | Path]) -> Path | None:
     """Return the source file of a module, searched in `folders` in order, without importing it."""
     relative = Path(*name.split("."))
-    candidates = (
-        Path(folder) / path for folder in folders for path in (relative.with_suffix(".py"), relative / "__init__.py")
-    )
+    files = relative.with_suffix(".py"), relative / "__init__.py"
+    candidates = (Path(folder) / file for folder in folders for file in files)
     # Not Path.is_file: it fails on names that the system finds too long.
     return next((path for path in candidates if os.path.isfile(path)), None)
 
@@ -64,10 +63,10 @@ def load(kind: str, registry: Mapping[str, str], name: str) -> Any:
 
 
 def documentation(kind: str, registry: Mapping[str, str], name: str) -> str:
-    """Return the docstring of what a name refers to, or else its module's; empty without.
+    """Return the docstring of what a name refers to, or else of its module; empty where neither has one.
 
     Raises:
-        AuditError: as of `load`.
+        AuditError: as for `load`.
     """
     found = load(kind, registry, name)
     return inspect.cleandoc(found.__doc__ or sys.modules[found.__module__].__doc__ or "")
@@ -77,7 +76,7 @@ def call(kind: str, registry: Mapping[str, str], name: str, returns: type[T], *a
     """Call what a name refers to.
 
     Raises:
-        AuditError: as of `load`; or it is not registered, and fails or returns something else than `returns`.
+        AuditError: as for `load`; or it is not registered, and fails or returns something other than `returns`.
     """
     function = load(kind, registry, name)
     with naming_errors(kind, registry, name):
@@ -93,7 +92,7 @@ def naming_errors(kind: str, registry: Mapping[str, str], name: str, *, inside: 
     """Turn an exception of code that is not registered into one error that names its line.
 
     Args:
-        inside: of exceptions whose traceback has a line of that file, alone.
+        inside: only where the exception's traceback has a line of that file.
 
     Raises:
         AuditError: the code inside this context failed.
@@ -109,12 +108,12 @@ def naming_errors(kind: str, registry: Mapping[str, str], name: str, *, inside: 
 
 
 def _own_error(kind: str, name: str, error: BaseException, without: str) -> OwnCodeError:
-    """Return the error for a name whose code failed, ending with its line, or with `without` if it has none there."""
+    """Return the error for a name whose code failed, ending with the line there, or else with `without`."""
     return OwnCodeError(f"{kind} '{name}': {first_line(error)}{_place(name, error) or without}")
 
 
 def _place(name: str, error: BaseException) -> str:
-    """Return the last line of a name's file that an exception came through; empty if there is none."""
+    """Return the last line of a name's file that an exception passed through; empty where it passed through none."""
     file = os.path.abspath(str(find_module(name.partition(":")[0], sys.path)))
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return f" in {file}, line {lines[-1]}." if lines else ""
@@ -133,13 +132,10 @@ def entry_of(kind: str, registry: Mapping[str, str], name: str) -> str:
 
 
 def check_function(kind: str, registry: Mapping[str, str], name: str) -> None:
-    """Check that a function is registered, or can be imported, takes the call of its kind and returns something.
-
-    Args:
-        kind: of `CALLS`.
+    """Check that a function is registered, or can be imported, takes its call in `CALLS` and returns a value.
 
     Raises:
-        AuditError: as of `load`; or it takes other arguments, or returns nothing.
+        AuditError: as for `load`; or it takes other arguments, or returns nothing.
     """
     if name in registry:
         return

@@ -20,7 +20,7 @@ RESAMPLES = 2000
 def bootstrap_medians(rows: np.ndarray, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
     """Return medians of every row in resamples of the columns, shape ``(resamples, R)``.
 
-    All rows are resampled alike, so that a ratio of two of them is that of the same samples. As torch's, the median of
+    All rows are resampled alike, so that a ratio of two of them compares the same samples. As in torch, the median of
     an even number of samples is the lower of the two in the middle.
 
     Args:

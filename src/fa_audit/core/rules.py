@@ -25,7 +25,7 @@ class Rule:
         words: the verdict where the rule is against the network, for it, and open.
         template: of a verdict with its reasons.
         separator: between reasons.
-        joint: checks that are against the network only where a second check fires.
+        joint: checks that count against the network only where a second check fires.
     """
 
     key: Literal["paper", "letter"]
@@ -95,7 +95,7 @@ def verdicts_of(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fires_of(row: Mapping[str, Any], checks: Iterable[str]) -> dict[str, bool | None]:
-    """Return which checks fire in a row; None where one was not evaluated."""
+    """Return whether each check fires in a row; None where it was not evaluated."""
     return {name: flag_of(row.get(f"{name}_fires")) for name in checks}
 
 
@@ -105,5 +105,5 @@ def is_finite(row: Mapping[str, Any]) -> bool:
 
 
 def flag_of(value: Any) -> bool | None:
-    """Return an outcome as rows hold it: a boolean, its text, or neither where there is none."""
+    """Return an outcome as a row holds it, a boolean or its text; None for anything else."""
     return {"true": True, "false": False}.get(str(value).lower())

@@ -53,7 +53,7 @@ class DiagnosticThresholds:
 
     @classmethod
     def of(cls, limits: Mapping[str, float]) -> DiagnosticThresholds:
-        """Build the thresholds from `limits`, of which some may be absent.
+        """Build the thresholds from `limits`; those that are absent have their defaults.
 
         >>> DiagnosticThresholds.of({"depth_margin": 0.05}).frozen_acc_margin_pp
         5.0
@@ -77,7 +77,7 @@ RANGES: dict[str, tuple[Callable[[float], bool], str]] = {  # by the unit of a c
 
 
 def _without_field() -> dict[str, float]:
-    """Return the limits of checks that `DiagnosticThresholds` has no field for: always their defaults."""
+    """Return the limits of checks for which `DiagnosticThresholds` has no field: always their defaults."""
     return {check.limit: check.default for check in CHECKS.values() if check.limit not in FIELDS}
 
 
@@ -123,9 +123,6 @@ def distance(check: str, value: float, limit: float) -> float:
 
     >>> distance("growth", 0.5, 50.0), distance("reference", 1e-9, 1e-7), distance("depth_margin", 0.5, 0.25)
     (2.0, -2.0, 0.25)
-
-    Args:
-        check: as for `fires`.
     """
     if value == limit:
         return 0.0
@@ -139,7 +136,7 @@ def _decades(value: float) -> float:
 
 
 def depth_margin(accuracy: Any, frozen: Any) -> Any:
-    """Return accuracy minus that of a frozen baseline, both fractions; numbers or Series.
+    """Return accuracy minus the frozen baseline's, both fractions; numbers or Series.
 
     Rounded to nine digits: 0.36 - 0.34 is two points, whatever binary fractions make of it.
 

@@ -30,7 +30,7 @@ class Strict(BaseModel):
 
 
 class Tolerant(Strict, extra="ignore"):
-    """As `Strict`, but keys that it does not name are allowed, and not read."""
+    """As `Strict`, but unknown keys are allowed and ignored."""
 
 
 def _different(values: list[T]) -> list[T]:
@@ -43,7 +43,7 @@ Different = Annotated[list[T], AfterValidator(_different), Field(json_schema_ext
 
 
 def validated(model: type[M], value: Any, where: str, line_of: Callable[[str], str] = lambda place: "") -> M:
-    """Return a parsed file as a model; `where` and `line_of` are as of `config_error`.
+    """Return a parsed file as a model; `where` and `line_of` are as in `config_error`.
 
     Raises:
         AuditError: the value does not fit the model; lists the first five problems.
@@ -63,7 +63,7 @@ def problems_of(model: type[BaseModel], value: Any) -> Iterator[str]:
         yield from _lines(model.model_json_schema(), value, [(one["type"], one["loc"], one["msg"]) for one in found])
 
 
-def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], str] = lambda place: "") -> AuditError:
+def config_error(where: str, problems: Iterable[str], line_of: Callable[[str], str]) -> AuditError:
     """Return one error that lists the first five problems.
 
     Args:
@@ -121,7 +121,7 @@ def _found(value: Any, loc: Iterable[Any]) -> tuple[tuple[Any, ...], Any]:
 
 
 def _node(schema: Schema, value: Any, place: tuple[Any, ...]) -> Schema:
-    """Return the part of a model's JSON schema that is about a place; empty if there is none."""
+    """Return the part of a model's JSON schema that describes a place; empty where none does."""
     nodes = _members(schema, schema, value)
     for part in place:
         value = value[part]
@@ -131,7 +131,7 @@ def _node(schema: Schema, value: Any, place: tuple[Any, ...]) -> Schema:
 
 
 def _members(schema: Schema, node: Schema, value: Any) -> list[Schema]:
-    """Return a node with its reference resolved, and then the members of a union that the value can be meant as."""
+    """Return a node with its reference resolved, then the members of a union that the value may be meant as."""
     while "$ref" in node:
         name = node["$ref"].rpartition("/")[2]
         node = {**schema["$defs"][name], **{key: part for key, part in node.items() if key != "$ref"}}

@@ -84,7 +84,7 @@ class Dataset:
 
 
 def held_out(dataset: Dataset, fraction: float) -> tuple[Dataset, Dataset | None]:
-    """Return the data set without the last samples of its training set, and one whose test set they are.
+    """Return the data set without the last samples of its training set, and one with these as its test set.
 
     Args:
         fraction: of the training set, rounded to whole samples, at least one; 0 holds out nothing.
@@ -120,7 +120,7 @@ def prepare_data_file(name: str, data_root: str | Path, path: str | Path) -> Non
         data_root: where its files are, or are downloaded to; ``~`` is the home folder.
 
     Raises:
-        AuditError: the data set is unknown, it cannot be had, or its arrays do not fit each other.
+        AuditError: the data set is unknown, it cannot be obtained, or its arrays do not fit each other.
     """
     dataset = call("dataset", DATASETS, name, Dataset, Path(data_root).expanduser())
     with naming_errors("dataset", DATASETS, name):

@@ -37,7 +37,7 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a document: a heading; entries, sentences and tables, by the ends of their labels; an explanation."""
+    """A part of a document: heading, entries, sentences, tables by the ends of their labels, explanation."""
 
     heading: str = ""
     entries: tuple[Entry, ...] = ()

@@ -40,7 +40,7 @@ class Number:
 class Table:
     """A table: cells as they are printed, and the numbers behind them in full precision for the CSV.
 
-    In LaTeX a line break in a text is one, a space elsewhere; ``||g_L||`` and ``1e-7`` are mathematics.
+    A line break in a text stays one in LaTeX and is a space elsewhere; ``||g_L||`` and ``1e-7`` are mathematics.
     """
 
     caption: str  # what it shows and how its numbers were formed
@@ -50,7 +50,7 @@ class Table:
 
 
 def to_csv(table: Table) -> str:
-    """Format the values in full precision; an empty field means that there is none."""
+    """Format the values in full precision; a missing one is an empty field."""
     assert table.values is not None, "nothing writes the values of this table"
     return str(table.values.to_csv(index=False, lineterminator="\n"))
 
@@ -74,7 +74,7 @@ def to_text(table: Table) -> str:
 
 
 def to_html(*tables: Table) -> str:
-    """Format a page with tables alone, for the report."""
+    """Format a page that holds only tables, for the report."""
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><style>{HTML_STYLE}</style></head><body>\n'
         f"{''.join(map(_html_table, tables))}</body></html>\n"
@@ -107,7 +107,7 @@ def escape_block(text: str) -> str:
 
 
 def right_aligned(table: Table) -> list[bool]:
-    """Return for every column whether it has numbers alone; nothing for a table without rows."""
+    """Return for every column whether it holds only numbers; an empty list for a table without rows."""
     return [all(isinstance(cell, Number) for cell in column) for column in zip(*table.rows)]
 
 

@@ -29,7 +29,7 @@ SPECIAL = str.maketrans(
     {character: rf"\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
-    | {"[": "{[}", "*": "{*}"}  # which a line break before them would take for its own
+    | {"[": "{[}", "*": "{*}"}  # else a line break takes them for its options
 )
 LETTERS = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"  # named alike in HTML and LaTeX
 SYMBOLS = {letter: rf"\{codepoint2name[ord(letter)]}" for letter in LETTERS} | {
@@ -70,7 +70,7 @@ def _mathematics(found: re.Match[str]) -> str:
 
 
 def slug(*parts: str) -> str:
-    """Return parts of a label, joined by hyphens: their letters and digits.
+    """Join the letters and digits of a label's parts by hyphens.
 
     >>> slug("audit", "dfa+penalty1e-2 in main", "seeds")
     'audit-dfa-penalty1e-2-in-main-seeds'
@@ -102,13 +102,13 @@ class Column(NamedTuple):
 
     head: str
     cells: list[str]
-    kind: str  # of their alignment, l or r
+    kind: str  # alignment, l or r
     width: int  # characters of the longest line, and of the gap behind it
     heights: list[int]  # lines of each cell
 
 
 def _column(heading: str, cells: Sequence[str | Number], kind: str, longest: int) -> Column:
-    """Return a column in whose texts a line has so many characters, if possible."""
+    """Format a column, its texts broken into lines of about `longest` characters."""
     lines = [_lines(cell, longest) if isinstance(cell, str) else [render(cell, PLAIN)] for cell in cells]
     width = max(map(len, chain(_lines(heading, LONGEST_HEADING), *lines))) + 2
     written = [_broken(cell, longest) if isinstance(cell, str) else render(cell, LATEX) for cell in cells]
@@ -132,7 +132,7 @@ AT_MOST = r"\ifdim\width>\linewidth\linewidth\else\width\fi"  # the natural widt
 SETUP = r"\centering\footnotesize\setlength{\tabcolsep}{3pt}"
 NOTES = r"\par\smallskip\begin{{minipage}}{{\linewidth}}\scriptsize\emergencystretch=3em {}\end{{minipage}}"
 FLOAT = (r"\begin{table*}[!htbp]", r"\end{table*}")
-HERE = (  # with a caption of a table, though no float: sections of a report stay together
+HERE = (  # captioned as a table, but not a float: sections of a report stay together
     r"\par\medskip\noindent\begin{minipage}{\linewidth}\makeatletter\def\@captype{table}\makeatother",
     r"\end{minipage}\par\medskip",
 )
@@ -149,15 +149,13 @@ def to_latex(table: Table, origin: str = "", *, name: str = "", title: str = "",
     Args:
         origin: what the table was made from, for a comment.
         name: the label is ``tab:NAME``; without a name there is none.
-        title: where the caption begins with it, the rest of the caption are the notes.
-        floating: in a float; otherwise in place.
+        title: if the caption begins with it, the rest of the caption becomes the notes.
+        floating: whether it is a float; otherwise it stands in place.
     """
     cells = [*zip(*table.rows)] or [()] * len(table.columns)
     kinds = ["r" if right else "l" for right in right_aligned(table)] or ["l"] * len(cells)
-    groups: tuple[str, ...] = ()
     first = int(table.columns[0] == "setting" and len(set(cells[0])) < len(table.rows))
-    if first:
-        groups = tuple(map(str, cells[0]))
+    groups = list(map(str, cells[0])) if first else []
     longest = [*[LONGEST_NAME] * (first + 1), *[LONGEST_TEXT] * len(cells)]
     columns = [_column(*parts) for parts in zip(table.columns, cells, kinds, longest)][first:]
     panels = _panels(columns, _key(cells[first:], groups))

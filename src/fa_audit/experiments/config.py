@@ -32,6 +32,8 @@ LIMITS = DiagnosticThresholds().limits
 
 
 def _other_than(*names: str) -> AfterValidator:
+    """Return a validator that refuses some names."""
+
     def check(name: str) -> None:
         if name in names:
             raise PydanticCustomError("name", "another name")
@@ -50,6 +52,7 @@ def _accepted_by(check: Callable[[str], Any]) -> AfterValidator:
 
 
 def _usual_name(text: str) -> str:
+    """Return a run's name in its usual spelling."""
     run = parse_run(text)
     check_method(run.method)
     return str(run)
@@ -303,7 +306,7 @@ def model_entry(models: Mapping[str, Mapping[str, Any]], name: str) -> dict[str,
     return validated(ModelEntry, models[name], f"models.{name}").model_dump()
 
 
-# What a limit may be, by the unit of its check.
+# The range of a limit, by the unit of its check.
 LIMIT_RANGES: dict[str, tuple[dict[str, float], str]] = {
     "factor": ({"gt": 0}, "a number > 0"),
     "cosine": ({"ge": -1, "le": 1}, "a number from -1 to 1"),
@@ -382,6 +385,6 @@ class Configuration(Strict):
         return self
 
     def expanded(self) -> Iterator[tuple[str, str, SettingEntry]]:
-        """Yield name, block and entry of every setting, those of ``vary`` included."""
+        """Yield name, block and entry of every setting, including those that ``vary`` makes."""
         for block, entry in self.settings.items():
             yield from ((name, block, setting) for name, setting in entry.expanded(block).items())

@@ -16,7 +16,7 @@ from yaml.reader import ReaderError
 from fa_audit.core.errors import AuditError, first_line, printable
 from fa_audit.core.files import FOREIGN
 
-# What YAML reads as seconds, in base 8, or as true or false: 1:30, 010, no.
+# Texts that YAML reads as seconds, in base 8, or as true or false: 1:30, 010, no.
 MISREAD = re.compile(r"[-+]?\d+(:[0-5]?\d)+(\.\d*)?|[-+]?0[0-7]+|yes|no|on|off", re.IGNORECASE)
 EXPECTED = "expected YAML or JSON"
 
@@ -42,7 +42,7 @@ class LineOf:
         return LineOf({**self.places, **other.places})
 
     def within(self, config: Any) -> LineOf:
-        """Return the lines of the values that a configuration still has; ``--config`` may have changed others."""
+        """Return the lines of the values that a configuration still has; ``--config`` may have changed the others."""
         now = dict(_values("", config))
         kept = {place for place, (_, old) in self.places.items() if now.get(place) == old or old != old}  # NaN
         return LineOf({place: self.places[place] for place in kept})
@@ -58,7 +58,7 @@ def load_config(path: str | Path) -> tuple[dict[str, Any], LineOf]:
     'config.yaml, line 17'
 
     Raises:
-        AuditError: as of `parsed`, or a key is repeated, or YAML reads something else than is written.
+        AuditError: as for `parsed`; or a key is repeated, or YAML reads something other than what is written.
     """
     config, loader, node = parsed(path)
     with _refused(path):
@@ -72,7 +72,7 @@ def parsed(path: str | Path) -> tuple[dict[str, Any], yaml.SafeLoader, yaml.Mapp
     """Parse YAML or JSON as every program reads it; keys may be repeated.
 
     Returns:
-        the content if it is JSON; a loader, and the node that it has yet to construct, which has the lines.
+        the content, if it is JSON; the loader; its node, not yet constructed, which has the lines.
 
     Raises:
         AuditError: the file cannot be read, or is not a mapping.
@@ -92,11 +92,7 @@ def parsed(path: str | Path) -> tuple[dict[str, Any], yaml.SafeLoader, yaml.Mapp
 
 @contextlib.contextmanager
 def _refused(path: str | Path) -> Iterator[None]:
-    """Turn what keeps a file from being read into one line.
-
-    Raises:
-        AuditError: the file is missing, in another encoding, or not YAML.
-    """
+    """Turn what keeps a file from being read (missing, another encoding, not YAML) into an error of one line."""
     try:
         yield
     except yaml.MarkedYAMLError as error:
@@ -122,11 +118,7 @@ def _at(path: str | Path, before: bytes) -> str:
 
 
 def _lines(place: str, node: yaml.Node | None) -> Iterator[tuple[str, int]]:
-    """Yield the line of every key and item below a node.
-
-    Raises:
-        yaml.MarkedYAMLError: a key is repeated, or YAML reads something else than is written.
-    """
+    """Yield the line of every key and item below a node; a repeated or misread one raises `MarkedYAMLError`."""
     if _is_misread(node):
         raise _misread(node)
     seen = set()

@@ -24,7 +24,7 @@ CONTEXT_MB = 500  # of a GPU, for CUDA itself in every process
 MARGIN = 2  # another machine may be slower than the one that was measured
 START_MINUTES = 10  # until a job has begun: a cold file system takes minutes to import torch
 LONGEST_TRAINING, LONGEST_AUDIT = 22 * 60, 2 * 60  # minutes of one job, a day together: the next one goes on
-UNMEASURED = 1 / 60  # hours for an epoch of backpropagation of which nothing is known
+UNMEASURED = 1 / 60  # hours for an epoch of backpropagation on a network that was never measured
 DECIDING = ("dataset", "architecture", "architecture_options", "batch_size", "method", "frozen_blocks", "shallow")
 JOBS = (  # what a row has, the rule that it times, and the folder of that rule's results
     ("seconds_per_epoch", "train_network", "checkpoints"),
@@ -58,13 +58,13 @@ class Costs:
         return sorted({row["machine"] for row in self.rows[device].values()})
 
     def training_hours(self, spec: RunSpec, device: str, after: int = 0) -> Hours | None:
-        """Return a training's hours, None where neither it nor backpropagation of its network was measured.
+        """Return a training's hours, None where neither it nor backpropagation on its network was measured.
 
-        A row that is missing is replaced by that of the method without frozen blocks, then by backpropagation's times
-        the method's declared `relative_time`. Penalties and random targets cost next to nothing.
+        A missing row is replaced by that of the method without frozen blocks, then by backpropagation's times the
+        method's declared `relative_time`. Penalties and random targets cost next to nothing.
 
         Args:
-            after: the epoch from which it goes on, where another training has done those before.
+            after: the epoch from which it goes on, where another training has done the earlier ones.
         """
         row, exact, unmeasured = self._row(spec, device, "seconds_per_epoch")
         if spec.last_epoch == after:
@@ -75,18 +75,18 @@ class Costs:
         return Hours((row.get("start_seconds", 0) + seconds) / 3600, exact)
 
     def audit_hours(self, spec: RunSpec, device: str) -> Hours | None:
-        """Return the hours of a run's audit, which hardly depend on its method; None where no row of its network is."""
+        """Return the hours of a run's audit, which hardly depend on its method; None where its network has no row."""
         row, _, _ = self._row(spec, device, "seconds_per_audit")
         return Hours((row.get("start_seconds", 0) + row["seconds_per_audit"]) / 3600, True) if row else None
 
     def training_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to ask for a training; where its device was not measured, those of a CPU."""
+        """Return the minutes to ask for a training; where its device was not measured, as for a CPU."""
         hours = self.training_hours(spec, device) or self.training_hours(spec, "cpu")
         guess = spec.last_epoch * UNMEASURED * stated(spec.method).relative_time
         return min(LONGEST_TRAINING, minutes(hours.value if hours else guess))
 
     def audit_minutes(self, spec: RunSpec, device: str) -> int:
-        """Return the minutes to ask for an audit; where its device was not measured, those of a CPU."""
+        """Return the minutes to ask for an audit; where its device was not measured, as for a CPU."""
         hours = self.audit_hours(spec, device) or self.audit_hours(spec, "cpu")
         return min(LONGEST_AUDIT, minutes(hours.value if hours else 0))
 
@@ -102,9 +102,9 @@ class Costs:
         return self.training_memory_mb(spec, device) + 1000
 
     def gpu_memory_mb(self, spec: RunSpec) -> int:
-        """Return the memory of a GPU that a training or an audit takes; 0 where nothing of its network was measured.
+        """Return the memory of a GPU that a training or an audit takes; 0 where its network was not measured at all.
 
-        Where none was measured on a GPU, that of a process on a CPU, which holds the same tensors, and CUDA's own.
+        Where it was not measured on a GPU: the memory of a process on a CPU, which holds the same tensors, and CUDA's.
         """
         for device, name, more in (("gpu", "gpu_memory_mb", 0), ("cpu", "memory_mb", CONTEXT_MB)):
             row, _, unmeasured = self._row(spec, device, name)
@@ -114,10 +114,9 @@ class Costs:
 
     def _row(self, spec: RunSpec, device: str, name: str) -> tuple[Row, bool, MethodInfo]:
         """Return the nearest row that has an entry, whether it is the run's own, and the costs that it leaves out."""
-        values = spec.to_dict()
-        options = {"frozen_blocks": spec.frozen_blocks, "shallow": spec.shallow}, {"frozen_blocks": 0, "shallow": False}
+        values, whole = spec.to_dict(), {"frozen_blocks": 0, "shallow": False}
         for method, unmeasured in ((spec.method, MethodInfo()), ("bp", stated(spec.method))):
-            for nearest in options:
+            for nearest in ({}, whole):
                 row = self.rows[device].get(cost_key(values | nearest | {"method": method}), {})
                 if name in row:
                     return row, method == spec.method and nearest.items() <= values.items(), unmeasured
@@ -131,12 +130,9 @@ def minutes(hours: float) -> int:
 
 def cost_key(values: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what decides the cost of a step, of a specification's dictionary or of a row."""
-    return tuple(
-        tuple(sorted((option, value) for option, value in values[name].items() if option != "w2_std"))
-        if name == "architecture_options"
-        else values[name]
-        for name in DECIDING
-    )
+    options = {name: value for name, value in values["architecture_options"].items() if name != "w2_std"}
+    deciding = {**values, "architecture_options": tuple(sorted(options.items()))}
+    return tuple(deciding[name] for name in DECIDING)
 
 
 def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:
@@ -149,7 +145,7 @@ def read_costs(path: str | Path, own: Iterable[tuple[str, Row]] = ()) -> Costs:
 
 
 def own_benchmarks() -> Iterator[tuple[str, Row]]:
-    """Yield device and row of every run in results/ of which a seed was timed, the first such seed's."""
+    """Yield device and row of every run in results/ that has a timed seed, from the first such seed."""
     for name, rule, folder in JOBS:
         runs = Path("results/benchmarks", rule).glob("*/*")
         for run in sorted(runs, key=lambda run: ("+epoch" not in run.name, run)):  # the last counts: more epochs
@@ -164,7 +160,7 @@ def _own_row(name: str, path: Path, facts: Mapping[str, Any]) -> tuple[str, Row]
 
     Args:
         path: its benchmark, a table with seconds of wall time in column ``s``.
-        facts: the sidecar of a training, whose seconds count those before an interruption, or an audit.
+        facts: an audit, or the sidecar of a training, whose seconds include those before an interruption.
     """
     device = str(facts["provenance"]["device"])
     with path.open(encoding="utf-8") as lines:

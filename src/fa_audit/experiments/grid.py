@@ -1,4 +1,4 @@
-"""Expand a configuration to the list of runs it asks for. Imports no torch, so that planning stays fast."""
+"""The settings of a configuration and the runs that they ask for. Imports no torch, so that planning stays fast."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Setting:
     Attributes:
         name: as in every path.
         block: the block of the configuration that it comes from: of the same name unless that varies something.
-        runs: names of the runs that are audited, those of the sweep and of the ladder included.
-        sweep: those of them that make the penalty sweep, method by method, the penalty rising.
+        runs: names of the audited runs, including the sweep's and the ladder's.
+        sweep: the runs of the penalty sweep, method by method, by rising penalty.
         baselines: names of the frozen and shallow runs that they are compared with.
         seeds: every run is done once for each.
-        common: `RunSpec` fields that all runs share; the monitor is for those that are not baselines, whose
-            accuracy counts with its full budget only.
+        common: `RunSpec` fields that all runs share; baselines leave the monitor out, since their accuracy counts only
+            after the full budget.
     """
 
     name: str
@@ -110,10 +110,9 @@ class Grid:
 
     def named(self, names: Iterable[str]) -> list[str]:
         """Return settings by their own name or their block's, in the order of the names."""
-        found = [
-            setting for name in names for setting in self.settings.values() if name in (setting.name, setting.block)
-        ]
-        return list(dict.fromkeys(setting.name for setting in found))
+        settings = self.settings.values()
+        found = (part.name for name in names for part in settings if name in (part.name, part.block))
+        return list(dict.fromkeys(found))
 
     def run_keys(self, kind: str) -> Iterator[RunKey]:
         """Yield the keys of every setting, as `Setting.run_keys` gives them, sorted."""
@@ -140,7 +139,7 @@ class Grid:
     def previous_runs(self) -> Mapping[RunKey, RunKey]:
         """Return the runs whose training goes on from one of an earlier epoch in their setting, each with that one.
 
-        Those of a snapshot, therefore, and the whole run: no epoch is trained a second time.
+        They are later snapshots and whole runs: no epoch is trained a second time.
         """
         parts: dict[RunKey, list[RunKey]] = defaultdict(list)
         for key in self.all_run_keys():

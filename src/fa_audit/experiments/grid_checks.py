@@ -23,21 +23,17 @@ if TYPE_CHECKING:
 
 EXPECTED = {int: "an integer such as {}", float: "a number with a point such as {}", str: "a text such as {}",
             bool: "True or False"}  # fmt: skip
-DEVIATION = "a number > 0 with a point, such as 0.05"  # what an option whose default is None is
+DEVIATION = "a number > 0 with a point, such as 0.05"  # of an option whose default is None
 LARGEST_GRID = 50_000  # runs: a plan takes about 50 kB of memory for each, so 2.5 GB
 
 
 @dataclass(frozen=True)
 class ArtefactKinds:
-    """Registries of figures and tables.
-
-    Attributes:
-        single_setting: the kinds of both that show one setting.
-    """
+    """Registries of figures and tables."""
 
     figures: Mapping[str, str]
     tables: Mapping[str, str]
-    single_setting: Collection[str]
+    single_setting: Collection[str]  # the kinds of both that show one setting
 
 
 def setting_problems(config: Configuration) -> list[str]:
@@ -55,10 +51,8 @@ def grid_problems(config: Configuration, grid: Grid, kinds: ArtefactKinds | None
     runs = {run for setting in grid.settings.values() for run in (*setting.runs, *setting.baselines)}
     methods = {parse_run(run).method for run in runs}  # by which sweeps are labelled
     labelled = grid.settings.keys() | runs | methods
-    problems += [
-        str(unknown("run or setting", name, labelled, where="labels"))
-        for name in sorted(config.labels.keys() - labelled)
-    ]
+    for name in sorted(config.labels.keys() - labelled):
+        problems.append(str(unknown("run or setting", name, labelled, where="labels")))
     for section in ("figures", "tables") if kinds else ():
         for name, artefact in getattr(config, section).items():
             kind, where = artefact.kind or name, f"{section}.{name}"
@@ -72,7 +66,7 @@ def grid_problems(config: Configuration, grid: Grid, kinds: ArtefactKinds | None
 
 
 def check_data_root(root: str, datasets: Iterable[str], where: str) -> None:
-    """Check that data sets which need files, and are not in results/ yet, have a folder; the usual one is made.
+    """Check that data sets which need files, and are not in results/ yet, have a folder; the default one is made.
 
     Args:
         where: the file and line of `root`; empty where they are not known.
@@ -114,7 +108,7 @@ def _size(entry: SettingEntry) -> int:
 
 
 def _variation_problems(blocks: Mapping[str, SettingEntry]) -> Iterator[str]:
-    """Yield what would make two settings the same, or two values of one option."""
+    """Yield variations that are wrong, or that would make two settings of one name."""
     names: dict[str, str] = {}
     for block, entry in blocks.items():
         yield from _vary_problems(f"settings.{block}", entry)
@@ -125,7 +119,7 @@ def _variation_problems(blocks: Mapping[str, SettingEntry]) -> Iterator[str]:
 
 
 def _vary_problems(where: str, entry: SettingEntry) -> Iterator[str]:
-    """Yield names and values under ``vary`` that are wrong, or given outside of it, too."""
+    """Yield names and values under ``vary`` that are wrong, or also given outside of it."""
     fixed = entry.model_dump(include={"dataset", "architecture", "seeds"})
     given = entry.model_fields_set & set(BUDGET) | entry.architecture.written.keys()
     for option, values in entry.vary.items():
@@ -220,7 +214,7 @@ def _baseline_problems(where: str, runs: Iterable[str], baselines: Collection[st
 
 
 def _artefact_problems(where: str, artefact: Artefact, grid: Grid, of_one: bool) -> Iterator[str]:
-    """Yield what is wrong with the settings that a figure or table reads, or with the runs of them."""
+    """Yield what is wrong with the settings that a figure or table reads, or with their runs."""
     answering = {name for setting in grid.settings.values() for name in (setting.name, setting.block)}
     for setting in sorted(set(artefact.settings) - answering):
         yield str(unknown("setting", setting, answering, where=f"{where}.settings"))

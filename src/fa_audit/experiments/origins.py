@@ -45,19 +45,14 @@ def run_code(name: str, spec: RunSpec) -> str:
 
 @dataclass(frozen=True)
 class Origins:
-    """The origins that the results of a configuration should have.
-
-    Attributes:
-        grid: its runs.
-        thresholds: its thresholds of the checks.
-    """
+    """The origins that the results of a configuration should have."""
 
     grid: Grid
-    thresholds: Mapping[str, float]
+    thresholds: Mapping[str, float]  # of the checks
     _known: dict[Any, str] = field(default_factory=dict)
 
     def network(self, key: RunKey) -> str:
-        """Return a trained network's: its specification, the training's code, the code of its data."""
+        """Return the origin of a trained network: its specification, the training's code, the code of its data."""
         if key not in self._known:
             spec = self.grid.spec(key)
             self._known[key] = digest_of([spec.digest, run_code("train", spec), code_digest(*data_stage(spec.dataset))])
@@ -69,21 +64,21 @@ class Origins:
         return [key, *(key._replace(run=run) for run in baselines)]
 
     def audit_inputs(self, key: RunKey) -> str:
-        """Return that of the networks that an audit reads."""
+        """Return one origin of the networks that an audit reads."""
         return digest_of([self.network(network) for network in self.networks(key)])
 
     def audit(self, key: RunKey) -> str:
-        """Return an audit's: its code and thresholds, and the networks that it reads."""
+        """Return the origin of an audit: its code and thresholds, and the networks that it reads."""
         return digest_of([run_code("audit", self.grid.spec(key)), self.audit_inputs(key), dict(self.thresholds)])
 
     def audits(self, keys: Iterable[RunKey]) -> str:
-        """Return that of audits together."""
+        """Return one origin of several audits."""
         codes = [code_digest(*stage(name)) for name in ("share_run", "collect_baseline")]
         parts = [[*key, run_code("audit", self.grid.spec(key)), self.audit_inputs(key)] for key in keys]
         return digest_of([codes, dict(self.thresholds), parts])
 
     def tidy(self, setting: str) -> str:
-        """Return that of a setting's tidy tables."""
+        """Return the origin of a setting's tidy tables."""
         if setting not in self._known:
             keys = self.grid.setting(setting).run_keys("runs")
             self._known[setting] = digest_of([code_digest(*stage("tidy_setting")), self.audits(keys)])
@@ -94,17 +89,14 @@ class Origins:
 class Finished:
     """Finished work, which need not be done again.
 
-    A result whose origin was not recorded, as of an earlier version of this package, counts by its specification alone.
-
-    Attributes:
-        origins: those that results should have.
+    A result without a recorded origin, as earlier versions of this package wrote, counts by its specification alone.
     """
 
     origins: Origins
     _known: dict[Any, Any] = field(default_factory=dict)
 
     def network(self, key: RunKey) -> bool:
-        """Return whether a trained network is there and not stale, and so is what it is copied or goes on from."""
+        """Return whether a trained network is there and not stale, and likewise what it is copied or goes on from."""
         if key not in self._known:
             grid = self.origins.grid
             source = grid.duplicate_runs.get(key) or previous_run(grid, key)
@@ -112,7 +104,7 @@ class Finished:
         return bool(self._known[key])
 
     def audit(self, key: RunKey) -> bool:
-        """Return whether an audit is there and not stale, and so are the networks that it reads."""
+        """Return whether an audit is there and not stale, and likewise the networks that it reads."""
         if not all(self.network(network) for network in self.origins.networks(key)):
             return False
         facts = facts_of(key.path("audits", "json"))
@@ -141,9 +133,9 @@ class Finished:
 
 
 def previous_run(grid: Grid, key: RunKey) -> RunKey | None:
-    """Return the snapshot that a training goes on from, if any; of one that is done, that from which it went on.
+    """Return the snapshot that a training goes on from, if any; for a finished training, the one that it went on from.
 
-    So neither a snapshot that is asked for later nor one that is no longer asked for makes a finished run stale.
+    Thus neither a snapshot that is asked for later nor one that is no longer asked for makes a finished run stale.
     """
     asked, facts = grid.previous_runs.get(key), facts_of(key.path("checkpoints", "json"))
     found = key._replace(run=run) if (run := facts.get("previous")) else None
@@ -153,7 +145,7 @@ def previous_run(grid: Grid, key: RunKey) -> RunKey | None:
 
 
 def facts_of(path: str) -> dict[str, Any]:
-    """Return a result's JSON; nothing where it is missing or damaged, hence to be made again."""
+    """Return a result's JSON; empty where it is missing or damaged and so must be made again."""
     with contextlib.suppress(AuditError, OSError, *FOREIGN):
         return dict(read_json(path))
     return {}

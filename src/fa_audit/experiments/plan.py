@@ -48,6 +48,7 @@ def plan_table(
 
 
 def _by_block(grid: Grid, keys: Iterable[RunKey]) -> dict[str, list[RunKey]]:
+    """Group runs by the block of the configuration that they come from."""
     found: dict[str, list[RunKey]] = {}
     for key in keys:
         found.setdefault(grid.setting(key.setting).block, []).append(key)
@@ -56,16 +57,15 @@ def _by_block(grid: Grid, keys: Iterable[RunKey]) -> dict[str, list[RunKey]]:
 
 def _parts(grid: Grid, keys: Sequence[RunKey]) -> tuple[set[Any], ...]:
     """Return the settings, runs, baselines and seeds of networks."""
-    known = {name: grid.setting(name) for name in {key.setting for key in keys}}
-    runs, baselines = (
-        {key.run for key in keys if key.run in own[key.setting]}
-        for own in ({n: set(s.runs) for n, s in known.items()}, {n: set(s.baselines) for n, s in known.items()})
-    )
-    return set(known), runs, baselines, {key.seed for key in keys}
+    pairs = {(key.setting, key.run) for key in keys}
+    settings = {setting: grid.setting(setting) for setting, _ in pairs}
+    runs = {run for name, setting in settings.items() for run in setting.runs if (name, run) in pairs}
+    baselines = {run for name, setting in settings.items() for run in setting.baselines if (name, run) in pairs}
+    return set(settings), runs, baselines, {key.seed for key in keys}
 
 
 def _replaced(grid: Grid, names: Collection[str]) -> Iterator[str]:
-    """Yield a line for every setting whose first network is there, but of another specification."""
+    """Yield a line for every setting whose first network is there with another specification."""
     for setting in (setting for name, setting in grid.settings.items() if name in names):
         keys = [key for role in ("runs", "baselines") for key in setting.run_keys(role)]
         first = next((key for key in keys if Path(key.path("checkpoints", "json")).exists()), None)
@@ -84,25 +84,22 @@ def work_of(finished: Finished, keys: Sequence[RunKey], audited: Iterable[RunKey
     """Return what networks and audits take, for the columns from "trainings" on.
 
     Returns:
-        the numbers of trainings of its own, of trainings that an earlier row does, and of trainings done; then for each
-        device the hours of every job to do, None where its network was not measured.
+        the numbers of its own trainings, of trainings that an earlier row does, and of its own that are done; then for
+        each device the hours of every job to do, None where its network was not measured.
     """
     grid = finished.origins.grid
     own = [key for key in keys if key not in grid.duplicate_runs]
     to_train = [key for key in own if not finished.network(key)]
     to_audit = [key for key in audited if not finished.audit(key)]
-    hours = (
-        [
-            *(costs.training_hours(grid.spec(key), device, epochs_before(grid, key)) for key in to_train),
-            *(costs.audit_hours(grid.spec(key), device) for key in to_audit),
-        ]
-        for device in DEVICES
-    )
+    hours = []
+    for device in DEVICES:
+        trainings = [costs.training_hours(grid.spec(key), device, epochs_before(grid, key)) for key in to_train]
+        hours.append([*trainings, *(costs.audit_hours(grid.spec(key), device) for key in to_audit)])
     return [len(own), len(keys) - len(own), len(own) - len(to_train), *hours]
 
 
 def epochs_before(grid: Grid, key: RunKey) -> int:
-    """Return the epochs that a run's training does not do itself, since it goes on from another's."""
+    """Return the number of epochs that another training, from which this one goes on, has done."""
     previous = grid.previous_runs.get(key)
     return grid.spec(previous).last_epoch if previous else 0
 

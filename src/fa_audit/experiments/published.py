@@ -1,4 +1,4 @@
-"""Read the published numbers: what each one is, which experiment it belongs to, by which rule it is compared.
+"""The published numbers: what each one is, to which experiment it belongs, by which rule it is compared.
 
 Imports no torch and no pandas: the workflow plans with it.
 """
@@ -54,7 +54,7 @@ class Quantity:
     number: bool = True
 
 
-NEVER = "never"  # the verdict on an epoch at which nothing happened
+NEVER = "never"  # the verdict where no such epoch exists
 BATCH = 128  # the audits' samples
 FLAG: dict[str, Any] = {"answers": (True, False), "number": False}
 LAYER, EPOCH = ("layer",), ("epoch",)
@@ -81,7 +81,7 @@ QUANTITIES: dict[str, Quantity] = {
     **{f"epoch_{name}": Quantity("trajectories", name, (*EPOCH, *LAYER))
        for name in ("hidden_norm", "grad_norm", "growth")},
 }  # fmt: skip
-# Where quantities are that are measured on other numbers of samples, too: the table and its column for 128 of them.
+# Quantities that are also measured on other numbers of samples: the table, and its column for 128 of them.
 OF_SAMPLES = {
     **{name: ("layers", name) for name in ("hidden_norm", "grad_norm", "residual_ratio")},
     **{f"{name}_last": ("layers", name) for name in ("hidden_norm", "grad_norm")},
@@ -158,12 +158,12 @@ class Entry(Strict):
 
     @property
     def all_runs(self) -> list[str]:
-        """Return the runs, and that which is subtracted or divides, each once."""
+        """Return the runs, and the one that is subtracted or divides, each once."""
         return list(dict.fromkeys((*self.runs, *(self.other or ())[1:])))
 
     @property
     def whose(self) -> str:
-        """Return the runs as text, with that which is subtracted or divides."""
+        """Return the runs as text, with the one that is subtracted or divides."""
         return " ".join([" > ".join(self.runs), *(self.other or ())])
 
     @property
@@ -189,7 +189,7 @@ class Entry(Strict):
 
     @property
     def place(self) -> Quantity:
-        """Return where the tables have it, as of its number of samples."""
+        """Return where the tables have it, for its number of samples."""
         known = QUANTITIES[self.quantity]
         if self.samples == BATCH:
             return known
@@ -263,7 +263,7 @@ class Published:
         return list(dict.fromkeys(key for entry in self.entries for key in entry.run_keys()))
 
     def run_keys_in(self, grid: Grid) -> list[RunKey]:
-        """Return the audits of a configuration whose specification is that of a published number, by either script."""
+        """Return the audits of a configuration whose specification is that of a published number, by any script."""
         wanted = {identity(self.spec(key, script), key.seed) for key in self.run_keys() for script in self.experiments}
         specs = {key: grid.spec(key) for key in grid.run_keys("runs")}
         both = {key: (spec, replace(spec, monitor=())) for key, spec in specs.items()}
@@ -276,11 +276,9 @@ def identity(spec: Mapping[str, Any], seed: int | None = None) -> str:
 
 
 def read_published(raw: Any, where: str = FILE, line_of: LineOf = NO_LINES) -> Published:
-    """Check the parsed file of published numbers and make it a value.
+    """Check the parsed file of published numbers, of the name `where`, and make it a value.
 
     Args:
-        raw: the file.
-        where: its name.
         line_of: the line of everything in it, as `load_config` gives it.
 
     Raises:
@@ -313,13 +311,13 @@ def _trained_by(script: str, read: PublishedFile) -> Grid:
 
 
 def read_published_file(path: str | Path) -> Published:
-    """Read a file of published numbers; errors as of `read_published` and `load_config`."""
+    """Read a file of published numbers; errors as in `read_published` and `load_config`."""
     raw, line_of = load_config(provided(path))
     return read_published(raw, str(path), line_of)
 
 
 def _problems(read: PublishedFile) -> Iterator[str]:
-    """Yield what types cannot say."""
+    """Yield the problems that types cannot express."""
     seen: dict[str, int] = {}
     for position, entry in enumerate(read.entries):
         where = f"entries.{position}"
@@ -341,7 +339,7 @@ def _problems(read: PublishedFile) -> Iterator[str]:
 
 
 def _kind_problems(where: str, entry: Entry) -> Iterator[str]:
-    """Yield which keys an entry of its kind lacks or has too many, and values of another type."""
+    """Yield keys that an entry of its kind lacks or must not have, and values of another type."""
     needed, more = KINDS[entry.kind]
     given = entry.model_fields_set & {name for names in KINDS.values() for name in chain(*names)}
     if missing := [name for name in needed if name not in given]:
@@ -358,6 +356,7 @@ def _kind_problems(where: str, entry: Entry) -> Iterator[str]:
 
 
 def _entry_problems(where: str, entry: Entry, read: PublishedFile) -> Iterator[str]:
+    """Yield names that the file does not have, and keys that exclude each other."""
     if entry.setting not in read.settings:
         yield str(unknown("setting", entry.setting, read.settings, where=where))
     if entry.claim is not None and entry.claim not in read.claims:
@@ -369,7 +368,7 @@ def _entry_problems(where: str, entry: Entry, read: PublishedFile) -> Iterator[s
 
 
 def _answer_problems(where: str, entry: Entry) -> Iterator[str]:
-    """Yield what a quantity is not, or cannot be."""
+    """Yield an unknown quantity, and places, samples, kinds and values that it does not have."""
     if entry.quantity not in QUANTITIES:
         yield str(unknown("quantity", entry.quantity, QUANTITIES, where=where))
         return

@@ -25,8 +25,7 @@ def read_grid(config: Any, kinds: ArtefactKinds | None = None, where: LineOf = N
     ('bp+frozen', 'bp+shallow', 'dfa+frozen')
 
     Args:
-        config: the parsed configuration file.
-        kinds: the kinds of figures and tables that there are; without them those of the configuration are not checked.
+        kinds: the known kinds of figures and tables; without them the configuration's are not checked.
         where: the line of everything in the file, as `load_config` gives it.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Name and specify training runs: the name people write (`dfa+penalty1e-2`) and the full specification behind it.
+"""Training runs: the name that people write (`dfa+penalty1e-2`) and the full specification behind it.
 
 Imports no torch: the workflow builds its whole plan from these objects.
 """
@@ -33,7 +33,7 @@ class Run:
     Attributes:
         method: name of the training method.
         penalty: residual penalty ``lambda`` >= 0.
-        lr: its own learning rate; None for that of the setting.
+        lr: its own learning rate; None for the setting's.
         unnormalised: learn from credits as they are, whatever the setting says.
         frozen: number of leading blocks kept at initialisation; ``-1`` means all of them.
         shallow: drop the blocks altogether.
@@ -71,12 +71,12 @@ class Run:
 
     @property
     def until(self) -> float:
-        """Return the epoch after which it ends: infinity for the last, whichever that is."""
+        """Return the epoch after which it ends: infinity for the last one."""
         return math.inf if self.snapshot is None else self.snapshot
 
     @property
     def is_baseline(self) -> bool:
-        """Return whether this is a network whose blocks are all frozen or absent: what others are compared with."""
+        """Return whether all blocks are frozen or absent, as in the networks that others are compared with."""
         return self.frozen < 0 or self.shallow
 
     @property
@@ -151,7 +151,7 @@ def _parse_option(option: str, text: str) -> tuple[str, Any]:
 LARGEST_OPTION = 8192  # of an architecture: a file must not make anyone build a network without end
 LARGEST = 2**31 - 1  # an integer, of seeds too: torch takes no arbitrary ones
 OF_A_RUN = (*SHARED, "frozen_blocks", "monitor")
-SAMPLES = (256, 1024)  # test images on which audits measure norms, too, since some published ones are of as many
+SAMPLES = (256, 1024)  # test images on which audits also measure norms, as some published ones were
 NUMBERS = ("penalty", "lr", "weight_decay", "clip", "clip_groups", "rms_floor", "validation")
 CLIPPED_TWICE = "found clip {} and clip_groups {}; expected one of them: together, or each group by itself."
 PRINTABLE = r"^(?:[^\p{C}\p{Z}]| )*$"
@@ -204,7 +204,7 @@ FrozenEmbedding = Annotated[bool, Field(description="true or false: the embeddin
 Validation = Annotated[
     float, Field(ge=0, lt=1, description="a fraction >= 0 and below 1: of the training set, held out to choose by")
 ]
-# Options that depart from the paper's training, which a specification lists only where they are made.
+# Departures from the paper's training, which a specification lists only where they are made.
 OWN_OPTIONS = ("optimiser", "clip", "clip_groups", "normalise", "rms_floor", "frozen_embedding", "validation")
 
 
@@ -212,13 +212,11 @@ OWN_OPTIONS = ("optimiser", "clip", "clip_groups", "normalise", "rms_floor", "fr
 class RunSpec:
     """Everything that decides the bits of a trained network. Defaults are the paper's (section 'Training').
 
-    The types of the training's options describe them, for configurations and the command line, too.
+    The types of the training's options also describe them in configurations and on the command line.
 
     Attributes:
-        dataset: name of the data set.
-        architecture: name of the architecture.
-        architecture_options: its options, as sorted ``(name, value)`` pairs; one that is None is left to it.
-        method: name of the training method.
+        dataset, architecture, method: their names.
+        architecture_options: as sorted ``(name, value)`` pairs; None leaves one to the architecture.
         penalty: ``lambda`` of ``lambda * mean_B ||f_l||^2``.
         frozen_blocks: the first ``k`` blocks stay at initialisation.
         shallow: no blocks at all.
@@ -229,8 +227,8 @@ class RunSpec:
         seed: fixes initialisation, feedback matrices, shuffling, augmentation and noise.
         clip, clip_groups: the gradients of the method's state are among those that are clipped.
         validation: the last samples of the training set are held out: never trained on.
-        snapshot: training ends after this epoch of the schedule, whose length stays `epochs`; None: after the last,
-            as which an equal number counts.
+        snapshot: training ends after this epoch of the schedule, whose length stays `epochs`; None, or a number equal
+            to `epochs`: after the last.
         monitor: checks (``"D1"``, ``"D2"``) and their limits, sorted; training ends after the first epoch at which all
             of them fire. Empty: it never ends early.
 
@@ -278,7 +276,7 @@ class RunSpec:
             object.__setattr__(self, "snapshot", None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON types, without departures that are not made; ``RunSpec.from_dict`` inverts it."""
+        """Return plain JSON types, without departures at their defaults; ``RunSpec.from_dict`` inverts it."""
         values = {name: getattr(self, name) for name in NAMES}
         values = {name: value for name, value in values.items() if name not in DEPARTURES or value != DEPARTURES[name]}
         return values | {"architecture_options": dict(self.architecture_options), "monitor": dict(self.monitor)}

@@ -56,6 +56,7 @@ class DTP(Method):
     def auxiliary_loss(
         self, network: Network, trace: Trace, labels: Tensor, state: Any, randomness: torch.Generator
     ) -> Tensor | None:
+        """Return the sum of the inverses' mean squared misses of a noisy state ``h_l + n``; None without blocks."""
         misses = []
         for layer, (h, u) in enumerate(zip(trace.states, state)):
             with torch.no_grad():

@@ -1,4 +1,4 @@
-r"""Texts and costs of the methods, for plans, lists and reports: those of registered ones are here.
+r"""Texts and costs of the registered methods, for plans, lists and reports.
 
 No training imports this file, so that an edit of a text makes no training stale. A user-defined method assigns the same
 names in its class; what neither it nor a registered method that it inherits from states is reported as not stated.
@@ -38,7 +38,7 @@ class MethodInfo:
         relative_time: time of a training step divided by backpropagation's; scales the workflow's ``runtime``.
         memory_mb: memory beyond backpropagation's; added to the workflow's ``mem_mb``.
         normalises: whether it learns from normalised credits where a training asks for that.
-        random_feedback: as of `Method`.
+        random_feedback: as in `Method`.
         constants: the constants with their defaults.
     """
 

@@ -31,7 +31,7 @@ from fa_audit.networks.trace import Trace
 
 @dataclass(frozen=True)
 class LocalPred(Method):
-    """The loss `pred`, and what all three have in common; `kinds` names the nets that `losses` reads."""
+    """The loss `pred`, and all that the three share; `kinds` names the nets that `losses` reads."""
 
     kinds: ClassVar[tuple[str, ...]] = ("pred",)
 
@@ -42,7 +42,7 @@ class LocalPred(Method):
         return nn.ModuleList(nn.ModuleDict({kind: nets[kind] for kind in self.kinds}) for nets in made)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the slopes of the local losses by their vectors, ``(B, d)``, and the sum of those that learn now."""
+        """Return the slopes of the local losses at their vectors, ``(B, d)``, and the sum of those that learn now."""
         read = map(network.read, trace.states)
         vectors = [v if v.requires_grad else v.detach().requires_grad_() for v in read]  # above frozen blocks
         with torch.enable_grad():

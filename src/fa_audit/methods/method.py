@@ -29,11 +29,11 @@ class Credits:
         embedding: the credit of ``h_0``.
         normalise: divide each credit by its per-sample root mean square before learning from it; otherwise the
             credits must be gradients of the per-sample loss.
-        batch_mean: they are gradients of the batch-mean loss, of which there are B per-sample ones: a training that
-            does not normalise multiplies them by B.
+        batch_mean: the credits are gradients of the batch-mean loss, 1 / B of per-sample ones: a training that does
+            not normalise multiplies them by B.
         objective: a scalar, mean over the batch, that blocks and embedding, and parameters of the state that it reads,
-            descend in place of ``<f_l, r(a_l)>``; for methods that learn at other states than those of the forward
-            pass, or from losses of their own. The credits are then audited only.
+            descend in place of ``<f_l, r(a_l)>``; for methods that learn at states other than the forward pass's,
+            or from losses of their own. The credits are then audited only.
     """
 
     blocks: tuple[Tensor, ...]
@@ -54,7 +54,7 @@ class Method:
         end_to_end: learn from the global loss by ordinary backpropagation. `credits` is then only audited.
         random_feedback: `init_state` draws feedback at random, so that fresh draws make a null for its cosine.
         across_samples: a sample's credit depends on the others of its batch, as with centred errors and negatives.
-        own_objective: `Credits.objective` is another loss than the network's, as of forward-forward and layer-wise
+        own_objective: `Credits.objective` is another loss than the network's, as in forward-forward and layer-wise
             training: the credits are gradients of parts of it, which may wait; it must separate right labels from wrong
             ones.
         greedy: blocks learn one after the other, and one that has had its turn stays as it is.
@@ -148,7 +148,7 @@ class Feedback(nn.Module):
 
 
 def output_error(trace: Trace, labels: Tensor) -> Tensor:
-    """Return ``e = softmax(logits) - y``, ``(B, C)``, detached: the per-sample loss gradient by the logits."""
+    """Return ``e = softmax(logits) - y``, ``(B, C)``, detached: the per-sample loss gradient at the logits."""
     logits = trace.logits.detach()
     return logits.softmax(dim=-1) - one_hot(labels, logits)
 
@@ -164,7 +164,7 @@ def top_gradient(trace: Trace, labels: Tensor) -> Tensor:
 
 
 def loss_gradients(trace: Trace, labels: Tensor, at: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return gradients of the per-sample cross-entropy by tensors of the trace's graph, which stays usable."""
+    """Return gradients of the per-sample cross-entropy at tensors of the trace's graph, which stays usable."""
     loss = F.cross_entropy(trace.logits, labels, reduction="sum")
     return torch.autograd.grad(loss, at, retain_graph=True)
 

@@ -41,7 +41,7 @@ class StateBridge(Method):
         return BridgeNet(network.width, network.classes, network.width, self.hidden, generator)
 
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the slope by ``h_l`` of the loss of the predicted last state ``G(h_l, t_l, e)``: each ``(B, d)``."""
+        """Return the slope at ``h_l`` of the loss of the predicted last state ``G(h_l, t_l, e)``: each ``(B, d)``."""
         h, t = _block_inputs(network, trace)
         with torch.enable_grad():
             predicted = state(h.requires_grad_(), t, output_error(trace, labels)).flatten(0, 1)

@@ -41,7 +41,7 @@ def architecture_options(name: str) -> dict[str, Any]:
     {'width': 128, 'depth': 4}
 
     Raises:
-        AuditError: there is no such architecture, it cannot be imported, or its arguments are not those of one.
+        AuditError: the architecture does not exist, cannot be imported, or does not take an architecture's arguments.
     """
     if name in OPTIONS:
         return OPTIONS[name]
@@ -57,9 +57,9 @@ def architecture_options(name: str) -> dict[str, Any]:
 
 
 def arguments_of(kind: Any) -> dict[str, Any]:
-    """Return the arguments of a class or function with their defaults, but ``*args`` and ``**options``.
+    """Return the arguments of a class or function with their defaults, without ``*args`` and ``**options``.
 
-    Those of the next base class count, too, where an ``__init__`` takes ``**options``.
+    Where an ``__init__`` takes ``**options``, the arguments of the next base class count, too.
     """
     calls = [kind]
     if isinstance(kind, type):

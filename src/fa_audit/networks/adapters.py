@@ -28,7 +28,7 @@ class OneTensor(nn.Module):
 
     Attributes:
         model: takes the parts.
-        layout: of the parts in the columns of a float64 tensor ``(B, columns)``, which holds integers exactly.
+        layout: where the parts are in a float64 tensor ``(B, columns)``, which holds integers exactly.
     """
 
     def __init__(self, model: nn.Module, layout: Layout) -> None:

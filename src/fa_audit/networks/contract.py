@@ -64,8 +64,8 @@ def _described(model: nn.Module, x: Tensor) -> DescribedNetwork:
         again = network(x)
     if deviation(answer, again) > TOLERANCE:
         raise AuditError(
-            f"{_name(model)}: two forward passes of the same inputs in evaluation mode differ; expected the same"
-            " logits. Turn off dropout (training=self.training) and noise."
+            f"{type(model).__name__}: two forward passes of the same inputs in evaluation mode differ; expected the"
+            " same logits. Turn off dropout (training=self.training) and noise."
         )
     errors = []
     for added in (False, True) if len({h.shape for h in hidden}) == 1 else (False,):
@@ -75,13 +75,13 @@ def _described(model: nn.Module, x: Tensor) -> DescribedNetwork:
         if errors[-1] <= TOLERANCE:
             return network
     raise AuditError(
-        f"{_name(model)}: neither what its blocks return nor its sums reproduces the model's logits and states"
+        f"{type(model).__name__}: neither what its blocks return nor its sums reproduces the model's logits and states"
         f" (relative error {min(errors):.1e}). Expected h_(l+1) = h_l + blocks[l](h_l) or h_(l+1) = blocks[l](h_l)."
     )
 
 
 def _read(model: nn.Module, x: Tensor) -> DescribedNetwork:
-    """Return the model as described by the first reading that fits; errors as of `describe` where none does."""
+    """Return the model as described by the first reading that fits; errors as in `describe` where none does."""
     *special, last = (Description("blocks.*", reads) for reads in READS)
     for description in special:
         with suppress(AuditError):
@@ -96,9 +96,9 @@ def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         own = getattr(model, "blocks", None)
         hint = f" Its 'blocks' is a {type(own).__name__}, which hides their parameters." if own is not None else ""
         raise AuditError(
-            f"{_name(model)}: expected an nn.ModuleList 'blocks'; found children: {children or 'none'}.{hint}"
+            f"{type(model).__name__}: expected an nn.ModuleList 'blocks'; found children: {children or 'none'}.{hint}"
         )
-    must_return = f"{_name(model)}: model(x, return_hidden=True) must return (logits, [h_0..h_L])"
+    must_return = f"{type(model).__name__}: model(x, return_hidden=True) must return (logits, [h_0..h_L])"
     try:
         logits, hidden = model(x.clone(), return_hidden=True)
         hidden = list(hidden)
@@ -110,7 +110,7 @@ def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         raise AuditError(f"{must_return}, logits (B, C) and tensors; found {shown(logits)} and {shown(hidden)}.")
     if len(hidden) != len(model.blocks) + 1:
         raise AuditError(
-            f"{_name(model)}: found {len(hidden)} hidden states for {len(model.blocks)} blocks;"
+            f"{type(model).__name__}: found {len(hidden)} hidden states for {len(model.blocks)} blocks;"
             f" expected {len(model.blocks) + 1}, h_0 being the embedding's output."
         )
     return logits, hidden
@@ -125,7 +125,3 @@ def deviation(expected: Tensor, found: Tensor) -> float:
         return 0.0
     expected, found = expected[finite].double(), found[finite].double()
     return ((expected - found).abs().max() / expected.abs().max().clamp_min(1e-300)).item()
-
-
-def _name(model: nn.Module) -> str:
-    return type(model).__name__

@@ -37,7 +37,7 @@ from fa_audit.networks.trace import (
 
 CHUNK_VALUES = 2**20  # input values at a time: six images of 3 x 224 x 224, so that a ViT-B/16 fits into a few GB
 PROBE = 3  # samples that a description is tried on
-# The shapes that a state can have, and by its number of dimensions those that its vector is the mean over.
+# The shapes that a state can have and, by its number of dimensions, the dimensions that its vector averages.
 READS: dict[str, tuple[str, dict[int, tuple[int, ...]]]] = {
     "all features": ("(B, ...)", dict.fromkeys(range(2, 7), ())),
     "cls token": ("(B, T, d) or (B, d)", {2: (), 3: ()}),
@@ -101,7 +101,7 @@ class DescribedNetwork(Network):
         return h.flatten(1)
 
     def shift(self, h: Tensor, delta: Tensor) -> Tensor:
-        """Return the state `h` with the vector that is read of it moved by `delta` ``(B, d)``, shaped like `h`."""
+        """Return the state `h` with the vector that is read from it moved by `delta` ``(B, d)``, shaped like `h`."""
         if positions := self.averaged[h.dim()]:
             for position in positions:
                 delta = delta.unsqueeze(position)
@@ -158,11 +158,7 @@ class DescribedNetwork(Network):
         return added
 
     def _observe(self, x: Tensor) -> Observation:
-        """Record one forward pass of the model.
-
-        Raises:
-            AuditError: the model cannot run on `x`, or does not match the description.
-        """
+        """Record one forward pass of the model, and check that it runs on `x` and matches the description."""
         try:
             seen = observe(self.model, self.blocks, x)
         except Exception as error:  # external code may raise anything
@@ -182,6 +178,7 @@ class DescribedNetwork(Network):
         return seen
 
     def _check_order(self, ran: list[int]) -> None:
+        """Check that every block ran once, in the described order."""
         found = [self.names[index] for index in ran]
         for name in self.names:
             if found.count(name) != 1:
@@ -261,7 +258,7 @@ class DescribedNetwork(Network):
             return not bool(self.logits_with(x, len(self.blocks), spoilt).isfinite().all())
 
     def logits_with(self, x: Tensor, layer: int, change: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return the logits ``(B, C)`` of a pass in which ``h_layer``, or what makes it one, is `change` of itself."""
+        """Return the logits ``(B, C)`` of a pass with `change` applied to ``h_layer``, or to what the block adds."""
         owned = storages(self.model)
 
         def enter(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
@@ -287,7 +284,7 @@ class DescribedNetwork(Network):
 class ShiftedPasses:
     """Passes of a described model on fixed inputs in which the vector of one state is moved.
 
-    It takes the place of a `Network` that runs on from a state, given how far the vector moves, ``(B, d)``.
+    They stand in for a `Network` that runs on from a state; in place of it they take the vector's shift ``(B, d)``.
     """
 
     def __init__(self, network: DescribedNetwork, x: Tensor) -> None:
@@ -308,11 +305,7 @@ Passes = Network | ShiftedPasses  # what runs on from a state
 
 
 def passes_from(network: Network, x: Tensor, vectors: Sequence[Tensor]) -> tuple[Passes, list[Tensor]]:
-    """Return what runs on from the states of a pass on `x`, and where every run starts.
-
-    Args:
-        vectors: of the states, each ``(B, d)``.
-    """
+    """Return what runs on from the states of a pass on `x`, whose `vectors` are known, and where every run starts."""
     if isinstance(network, DescribedNetwork):
         return ShiftedPasses(network, x), [torch.zeros_like(vector) for vector in vectors]
     return network, [h.detach() for h in trace(network, x, local=True).states]
@@ -326,11 +319,7 @@ def _equal(total: Tensor | None, *parts: Tensor | None) -> bool:
 
 
 def _resolved(model: nn.Module, blocks: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the blocks, patterns replaced by what they match.
-
-    Raises:
-        AuditError: no blocks, names that no module has, the same module twice, or a module inside another.
-    """
+    """Return the names of the blocks, patterns replaced by their matches: distinct modules, none inside another."""
     entries = (blocks,) if isinstance(blocks, str) else tuple(blocks)
     names = tuple(name for entry in entries for name in _matches(model, entry))
     if not names:
@@ -352,7 +341,7 @@ def _resolved(model: nn.Module, blocks: str | tuple[str, ...]) -> tuple[str, ...
 
 
 def _matches(model: nn.Module, entry: str) -> tuple[str, ...]:
-    """Return the names of modules that match a name or pattern; raise an error if there is none."""
+    """Return the names of modules that match a name or pattern; an error if none does."""
     if found := matches(model, entry):
         return found
     module, place = model, "the model"  # the innermost that a prefix of the name reaches

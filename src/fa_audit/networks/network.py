@@ -48,10 +48,10 @@ class Network(nn.Module):
         skip: what `blocks[l]` returns. ``"outside"``: the residual ``f_l``, to be added to ``h_l``;
             ``"inside"``: the new state, its own skip included; ``"none"``: the new state, no skip at all.
         width: ``d``, the length of the vector that the protocol sees of a state.
-        widths: of ``h_0..h_L``, where blocks change it; such a class has ``reshapes = True``.
+        widths: of ``h_0..h_L``, where blocks change the width; such a class has ``reshapes = True``.
         classes: ``C``, the number of logits.
         image_shape: of one input, for methods that send errors there; the engine sets it.
-        chunk: the most samples that `reference` runs at once; None for the whole batch.
+        chunk: the most samples that run at once; None for the default of `fa_audit.networks.trace`.
     """
 
     embed: nn.Module
@@ -84,13 +84,14 @@ class Network(nn.Module):
         return vector_of(h)
 
     def read_gradient(self, g: Tensor) -> Tensor:
-        """Return the gradient ``(B, d)`` by the vector of a state, from the gradient `g` by the whole state.
+        """Return the gradient ``(B, d)`` at the vector of a state, from the gradient `g` at the whole state.
 
         Moving a spatial mean by delta moves every position by delta, hence the sum over positions.
         """
         return g if g.dim() == 2 else g[:, 0] if g.dim() == 3 else g.sum(dim=(2, 3))
 
-    def lift(self, vector: Tensor, like: Tensor) -> Tensor:
+    @staticmethod
+    def lift(vector: Tensor, like: Tensor) -> Tensor:
         """Return a state of the kind of `like` whose vector is `vector`: ``(B, d)``, one token, or one position."""
         return vector if like.dim() == 2 else vector[:, None] if like.dim() == 3 else vector[:, :, None, None]
 

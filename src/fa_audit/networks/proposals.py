@@ -63,17 +63,11 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Chain:
-    """Modules that may be the blocks of a model.
+    """Modules that may be the blocks of a model."""
 
-    Attributes:
-        names: in the order in which they ran.
-        share: the part of the model's modules with their own parameters that is inside of them.
-        kinds: the names of their classes.
-    """
-
-    names: tuple[str, ...]
-    share: float
-    kinds: tuple[str, ...]
+    names: tuple[str, ...]  # in the order in which they ran
+    share: float  # of the model's modules with parameters of their own, the fraction inside these
+    kinds: tuple[str, ...]  # names of their classes
 
 
 @dataclass(frozen=True)
@@ -88,9 +82,9 @@ class _Fit:
 def propose(model: nn.Module, x: Tensor) -> list[Proposal]:
     """Return descriptions that fit `model`, the best first; empty where none is found.
 
-    Candidates are all modules of one class, and the children of one container, that run once each. Those whose states
-    a part of the model bypasses are left out where there are others, and so are those that hold less of the model than
-    others. The model is left as it was found.
+    Candidates are all modules of one class, and all children of one container, that run once each. Where there are
+    better ones, candidates are left out whose states a part of the model bypasses, or which hold less of the model.
+    The model is left as it was found.
 
     Args:
         model: any module whose forward takes one batch and returns logits ``(B, C)``.
@@ -158,13 +152,10 @@ def _proposal(fit: _Fit) -> Proposal:
 
 
 def _ran_once(model: nn.Module, x: Tensor) -> list[str]:
-    """Return the modules with parameters that can be blocks, in the order in which they end in a forward pass.
+    """Return the modules that can be blocks, in the order in which they end in a forward pass, which must succeed.
 
     They run once and do not read the data itself, their input and their output is a tensor of floating-point numbers
     with one row for every sample, and their output is not the logits already.
-
-    Raises:
-        AuditError: the forward pass fails, or returns no logits.
     """
     calls: dict[nn.Module, list[tuple[tuple[Any, ...], Any]]] = defaultdict(list)
     try:
@@ -185,11 +176,11 @@ def _ran_once(model: nn.Module, x: Tensor) -> list[str]:
 
 
 def _is_block(call: tuple[tuple[Any, ...], Any], x: Tensor, logits: Tensor) -> bool:
-    """Return whether a module can be a block: a layer that reads the data itself is the embedding."""
+    """Return whether a module can be a block; a layer that reads the data itself is the embedding."""
     given, returned = call
-    if given and isinstance(given[0], Tensor) and reads_data(given[0], x):
+    if not given or (isinstance(given[0], Tensor) and reads_data(given[0], x)):
         return False
-    for h in (*given, returned) if given else (None,):
+    for h in (*given, returned):
         if not isinstance(h, Tensor) or not h.is_floating_point() or h.dim() < 2 or len(h) != len(logits):
             return False
     return returned is not logits and not torch.equal(returned, logits)
@@ -223,11 +214,7 @@ def _is_in(name: str, block: str) -> bool:
 
 
 def _described(model: nn.Module, chain: _Chain, x: Tensor) -> DescribedNetwork:
-    """Return the model as described by a chain and the most special reading that fits.
-
-    Raises:
-        AuditError: no reading fits.
-    """
+    """Return the model as described by a chain and the most special reading that fits; an error if none does."""
     network = describe(model, Description(chain.names, "all features"), x)
     for reads in _readings(network, x, [point.dim() for point in network.chain(x)[0]]):
         try:
@@ -238,7 +225,7 @@ def _described(model: nn.Module, chain: _Chain, x: Tensor) -> DescribedNetwork:
 
 
 def _readings(network: DescribedNetwork, x: Tensor, dims: list[int]) -> Iterator[str]:
-    """Yield special readings of states of `dims` dimensions; which token is read, `describe` finds out by itself."""
+    """Yield special readings of states of `dims` dimensions; `describe` finds out which token is read."""
     if dims[-1] == 2 and max(dims[1:]) > 2:
         yield "spatial mean"
     if dims[-1] == 3:
@@ -263,9 +250,9 @@ def _any_order(network: DescribedNetwork, x: Tensor, positions: tuple[int, ...])
 
 
 def _cuts(network: DescribedNetwork, x: Tensor) -> bool:
-    """Return whether whatever comes after a state depends on what came before through that state alone.
+    """Return whether everything after a state depends on what came before it through that state alone.
 
-    A block that returns what the model adds to its input is one whose state, the sum, is such a cut.
+    Where the model adds what a block returns to the block's input, the state, their sum, is such a cut.
     """
     leaves: list[Tensor] = []
     ends: list[Tensor] = []
@@ -292,7 +279,7 @@ def _depends(end: Tensor, leaves: list[Tensor]) -> bool:
 
 
 def _pattern(model: nn.Module, names: tuple[str, ...]) -> str | tuple[str, ...]:
-    """Return the shortest patterns that mean these modules: one for all, or one for those of each container."""
+    """Return the shortest patterns that mean these modules: one for all, or one for each container."""
     if whole := _general(model, names):
         return whole
     entries: list[str] = []

@@ -55,7 +55,7 @@ def trace(network: Network, x: Tensor, *, local: bool) -> Trace:
             of local losses gives each part its own gradient only. Otherwise the graph is the network's own.
     """
     embedded = network.embed(x)
-    if torch.is_grad_enabled() and not embedded.requires_grad:  # no parameter learns there; gradients by h_0 exist
+    if torch.is_grad_enabled() and not embedded.requires_grad:  # no parameter learns there, and g_0 is still wanted
         embedded = embedded.detach().requires_grad_()
     states, residuals = [embedded], []
     for layer in range(len(network.blocks)):
@@ -76,10 +76,10 @@ class Reference:
         gradients: ``g_l = dCE/dh_l`` of the batch-mean cross-entropy, each ``(B, d)``.
         logits: ``(B, C)``.
         finite: whether every entry of every whole state and gradient and every logit is finite.
-        positions: of how many positions the vector of each state is the mean; 1 for a plain vector. Divided by it,
-            the gradient is the mean over positions instead of the sum.
+        positions: the number of positions that the vector of each state averages; 1 for a plain vector. Divided by
+            it, the gradient is the mean over positions instead of the sum.
         loss: of the batch.
-        at_logits: its gradient by the logits, ``(B, C)``.
+        at_logits: its gradient at the logits, ``(B, C)``.
     """
 
     states: tuple[Tensor, ...]
@@ -94,8 +94,8 @@ class Reference:
 def reference(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction = F.cross_entropy) -> Reference:
     """Return states and true gradients at every state boundary, from the network's own forward pass.
 
-    Touches no ``.grad``. Works with frozen parameters and inside ``torch.no_grad()``. A loss of the caller's sees the
-    whole batch at once, whatever memory that takes: it need not be a mean.
+    Touches no ``.grad``; works with frozen parameters and inside ``torch.no_grad()``. A loss other than the
+    cross-entropy sees the whole batch at once, whatever memory that takes: it need not be a mean.
 
     Raises:
         AuditError: the loss fails or is not a scalar.
@@ -104,10 +104,9 @@ def reference(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction
     parts = [_part(network, *part, len(x), loss_fn) for part in zip(x.split(size), labels.split(size))]
     if len(parts) == 1:
         return parts[0]
-    states, gradients = (
-        tuple(map(torch.cat, zip(*(getattr(part, name) for part in parts)))) for name in ("states", "gradients")
-    )
-    logits, at_logits = (torch.cat([getattr(part, name) for part in parts]) for name in ("logits", "at_logits"))
+    states = tuple(map(torch.cat, zip(*(part.states for part in parts))))
+    gradients = tuple(map(torch.cat, zip(*(part.gradients for part in parts))))
+    logits, at_logits = torch.cat([part.logits for part in parts]), torch.cat([part.at_logits for part in parts])
     finite, loss = all(part.finite for part in parts), sum(part.loss for part in parts)
     return Reference(states, gradients, logits, finite, parts[0].positions, loss, at_logits)
 
@@ -131,11 +130,7 @@ def _part(network: Network, x: Tensor, labels: Tensor, batch: int, loss_fn: Loss
 
 
 def _gradients(loss: Tensor, points: list[Tensor]) -> tuple[Tensor, ...]:
-    """Return the gradients of the loss at the points of a pass.
-
-    Raises:
-        AuditError: there is none.
-    """
+    """Return the gradients of the loss at the points of a pass; where one has none, raise an error."""
     try:
         return torch.autograd.grad(loss, points)
     except Exception as error:  # external code may raise anything
@@ -220,7 +215,7 @@ class Observation:
         outputs: ``(block, what it returned)`` of every call, in order.
         answer: what the model returned.
         owned: addresses of the model's parameters and buffers.
-        whole: whether the model's own tensor starts at `start`, too, so that a skip outside the block does.
+        whole: whether the model's own tensor holds `start`, too, so that a skip outside the block also begins there.
         checkpointed: whether a block ran under ``torch.utils.checkpoint``, which runs it a second time in the backward
             pass, unseen.
     """
@@ -269,6 +264,7 @@ def logits_of(answer: Any) -> Any:
 
 
 def _is_recomputed() -> bool:
+    """Return whether ``torch.utils.checkpoint`` is on the stack."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and not frame.f_code.co_filename.endswith(os.path.join("torch", "utils", "checkpoint.py")):
         frame = frame.f_back
@@ -283,7 +279,7 @@ def storages(model: nn.Module) -> frozenset[int]:
 def overwritten(h: Tensor, value: Tensor, owned: frozenset[int]) -> bool:
     """Write `value` into a tensor `h` that a model is about to use, so that every use of it sees the value.
 
-    Returns False where that is impossible: for parameters of the model, whose `storages` are `owned`, and some views.
+    Return False where that is impossible: for parameters of the model, whose `storages` are `owned`, and some views.
     """
     if h.untyped_storage().data_ptr() in owned:
         return False

@@ -42,7 +42,7 @@ def check_formulas(config: Mapping[str, Any], line_of: Callable[[str], str]) -> 
     """Find formulas in titles and labels that matplotlib cannot read; without dollar signs there are none.
 
     Raises:
-        AuditError: there is one; says its file and line, by `line_of`.
+        AuditError: there is one; `line_of` finds its file and line.
     """
     texts = {f"figures.{name}.title": figure["title"] for name, figure in config.get("figures", {}).items()}
     texts |= {f"labels.{name}": text for name, text in config.get("labels", {}).items()}
@@ -63,7 +63,7 @@ def artefacts_from(
 ) -> Iterator[tuple[str, str]]:
     """Make every figure and table of a configuration from tidy tables; yield its name, and why it is not made.
 
-    The files are those of the workflow, in ``OUTPUT/figures/`` and ``OUTPUT/tables/``, and so is what makes them.
+    Files and functions are those of the workflow; the files lie in ``OUTPUT/figures/`` and ``OUTPUT/tables/``.
 
     Args:
         folder: where the tables are.

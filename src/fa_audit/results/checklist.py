@@ -6,7 +6,7 @@ only the author knows are fields to fill in. No torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from fa_audit.audit.record import number
@@ -18,7 +18,7 @@ from fa_audit.documents.document import Entry, capital
 from fa_audit.experiments.spec import DEPARTURES
 from fa_audit.methods import METHODS
 from fa_audit.methods.info import NOT_STATED, SYMBOLS, stated
-from fa_audit.results.disclosures import SHORT, by_seed
+from fa_audit.results.disclosures import SHORT, by_seed, ends_of, values_of
 from fa_audit.results.questions import QUESTIONS
 from fa_audit.results.seed_group import SeedGroup
 from fa_audit.results.statistics import extent
@@ -57,7 +57,7 @@ class Author:
         """Keep the answers.
 
         Raises:
-            AuditError: one is to no question.
+            AuditError: an answer belongs to no question.
         """
         self.answers = {name: str(text) for name, text in (answers or {}).items()}
         if strange := sorted(self.answers.keys() - FIELDS.keys()):
@@ -74,7 +74,7 @@ class Author:
 
 
 def kind_of(audit: Audit) -> str:
-    """Return whether the credits are those of a `method`, were `given` by a function, or that there are `none`."""
+    """Return where the credits come from: a `method`, a function that was `given`, or `none`."""
     if not audit["credit"]:
         return "none"
     reasons = (block["bridge_residual"].get("reason") or "" for block in audit["credit"])
@@ -83,7 +83,7 @@ def kind_of(audit: Audit) -> str:
 
 def cosines(audit: Audit) -> tuple[list[float | None], list[float], float | None]:
     """Return the cosine of every block, those that were measured, and their mean over the blocks l >= 1."""
-    found = [number(block["cosine"]["value"]) for block in audit["credit"]]
+    found = values_of(audit["credit"], "cosine")
     return found, [one for one in found if one is not None], number(audit["deep"].get("cosine", {}).get("value"))
 
 
@@ -139,7 +139,7 @@ def _stated(group: SeedGroup, author: Author) -> Iterator[Entry]:
 
 
 def _ended_in_warm_up(audit: Audit) -> bool:
-    """Return whether the last epoch that was trained was one in which the credit bridge takes DFA's credits."""
+    """Return whether the training ended in an epoch in which the credit bridge takes DFA's credits."""
     spec = audit["spec"]
     ends = (audit.get("stopped_after"), spec.get("snapshot"), spec["epochs"])
     last = next(epoch for epoch in ends if epoch is not None)
@@ -164,8 +164,9 @@ def _aggregation(audit: Audit) -> Finding:
 
 
 def _norms(audit: Audit) -> Finding:
-    """Norms of one sample vary from sample to sample, and those of states obey the law of cosines."""
-    spread = any(_width(audit["checks"][name].get("interval")) for name in ("scale", "reference"))
+    """Find norms that vary from sample to sample, and those of states that obey the law of cosines."""
+    intervals = [ends_of(audit["checks"][name]) for name in ("scale", "reference")]
+    spread = any(None not in ends and ends[0] != ends[1] for ends in intervals)
     factors = sorted(factor for state in audit["layers"][1:] if (factor := _off_cosines(audit["layers"][0], state)))
     if not spread:
         return Finding(False, "no interval over samples shows that norms were taken sample by sample")
@@ -177,11 +178,6 @@ def _norms(audit: Audit) -> Finding:
         " {} times what their norms and angles give"
     )
     return Finding(0.5 <= middle <= 2, text, (middle,))
-
-
-def _width(interval: Sequence[Any] | None) -> bool:
-    ends = [number(end) for end in interval or ()]
-    return len(ends) == 2 and None not in ends and ends[0] != ends[1]
 
 
 def _off_cosines(first: Mapping[str, Any], state: Mapping[str, Any]) -> float | None:
@@ -196,7 +192,7 @@ def _off_cosines(first: Mapping[str, Any], state: Mapping[str, Any]) -> float | 
 
 
 def _clamp(audit: Audit) -> Finding:
-    pairs = [[number(block[name]["value"]) for name in ("cosine", "clamped_cosine")] for block in audit["credit"]]
+    pairs = zip(values_of(audit["credit"], "cosine"), values_of(audit["credit"], "clamped_cosine"))
     gaps = [abs(free - clamped) for free, clamped in pairs if None not in (free, clamped)]
     if not gaps:
         return Finding(False, "no block has both a cosine without epsilon and one with torch's clamp")
@@ -204,8 +200,7 @@ def _clamp(audit: Audit) -> Finding:
 
 
 def _underflow(audit: Audit) -> Finding:
-    errors = [number(state["float32_error"]["value"]) for state in audit["layers"]]
-    norms = [number(state["grad_norm"]) for state in audit["layers"]]
+    errors, angles = (values_of(audit["layers"], name) for name in ("float32_error", "float32_cosine"))
     narrow = [text for text in audit.get("warnings", []) if "float16" in text]
     if narrow:
         return Finding(False, narrow[0].split(":")[0].replace("{", "{{").replace("}", "}}"))
@@ -213,16 +208,14 @@ def _underflow(audit: Audit) -> Finding:
         return Finding(False, "a state, gradient or logit is NaN or infinite")
     if None in errors:
         worst = max((error for error in errors if error is not None), default=None)
-        return Finding(
-            False, "gradients were not compared with float64 at every state; the worst other error is {}", (worst,)
-        )
-    angles = [number(state["float32_cosine"]["value"]) for state in audit["layers"]]
+        text = "gradients were not compared with float64 at every state; the worst other error is {}"
+        return Finding(False, text, (worst,))
     text = (
         "at the worst state gradients are {} of their length away from those in float64 (median), and their cosines"
         " with them {} (1st percentile); smallest median ||g_l|| {}"
     )
     least = min((angle for angle in angles if angle is not None), default=None)
-    smallest = min(filter(None, norms), default=None)
+    smallest = min(filter(None, (number(state["grad_norm"]) for state in audit["layers"])), default=None)
     return Finding(max(errors) <= RESOLUTION, text, (max(errors), least, smallest))
 
 
@@ -230,16 +223,15 @@ def _training_feedback(audit: Audit) -> Finding:
     if kind_of(audit) == "given" and not audit["deep"].get("fresh_b_null", {}).get("interval"):
         return Finding(False, "the credits are given by a function, and draw= was not, which draws fresh feedback")
     if "spec" in audit and _ended_in_warm_up(audit):
-        return Finding(
-            False, "the training ended in the warm-up, whose feedback, DFA's, was not drawn again to compare"
-        )
+        text = "the training ended in the warm-up, whose feedback, DFA's, was not drawn again to compare"
+        return Finding(False, text)
     if "spec" in audit and audit["spec"]["method"] in METHODS and not stated(audit["spec"]["method"]).random_feedback:
         return Finding(True, "the method has no fixed random feedback that could be confused with another draw")
     found = []
     for layer, (block, cosine) in enumerate(zip(audit["credit"], cosines(audit)[0])):
-        ends = [number(end) for end in block["fresh_b_cosine"].get("interval") or ()]
-        if len(ends) == 2 and None not in (cosine, *ends):
-            found.append((max(ends[0] - cosine, cosine - ends[1]), layer, cosine, *ends))
+        low, high = ends_of(block["fresh_b_cosine"])
+        if None not in (cosine, low, high):
+            found.append((max(low - cosine, cosine - high), layer, cosine, low, high))
     if not found:
         return Finding(False, "cosines were not compared with those of fresh feedback")
     beyond, layer, *values = max(found)
@@ -274,8 +266,8 @@ def _fallback(audit: Audit) -> Finding:
         return Finding(True, "cosines that were not measured are absent, with a reason")
     if min(known) >= 1 - EXACT:
         return Finding(False, "every block's cosine is 1, as if the gradient had been compared with itself")
-    nets = [number(block["bridge_residual"]["value"]) for block in audit["credit"]]
-    measured = "; its auxiliary net was there to be measured" if any(value is not None for value in nets) else ""
+    net = any(value is not None for value in values_of(audit["credit"], "bridge_residual"))
+    measured = "; its auxiliary net was there to be measured" * net
     text = f"cosines are not those of the gradient with itself (smallest {{}}){measured}; absent ones have a reason"
     return Finding(True, text, (min(known),))
 
@@ -307,7 +299,7 @@ def pitfalls(group: SeedGroup) -> Iterator[Entry]:
 
 
 def questions(group: SeedGroup | None, author: Author) -> Iterator[Entry]:
-    """Yield the questions of a reviewer with what the audits know; what they do not know the author is asked for."""
+    """Yield the questions of a reviewer with what the audits know; the author is asked for the rest."""
     known = _known(group) if group else {}
     for place, question in enumerate(QUESTIONS, 1):
         found = known.get(question.name)
@@ -352,7 +344,7 @@ def _precision(audit: Audit) -> str:
         return "not recorded with this audit"
     tf32 = [name for name, on in (found.get("tf32") or {}).items() if on]
     dtype = "float32" if "spec" in audit else "the model's own dtype, float32 products"
-    again = all(number(state["float32_error"]["value"]) is not None for state in audit["layers"])
+    again = None not in values_of(audit["layers"], "float32_error")
     return (
         f"{dtype} ({found.get('fp32_precision', 'precision not recorded')}, TF32 {', '.join(tf32) or 'off'}),"
         f" deterministic algorithms {'on' if found.get('deterministic_algorithms') else 'off'}; gradients"
@@ -362,10 +354,10 @@ def _precision(audit: Audit) -> str:
 
 
 def _seeds(group: SeedGroup) -> str:
-    seeds = (
-        f"{', '.join(map(str, group.labels))}; each fixes weights, feedback, order, augmentation and noise of its run"
-    )
-    fixed = seeds if group.unit == "seed" else "no specification was recorded: more than the seed may differ"
+    fixed = "no specification was recorded: more than the seed may differ"
+    if group.unit == "seed":
+        seeds = ", ".join(map(str, group.labels))
+        fixed = f"{seeds}; each fixes weights, feedback, order, augmentation and noise of its run"
     if (n := len(group.labels)) == 1:
         return f"{fixed}; one {group.unit}: no deviation and no interval, nothing is known of the spread"
     reach = student_t(n - 1) / n**0.5

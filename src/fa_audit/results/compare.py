@@ -1,4 +1,4 @@
-"""Place user audits among measured runs of their network and budget, and find the nearest and why."""
+"""User audits among measured runs: their place in their network and budget, the nearest run, and why it is."""
 
 from __future__ import annotations
 
@@ -51,9 +51,6 @@ def differences(values: pd.DataFrame, own: Key) -> pd.DataFrame:
 def distances(units: pd.DataFrame) -> pd.Series:
     """Return the root mean square of the differences over the quantities that both runs have; NaN without any."""
     return np.sqrt((units**2).mean(axis=1))
-
-
-# --- as text ---------------------------------------------------------------------------------------------------------
 
 
 def comparison_text(tidy: Tidy, own: Key, measured: Sequence[Key]) -> str:

@@ -1,4 +1,4 @@
-"""Disclose what a reader must know before believing the numbers of an audit, from its JSON alone. No torch.
+"""Disclosures: what a reader must know before believing an audit, from its JSON alone. No torch.
 
 A function of an audit returns one text about it, empty where nothing is to be disclosed. docs/protocol.md has the
 pitfalls of every check.
@@ -7,7 +7,7 @@ pitfalls of every check.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from fa_audit.audit.record import CREDITS, DEEP, PRECISION, number
@@ -38,13 +38,21 @@ def disclosures(group: SeedGroup) -> tuple[tuple[str, str], ...]:
     return tuple((term, f"{text.rstrip('.')}.") for term, text in found if text)
 
 
+def values_of(places: Iterable[Mapping[str, Any]], name: str) -> list[float | None]:
+    """Return one quantity of every state or block, None where it was not measured."""
+    return [number(place[name]["value"]) for place in places]
+
+
+def ends_of(quantity: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """Return the ends of a quantity's interval; None where there is none."""
+    low, high = map(number, quantity.get("interval") or (None, None))
+    return low, high
+
+
 def by_seed(group: SeedGroup, say: Callable[[Audit], str]) -> str:
     """Join what `say` returns for each audit: equal texts once, with their seeds where not all have them."""
     told = group.alike([say(audit) for audit in group.audits])
     return "; ".join(f"{whose}{text}" for text, (whose, _) in told.items() if text)
-
-
-# --- seeds and baselines -------------------------------------------------------------------------------------------
 
 
 def _baselines_apart(group: SeedGroup) -> str:
@@ -59,24 +67,18 @@ def _baselines_apart(group: SeedGroup) -> str:
     )
 
 
-# --- credits -------------------------------------------------------------------------------------------------------
-
-
 def _correlation(audit: Audit) -> str:
     blocks = audit["credit"]
     chance = [str(index) for index, block in enumerate(blocks) if _inside(block["rho"], block["rho_random"])]
     where = f"at chance (where random credits lie) in blocks {', '.join(chance)}" if chance else "in no block at chance"
-    ceiling = extent((number(block["rho_bp"]["value"]) for block in blocks), SHORT) or "n/a"
+    ceiling = extent(values_of(blocks, "rho_bp"), SHORT) or "n/a"
     return f"{where}; ceiling, that of the true gradient: {ceiling}" if blocks else ""
 
 
 def _inside(measured: Mapping[str, Any], null: Mapping[str, Any]) -> bool:
     """Return whether a value is where 95 % of random draws are."""
-    value, (low, high) = number(measured["value"]), map(number, null.get("interval") or (None, None))
+    value, (low, high) = number(measured["value"]), ends_of(null)
     return None not in (value, low, high) and low <= value <= high
-
-
-# --- everything else -----------------------------------------------------------------------------------------------
 
 
 def _over_training(audit: Audit) -> str:
@@ -84,9 +86,8 @@ def _over_training(audit: Audit) -> str:
     if not flags:
         return "not followed: no trajectory"
     first = {"D1": flags.get("first_scale_flag"), "D2": flags.get("first_reference_flag")}
-    return ", ".join(
-        f"{name} {'never fired' if n is None else f'fired first at epoch {n}'}" for name, n in first.items()
-    )
+    told = {name: "never fired" if n is None else f"fired first at epoch {n}" for name, n in first.items()}
+    return ", ".join(f"{name} {text}" for name, text in told.items())
 
 
 def _missing(group: SeedGroup) -> str:

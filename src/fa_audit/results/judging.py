@@ -1,6 +1,6 @@
-"""Judge a published number by ours: one rule for each kind of entry.
+"""Rules that judge a published number by ours, one for each kind of entry.
 
-A rule allows what its entry says, but for magnitudes: their logarithm may differ by what seeds scatter.
+A rule allows what its entry says; the logarithm of a magnitude may differ by what seeds scatter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fa_audit.results.statistics import Summary, summarise
 
 REPRODUCED, NOT_REPRODUCED, NOT_RUN = "reproduced", "not reproduced", "not run"
 VERDICT = {True: REPRODUCED, False: NOT_REPRODUCED}
-LEAST = 0.1  # that a magnitude's logarithm may differ: published numbers have two digits, some one
+LEAST = 0.1  # always allowed to a magnitude's logarithm: published numbers have two digits, some one
 FEWEST = 3  # seeds that show their scatter
 
 

@@ -1,4 +1,4 @@
-"""Find the tidy tables of a folder such as ``reference/measured``.
+"""The tidy tables of a folder such as ``reference/measured``.
 
 A folder holds ``SETTING/{runs,layers,trajectories,work}.csv``, in an installed package compressed, as ``.csv.xz``.
 """
@@ -46,7 +46,8 @@ def tables_of(folder: Path, settings: Iterable[str], names: Sequence[str] = MEAS
     Raises:
         AuditError: another one is missing, or the table of runs lacks columns.
     """
-    paths = [_table(folder / setting, name) for setting in settings for name in names]
+    plain = [folder / setting / f"{name}.csv" for setting in settings for name in names]
+    paths = [packed if (packed := path.with_suffix(".csv.xz")).is_file() else path for path in plain]
     for path in paths:
         if not path.is_file() and path.stem != "trajectories":
             known = listed(settings_in(folder)) or "none"
@@ -55,11 +56,6 @@ def tables_of(folder: Path, settings: Iterable[str], names: Sequence[str] = MEAS
         if missing := [name for name in NEEDED if name not in found]:
             raise AuditError(f"{path}: missing the columns {listed(missing)}; expected a table of the workflow.")
     return [path for path in paths if path.is_file()]
-
-
-def _table(folder: Path, name: str) -> Path:
-    packed = folder / f"{name}.csv.xz"
-    return packed if packed.is_file() else folder / f"{name}.csv"
 
 
 def read_measured(folder: Path) -> Tidy:

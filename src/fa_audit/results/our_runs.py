@@ -1,4 +1,4 @@
-"""Find our runs by what they are: a run counts as a published one whose specification and limits are the same."""
+"""Our runs, found by what they are: a run counts as a published one whose specification and limits are the same."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _first_below(tidy: Tidy) -> list[Any]:
     return [first.get(key) if key in followed else ABSENT for key in keys]
 
 
-# What is made of several columns of the runs table, or of another table.
+# Quantities made of several columns of the runs table, or of another table.
 DERIVED: dict[str, Callable[[Tidy], Any]] = {
     "own_margin": lambda tidy: depth_margin(tidy.runs["accuracy"], tidy.runs["own_frozen_acc"]),
     "bp_margin": lambda tidy: depth_margin(tidy.runs["accuracy"], tidy.runs["bp_frozen_acc"]),
@@ -66,7 +66,7 @@ class OurRuns:
 
     @cached_property
     def _same(self) -> dict[str, list[RunKey]]:
-        """Return runs by what they are; a monitor that ended no training changes nothing."""
+        """Return the runs by identity; a monitor that did not end the training does not count."""
         same = defaultdict(list)
         for key, spec in self.specs.items():
             ended = not pd.isna(self._tables["runs", ()][key, ()]["stopped_after"])
@@ -92,7 +92,7 @@ class OurRuns:
     def _value(self, entry: Entry, key: RunKey) -> Any:
         """Return a cell as a number, NaN where there is none, or as an answer; on NaN norms no flag ever fires.
 
-        What was not measured on the samples of the source is that of 128, a gradient as of the source's mean loss.
+        A quantity not measured on the samples of the source is that of 128, a gradient scaled to its mean loss.
         """
         place, usual = entry.place, QUANTITIES[entry.quantity]
         cell = self._cell(entry, key, place)

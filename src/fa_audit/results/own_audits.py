@@ -17,10 +17,10 @@ from fa_audit.audit.record import DEEP, read_audit
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.spec import NAMES, SHARED, Run, RunSpec
 from fa_audit.results.seed_group import SeedGroup, read_seed_group
+from fa_audit.results.standings import NETWORK
 from fa_audit.results.tidy import Tidy, tidy_of
 
 OTHERS = "other models"  # the setting of audits without a specification
-NETWORK = ("dataset", "architecture", "width", "depth", "epochs")
 ABSENT = ("stopped_after", "digest", "seconds", "device", "commit")
 
 
@@ -85,7 +85,7 @@ def _tables(named: Mapping[tuple[str, str], SeedGroup]) -> tuple[Tidy, dict[RunK
     tidy = tidy_of(list(by_key.values()), histories)
     # As they are read from their files: numbers that an audit writes as texts are numbers.
     texts = {name: getattr(tidy, name).to_csv(index=False) for name in ("runs", "layers", "work")}
-    return replace(tidy, **{name: pd.read_csv(io.StringIO(text)) for name, text in texts.items()}), dict(by_key)
+    return replace(tidy, **{name: pd.read_csv(io.StringIO(text)) for name, text in texts.items()}), by_key
 
 
 def together(one: Tidy, other: Tidy) -> Tidy:
@@ -115,7 +115,7 @@ def _network(audit: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _network_name(audit: Mapping[str, Any]) -> str:
-    """Return what the setting of an audit is called that belongs to no other."""
+    """Name the setting of an audit that belongs to no measured one."""
     name = "{dataset}, {architecture} (d = {width}, L = {depth}), {epochs} epochs"
     return name.format(**_network(audit)) if "spec" in audit else OTHERS
 

@@ -17,7 +17,7 @@ from fa_audit.documents.document import Document, Entry, Section
 from fa_audit.documents.formats import Number, Table
 from fa_audit.experiments.spec import DEPARTURES
 from fa_audit.results.checklist import Author, credit_entries, measured_after, pitfalls, questions, reproducibility
-from fa_audit.results.disclosures import by_seed, disclosures
+from fa_audit.results.disclosures import by_seed, disclosures, ends_of
 from fa_audit.results.over_seeds import verdict_over_seeds
 from fa_audit.results.seed_group import SeedGroup
 from fa_audit.results.statistics import summarise
@@ -55,9 +55,9 @@ def report(group: SeedGroup, answers: Mapping[str, Any] | None = None) -> Docume
     """
     author = Author(answers)
     may, may_not = sentences([facts_of(audit) for audit in group.audits], group.unit)
-    checks = {"checks": _check_table(group)} | dict(zip(("over-seeds",), _over_seeds_table(group)))
+    checks = {"checks": _check_table(group)} | _over_seeds_table(group)
     headline = {"summary": _summary_table(group), "seeds": _seed_table(group), "verdicts": _verdict_table(group)}
-    layers = {"states": _state_table(group)} | dict(zip(("credits", "deep"), _credit_tables(group)))
+    layers = {"states": _state_table(group)} | _credit_tables(group)
     sections = (
         Section("You may write", items=tuple(may)),
         Section("You may not write", items=tuple(may_not)),
@@ -88,9 +88,6 @@ def _quoted(group: SeedGroup) -> str:
         return f"{facts.checks.quoted}{', in doubt (see the warnings)' * facts.doubted}"
 
     return f"Verdict to quote: {by_seed(group, verdict)}"
-
-
-# --- identification ------------------------------------------------------------------------------------------------
 
 
 def _identification(group: SeedGroup) -> Iterator[tuple[str, str]]:
@@ -145,15 +142,13 @@ def _model(audit: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         "blocks": ", ".join(map(str, about.get("blocks", []))),
         "reads": about.get("reads"),
     }
-    known = {key: value for key, value in (audit.get("entry") or own).items() if value is not None}
-    yield "Network", _settings({key: value for key, value in known.items() if value != ""}) or UNKNOWN
+    known = {key: value for key, value in (audit.get("entry") or own).items() if value not in (None, "")}
+    yield "Network", _settings(known) or UNKNOWN
 
 
 def _settings(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in sorted(options.items()))
 
-
-# --- headline ------------------------------------------------------------------------------------------------------
 
 FRACTIONS = {  # heading -> where the JSON has it
     "accuracy (%)": ("headline_acc",),
@@ -219,15 +214,12 @@ def _verdict_table(group: SeedGroup) -> Table:
     return Table(f"Verdicts of every {group.unit}.", columns, tuple(rows))
 
 
-# --- checks and layers ---------------------------------------------------------------------------------------------
-
-
 def _check_table(group: SeedGroup) -> Table:
     columns = ("check", "fires when", group.unit, "value", "outcome", "95 % from", "95 % to", "interval")
     rows = [
         (f"{CHECKS[name].label} {check['name']}", f"{CHECKS[name].sign} {check['threshold']:g}", str(label),
          Number(number(check["value"])), _outcome(check["fires"], check.get("borderline", False)),
-         *(Number(number(end)) for end in check.get("interval") or (None, None)), check.get("interval_note", ""))
+         *map(Number, ends_of(check)), check.get("interval_note", ""))
         for name in CHECKS
         for label, check in ((label, audit["checks"][name]) for label, audit in zip(group.labels, group.audits))
     ]  # fmt: skip
@@ -239,14 +231,14 @@ def _outcome(fires: bool | None, borderline: bool) -> str:
     return OUTCOMES[fires] + (", borderline" if borderline else "")
 
 
-def _over_seeds_table(group: SeedGroup) -> Iterator[Table]:
-    """Yield the table of one verdict for all seeds; none for one seed."""
+def _over_seeds_table(group: SeedGroup) -> dict[str, Table]:
+    """Return the table of one verdict for all seeds by the end of its label; none for one seed."""
     if len(group.audits) == 1:
-        return
+        return {}
     together = verdict_over_seeds(outcome_columns(a["checks"]) | {"finite": a["finite"]} for a in group.audits)
     rows = [
         (CHECKS[lettered()[letter]].label, Number(found.n, decimals=0), Number(found.mean),
-         *(Number(end) for end in found.interval or (None, None)), _outcome(found.fires, found.borderline),
+         *map(Number, found.interval or (None, None)), _outcome(found.fires, found.borderline),
          Number(found.settles, decimals=0))
         for letter, found in together.checks.items()
     ]  # fmt: skip
@@ -254,7 +246,8 @@ def _over_seeds_table(group: SeedGroup) -> Iterator[Table]:
         f"Over the {group.unit}s: {together}. Mean and 95 % t-interval of the distance from the limit, negative where"
         " the check fires, of growth and gradient in decades; settles: how many seeds would take 0 out of the interval."
     )
-    yield Table(caption, ("check", "n", "distance", "95 % from", "95 % to", "outcome", "settles"), tuple(rows))
+    columns = ("check", "n", "distance", "95 % from", "95 % to", "outcome", "settles")
+    return {"over-seeds": Table(caption, columns, tuple(rows))}
 
 
 def _mean(values: Sequence[float | None]) -> Number:
@@ -288,22 +281,22 @@ def _state_table(group: SeedGroup) -> Table:
     return _place_table(group, "layers", caption, STATE_COLUMNS, "l")
 
 
-def _credit_tables(group: SeedGroup) -> Iterator[Table]:
-    """Yield tables of the credits, block by block and against fresh feedback; none without a method."""
+def _credit_tables(group: SeedGroup) -> dict[str, Table]:
+    """Return tables of the credits, block by block and against fresh feedback; none without a method."""
     if not group.audits[0]["credit"]:
-        return
+        return {}
     caption = (
         f"Credits, means over {group.unit}s at every block: cosine with the gradient at the block's output, without"
         " epsilon and as torch clamps it; perturbation correlation and nudging there; at input: as published numbers."
     )
-    yield _place_table(group, "credit", caption, CREDIT_COLUMNS, "block")
+    credits = _place_table(group, "credit", caption, CREDIT_COLUMNS, "block")
     rows = [(Number(label, decimals=0), *_deep(audit["deep"])) for label, audit in zip(group.labels, group.audits)]
     columns = (group.unit, "cosine", "clamped", "rho", "nudging", "fresh feedback", "95 % from", "95 % to")
     caption = (
         f"Credits of every {group.unit}, means over the blocks l >= 1; cosine with fresh feedback: mean ± deviation of"
         " the draws, and where 95 % of them lie."
     )
-    yield Table(caption, columns, tuple(rows))
+    return {"credits": credits, "deep": Table(caption, columns, tuple(rows))}
 
 
 def _deep(deep: Mapping[str, Any]) -> Iterator[Number]:
@@ -311,4 +304,4 @@ def _deep(deep: Mapping[str, Any]) -> Iterator[Number]:
         yield Number(number(deep.get(name, {}).get("value")))
     null = deep.get("fresh_b_null", {})
     yield Number(number(null.get("value")), decimals=3, deviation=number(null.get("std")))
-    yield from (Number(number(end), decimals=3) for end in null.get("interval") or (None, None))
+    yield from (Number(end, decimals=3) for end in ends_of(null))

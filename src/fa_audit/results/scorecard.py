@@ -1,7 +1,7 @@
-"""Compare every published number with our runs, from tidy tables: rows, sums and the paper's claims. Imports no torch.
+"""Every published number beside our runs, from tidy tables: rows, sums and the paper's claims. Imports no torch.
 
-A number counts if its rule can refute: if every wrong run that was measured, and that could be taken for the right one,
-fails it. Such stand-ins differ from the right run in nothing but `ASPECTS`.
+A number counts if its rule can refute: if every stand-in fails it, a measured run that is wrong, but differs from the
+right one only in `ASPECTS` and could be taken for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COUNTED, UNINFORMATIVE, REPEATS, DECIDES = "counted", "uninformative", "repeats"
 NUMBERS = ("value", "magnitude")  # the kinds of numbers proper
 UNEXPLAINED = "unexplained"
 HOLDS, IN_PART, FAILS = "holds", "holds in part", "does not hold"  # of a claim, beside NOT_RUN
-# What a stand-in may differ in from the right run: fields of a specification, and what it is called by them.
+# Fields of a specification in which a stand-in may differ from the right run, and what it is called by them.
 ASPECTS: dict[str, Callable[[Spec], str]] = {
     **dict.fromkeys(("epochs", "snapshot"), lambda spec: f"epoch {last_epoch(spec)}"),  # 0: untrained
     "width": lambda spec: f"d = {spec['architecture_options']['width']}",
@@ -52,7 +52,7 @@ ASPECTS: dict[str, Callable[[Spec], str]] = {
     "penalty": lambda spec: f"penalty {spec['penalty']:g}",
     "method": lambda spec: spec["method"],
 }
-OF_A_RUN = {"penalty", "method"}  # one of them alone, or by another script; others are of a setting, and go together
+OF_A_RUN = {"penalty", "method"}  # differ one at a time, or with the script; those of a setting go together
 BUDGET = {"epochs", "snapshot"}
 USUAL = Scatter(0.3, 100, "the usual 0.3")  # of a magnitude's logarithm where no run has three seeds
 
@@ -94,7 +94,7 @@ def scorecard(published: Published, tidy: Tidy, explanations: Mapping[str, str] 
     """Return one row per published number, in the order of the file; `Scorecard.row` has the columns.
 
     Args:
-        tidy: tables of all runs that there are: right ones, those of another script, stand-ins.
+        tidy: tables of all runs: right ones, those of another script, stand-ins.
         explanations: why numbers are missed, by the key of their entry.
     """
     card = Scorecard(published, OurRuns(tidy))
@@ -189,7 +189,7 @@ class Scorecard:
         return Scatter(pooled, freedom + 1, f"{len(found)} other numbers") if found else USUAL
 
     def other_scripts(self, entry: Entry, scatter: Scatter) -> Iterator[str]:
-        """Yield what the runs of other scripts have, which does not count."""
+        """Yield the numbers of the runs of other scripts, which do not count."""
         for script in self.published.experiments.keys() - {self.published.settings[entry.setting].script}:
             found = judge(entry, self.measured(entry, self.specs(entry, script)), scatter)
             if found.verdict != NOT_RUN:
@@ -224,7 +224,7 @@ class Scorecard:
 
     @cached_property
     def _changes(self) -> Callable[[str], list[tuple[Spec, Spec]]]:
-        """Return what makes measured runs of a right one, given by its identity: changed fields, and the whole."""
+        """Return measured runs that differ from a right one, given by its identity: changed fields, and the whole."""
         measured = {identity(spec): spec for spec in self.ours.specs.values()}
         return cache(lambda right: [(change, spec) for spec in measured.values()
                                     if (change := _difference(json.loads(right), spec))])  # fmt: skip
@@ -254,8 +254,8 @@ def changed(spec: Spec, change: Mapping[str, Any]) -> Spec:
     """Return a specification with other fields or options of its network; None takes a departure back."""
     of_network = {name: change[name] for name in ("width", "depth", "w2_std") if name in change}
     rest = {name: value for name, value in change.items() if name not in of_network}
-    whole = {**spec, **rest, "architecture_options": spec["architecture_options"] | of_network}
-    whole["architecture_options"] = {n: v for n, v in whole["architecture_options"].items() if v is not None}
+    options = {name: value for name, value in (spec["architecture_options"] | of_network).items() if value is not None}
+    whole = {**spec, **rest, "architecture_options": options}
     return {name: value for name, value in whole.items() if value is not None}
 
 

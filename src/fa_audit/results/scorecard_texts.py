@@ -1,4 +1,4 @@
-"""Write a scorecard as text: the sum, the paper's claims, misses, every number; as CSV, markdown and HTML."""
+"""A scorecard as text: the sum, the paper's claims, misses, every number; as CSV, markdown and HTML."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read the audits of one network over its seeds. Imports no torch."""
+"""The audits of one network over its seeds. Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pandas as pd
 from fa_audit.audit.record import read_audit
 from fa_audit.core.errors import AuditError, listed, printable, shortened
 
-OF_THE_WEIGHTS = ("seed", "weights", "accuracy", "frozen_accuracy", "bp_frozen_accuracy")  # of a model's entry
+OF_THE_WEIGHTS = ("seed", "weights", "accuracy", "frozen_accuracy", "bp_frozen_accuracy")  # keys of a model's entry
 SHOWN = 3  # differences in one message
 ABSENT = "absent"
 T = TypeVar("T", bound=Hashable)
@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Hashable)
 class SeedGroup:
     """Audits of the same specification but for the seed, in the order of their labels."""
 
-    unit: str  # of what distinguishes them: seed, or file where no specification was recorded
+    unit: str  # what distinguishes them: seed, or file where no specification was recorded
     labels: tuple[int, ...]  # the seeds in rising order, or the numbers of the files, from 1
     paths: tuple[str, ...]
     audits: tuple[Mapping[str, Any], ...]

@@ -20,16 +20,17 @@ from fa_audit.results.over_seeds import CheckOverSeeds, verdict_over_seeds
 from fa_audit.results.statistics import with_margin
 from fa_audit.results.tidy import KEY, Tidy
 
-# Optional columns of the table of work: True where other work lengthened the seconds; there, how many times bp's a
-# training step takes in the same network, both timed in turn.
+# Optional columns of the table of work: whether other work lengthened the seconds; where it did, how many times as long
+# as bp's a training step takes in the same network, both timed in turn.
 BUSY, TIMES_BP = "beside_other_work", "times_bp"
+NETWORK = ("dataset", "architecture", "width", "depth", "epochs")  # what runs of one network and budget share
 SNAPSHOT = re.compile(r"\+epoch(\d+)")
-NAMES = {"reference": "gradient", "depth": "depth"}  # of checks that are called otherwise than in `CHECKS`
+NAMES = {"reference": "gradient", "depth": "depth"}  # of checks, where they differ from `CHECKS`
 CHECKS_TEXT = ", ".join(f"{x} {NAMES.get(name, CHECKS[name].short.lower())}" for x, name in lettered().items())
 
 
 def with_margins(tidy: Tidy) -> Tidy:
-    """Return the tables with columns of what runs are ranked by and of what they cost added to that of the runs.
+    """Return the tables, the runs with columns of what they are ranked by and of what they cost.
 
     ``margin``: accuracy minus own frozen baseline, a fraction; ``seconds``, ``device`` and `BUSY` of the training;
     ``cost``: its seconds over the mean of bp's in the same setting on the same device, or `TIMES_BP` where the seconds
@@ -38,7 +39,7 @@ def with_margins(tidy: Tidy) -> Tidy:
     runs = with_margin(tidy.runs)
     work = tidy.work.reindex(columns=[*KEY, "seconds", "device", BUSY, TIMES_BP])
     work = work.astype({"seconds": float, "device": object, TIMES_BP: float})
-    work = work.astype(runs.dtypes[list(KEY)].to_dict())  # of an empty table they are others
+    work = work.astype(runs.dtypes[list(KEY)].to_dict())  # an empty table has others
     runs = runs.merge(work, "left", on=list(KEY))
     alone = ~runs[BUSY].eq(True)
     bp = runs[as_published(runs) & (runs["method"] == "bp") & alone]

@@ -1,4 +1,4 @@
-"""Summarise a few seeds: mean, sample deviation, t-interval and n; rank and group runs for display."""
+"""Statistics of a few seeds: mean, sample deviation, t-interval and n; ranks and groups of runs for display."""
 
 from __future__ import annotations
 

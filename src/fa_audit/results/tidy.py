@@ -102,14 +102,15 @@ def read_tidy(paths: Sequence[str | Path], runs: Collection[str] = ()) -> Tidy:
         runs: the runs to keep; all of them if none is named.
 
     Raises:
-        AuditError: a file is missing or no table, has rows of another setting than its folder, or none has one of
+        AuditError: a file is missing or is not a table, has rows of another setting than its folder, or none has one of
             `runs`.
     """
     files: dict[str, list[Path]] = defaultdict(list)
     for path in map(Path, paths):
         files[table_name(path)].append(path)
     tables = {name: pd.concat(map(_checked, group)) for name, group in files.items()}
-    tables["runs"] = _judged(tables["runs"])
+    verdicts = pd.DataFrame(map(verdicts_of, tables["runs"].to_dict("records")), tables["runs"].index)
+    tables["runs"] = tables["runs"].assign(**verdicts)  # as they follow from the outcomes, whatever the file says
     settings = tuple(dict.fromkeys(path.parent.name for path in files["runs"]))
     return Tidy(settings, **{name: table.reset_index(drop=True) for name, table in tables.items()}).only(runs)
 
@@ -126,12 +127,6 @@ def _checked(path: Path) -> pd.DataFrame:
     return table
 
 
-def _judged(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with the verdicts that follow from its outcomes, whatever the file says."""
-    verdicts = pd.DataFrame(map(verdicts_of, runs.to_dict("records")), runs.index)
-    return runs.assign(**verdicts)  # type: ignore[arg-type]
-
-
 def write_tables(tables: Mapping[str, pd.DataFrame]) -> None:
     """Write each table to its path as CSV, atomically."""
     for path, table in tables.items():
@@ -142,7 +137,7 @@ def read_table(path: str | Path) -> pd.DataFrame:
     """Read a table that `write_tables` wrote.
 
     Raises:
-        AuditError: the file is missing, or no CSV with a header.
+        AuditError: the file is missing, or is not a CSV with a header.
     """
     try:
         return pd.read_csv(path, dtype=AS_TEXT)

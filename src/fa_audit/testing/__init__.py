@@ -1,4 +1,4 @@
-"""Check that a training method keeps the promises that every audit of it relies on.
+"""Checks that a training method keeps the promises that every audit of it relies on.
 
 In a test file of your own, beside the module of your method:
 
@@ -75,7 +75,7 @@ class Conformance:
 
 
 def check_method(method: str | type[Method] | Method) -> None:
-    """Run the conformance suite on a method; errors as of `conformance`.
+    """Run the conformance suite on a method; errors as for `conformance`.
 
     Raises:
         ConformanceError: a check fails, or the method raises an exception in it.
@@ -128,7 +128,7 @@ def _instance_and_name(method: str | type[Method] | Method) -> tuple[Method, str
         raise AuditError(f"{method}: {error}. Give its constants defaults, or pass an instance.") from error
     if not isinstance(found, Method):
         raise AuditError(f"method: found {method!r}; expected a name, a Method class or an instance of one.")
-    name = training.entry(type(found))
+    name = f"{type(found).__module__}:{type(found).__qualname__}"
     return found, next((registered for registered, other in METHODS.items() if other == name), name)
 
 

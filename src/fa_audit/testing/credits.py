@@ -22,7 +22,7 @@ from fa_audit.training.loop import train
 
 GENTLE = {"epochs": 10, "lr": 3e-3}  # auxiliary nets learn to point, errors stay of order one
 SAME_ROW = 1e-4  # change of a credit, relative to the longest one, below which a sample did not matter
-SAME_PLACE = 1e-2  # likewise, below which its place did not: relaxations add up what kernels round in another order
+SAME_PLACE = 1e-2  # likewise, below which its place did not: relaxations add up the kernels' rounding errors
 LEAST_COSINE = 0.1
 AGAINST = -0.5  # cosine that no credit has by chance
 TELLING = 0.95  # ratio of an objective for the labels to that for wrong ones, above what equal negatives reach
@@ -69,15 +69,11 @@ def finite(subject: Subject) -> None:
             parameter.data.zero_()
         cases = {"": made(), " with saturated logits": saturate(made()), " with states of zeros": silent}
         for where, learner in cases.items():
-            expect_finite(_all_of_a_step(learner, *subject.batch(20)), f"of the {when} learner{where}")
-
-
-def _all_of_a_step(learner: Learner, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Return credits, tensors and gradients of one step."""
-    credits = named(credits_of(learner, x, labels))
-    learn(learner, x, labels, generator(0, "method"))
-    gradients = {f"the gradient of {n}": p.grad for n, p in learner.network.named_parameters() if p.grad is not None}
-    return credits | learner_tensors(learner) | gradients
+            credits = named(credits_of(learner, *subject.batch(20)))
+            learn(learner, *subject.batch(20), generator(0, "method"))
+            parameters = learner.network.named_parameters()
+            gradients = {f"the gradient of {name}": p.grad for name, p in parameters if p.grad is not None}
+            expect_finite(credits | learner_tensors(learner) | gradients, f"of the {when} learner{where}")
 
 
 @torch.no_grad()
@@ -131,7 +127,7 @@ def purity(subject: Subject) -> None:
         learner.train_mode()
         for parameter in [*learner.network.parameters(), *learner.state.parameters()]:
             parameter.grad = torch.full_like(parameter, 0.5) if parameter.requires_grad else None
-        random.random()  # a state that no seed of the method's leads to, nor does that of torch's stream here
+        random.random()  # neither this state nor that of torch's stream follows from a seed that a method may set
         x, labels = subject.batch(8)
         run = trace(learner.network, x, local=not learner.method.end_to_end)
         before = dict(_snapshot(learner, run, labels))
@@ -216,17 +212,15 @@ def direction(subject: Subject) -> None:
 def cosines(learner: Learner, x: Tensor, labels: Tensor) -> dict[str, float]:
     """Return each credit's mean cosine with the gradient, bottom to top, once the feedback is `aligned`, or NaN."""
     credits = named(credits_of(aligned(learner, x), x, labels))
-    pairs = zip(credits.items(), reference(learner.network, x, labels).gradients, strict=True)
-    return {name: _mean_cosine(credit, gradient) for (name, credit), gradient in pairs}
-
-
-def _mean_cosine(credit: Tensor, gradient: Tensor) -> float:
-    measured, one_direction = cosine(credit, gradient).value, bool(torch.linalg.matrix_rank(credit) < 2)
-    return math.nan if measured is None or one_direction else measured
+    found = {}
+    for (name, a), g in zip(credits.items(), reference(learner.network, x, labels).gradients, strict=True):
+        measured, one_direction = cosine(a, g).value, bool(torch.linalg.matrix_rank(a) < 2)
+        found[name] = math.nan if measured is None or one_direction else measured
+    return found
 
 
 def topmost_cosine(learner: Learner, x: Tensor, labels: Tensor) -> tuple[str, float]:
-    """Return name and cosine, as of `cosines`, of the topmost credit."""
+    """Return the name of the topmost credit and its value in `cosines`."""
     return [*cosines(learner, x, labels).items()][-1]
 
 

@@ -1,4 +1,4 @@
-"""Checks of steps of learning: what is reported is what trains, and the engine's work is left to the engine."""
+"""Checks of steps of learning: the reported credits are those that train, and the engine's work is left to it."""
 
 from __future__ import annotations
 
@@ -120,19 +120,17 @@ def _check_step(
     learn(learner, x, labels, randomness)
     advice = "leave the network's parameters and their gradients to the engine"
     expect_same(before, dict(learner.network.named_parameters()), "a step changing {} by itself", advice)
-    real = {name: p.grad for name, p in learner.network.named_parameters() if p.grad is not None}
-    parts = dict.fromkeys(_part(name) for name in expected)
-    pairs = {part: [_joined(gradients, part, expected) for gradients in (real, expected)] for part in parts}
+    gradients = {name: p.grad for name, p in learner.network.named_parameters() if p.grad is not None}
+    real, wanted, implied = (_by_part(each, expected) for each in (gradients, expected, taught))
     if credits.objective is not None:
         least = 0.0 if own else LEAST_COSINE
-        implied = [(part, _joined(real, part, expected), _joined(taught, part, expected)) for part in parts]
-        turned = [f"{part} ({value:.2f})" for part, *pair in implied if (value := _cosine(*pair)) < least]
+        turned = [f"{part} ({value:.2f})" for part in real if (value := _cosine(real[part], implied[part])) < least]
         found = "cosines between the objective's gradient of {} and the one that its credit implies"
         advice = f"report the credits that belong to the objective, or declare own_objective; {advice}"
         expect_none(turned, found, f"at least {least}", advice)
         if not own:
             return
-    away = [f"{part} ({value:.0%})" for part, pair in pairs.items() if (value := _distance(*pair)) > ROUNDING]
+    away = [f"{part} ({value:.0%})" for part in real if (value := _distance(real[part], wanted[part])) > ROUNDING]
     found = "gradients of {} away from what the reported credits and, for the head, the cross-entropy imply"
     expect_none(away, found, "the same gradients", f"report the credits that train; {advice}")
 
@@ -150,15 +148,13 @@ def _implied(plain: Network, credits: Any, x: Tensor, labels: Tensor) -> dict[st
     return dict(zip(parameters, torch.autograd.grad(total, [*parameters.values()]), strict=True))
 
 
-def _part(name: str) -> str:
-    """Return the part of the network that a parameter belongs to: ``embed``, ``blocks.0``, ... or ``head``."""
-    return ".".join(name.split(".")[: 2 if name.startswith("blocks.") else 1])
-
-
-def _joined(gradients: dict[str, Tensor], part: str, like: dict[str, Tensor]) -> Tensor:
-    """Return the gradients of one part as one vector; what got none counts as zero."""
-    parts = [gradients.get(name, torch.zeros_like(other)) for name, other in like.items() if _part(name) == part]
-    return torch.cat([gradient.flatten() for gradient in parts])
+def _by_part(gradients: dict[str, Tensor], like: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Join gradients to one vector for ``embed``, ``blocks.0``, ... and ``head`` each; what got none counts as zero."""
+    parts: dict[str, list[Tensor]] = {}
+    for name, other in like.items():
+        part = ".".join(name.split(".")[: 2 if name.startswith("blocks.") else 1])
+        parts.setdefault(part, []).append(gradients.get(name, torch.zeros_like(other)).flatten())
+    return {part: torch.cat(vectors) for part, vectors in parts.items()}
 
 
 def _cosine(one: Tensor, other: Tensor) -> float:
@@ -222,7 +218,7 @@ def means(subject: Subject) -> None:
     found = "twice the gradient of the state's {} for a batch given twice"
     expect_none(summed, found, "that of the batch", "make the auxiliary loss a mean over the batch, not a sum")
     declared, long = credits[0].batch_mean, named(credits[1])
-    other = 1.0 if declared else 0.5  # what credits of the other kind become
+    other = 1.0 if declared else 0.5  # the ratio for credits of the other kind
     wrong = [name for name, a in named(credits[0]).items() if _distance(long[name][: len(a)], other * a) < ROUNDING]
     found = f"credits of {{}} {'unchanged' if declared else 'halved'} in a batch given twice"
     advice = "declare it where credits are gradients of the batch-mean loss, not where they are of single losses"
@@ -314,7 +310,7 @@ def memory(subject: Subject) -> None:
     """Check that steps of learning leave no graphs and no more and more tensors behind."""
     learner, randomness, counts = subject.build(lr=2e-3), generator(subject.seed, "method"), []
     optimiser = learner.optimiser()
-    gc.freeze()  # what there is already need not be searched
+    gc.freeze()  # objects from before need not be searched
     try:
         for step, batch in enumerate(_minibatches(subject, 6)):
             optimiser.zero_grad()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import typing
+from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,7 @@ def moves(subject: Subject) -> None:
 
 
 def _learns_feedback(subject: Subject, begun: nn.Module, learner: Learner) -> None:
-    """Check that feedback which says that it is learned changes, and does not end against a weight of its shape."""
+    """Check that feedback declared as learned changes, and does not end against a weight of its shape."""
     said = of_class(type(subject.method)).feedback
     if not said.startswith("learned"):
         return
@@ -182,24 +183,21 @@ def saved(subject: Subject) -> None:
     original, batch = subject.trained().learner, subject.batch(8)
     credits = named(credits_of(original, *batch))
     advice = "keep it in parameters or persistent buffers of the state, not in attributes nor in the method"
-    for how, learner in (("copied into another learner", _copied), ("saved and loaded", _saved_and_loaded)):
-        other = learner(subject, original)
+    for how, other in _copies(subject, original):
         expect_same(credits, named(credits_of(other, *batch)), f"other credits of {{}} once {how}", advice)
         found = asdict(other.method)
         expect(found == asdict(original.method), f"constants {found} once {how}", "those before", "use plain scalars")
 
 
-def _copied(subject: Subject, original: Learner) -> Learner:
-    """Copy the tensors of `original` into a learner that began with other random draws."""
-    other = subject.build(seed=subject.seed + 1)
+def _copies(subject: Subject, original: Learner) -> Iterator[tuple[str, Learner]]:
+    """Yield copies of a learner, by how they were made."""
+    other = subject.build(seed=subject.seed + 1)  # which began with other random draws
     load_learner_tensors(other, learner_tensors(original))
-    return other
-
-
-def _saved_and_loaded(subject: Subject, original: Learner) -> Learner:
+    yield "copied into another learner", other
     with tempfile.TemporaryDirectory() as folder:
         save_checkpoint(original, path := Path(folder) / "checkpoint")
-        return load_checkpoint(path, method=None if subject.name in METHODS else subject.fresh())
+        other = load_checkpoint(path, method=None if subject.name in METHODS else subject.fresh())
+    yield "saved and loaded", other
 
 
 def resume(subject: Subject) -> None:
@@ -249,7 +247,7 @@ def _check_architecture(subject: Subject, *, exact: bool) -> None:
 
 
 def _least_cosine(subject: Subject) -> float:
-    """Return the smallest mean cosine of a credit with the gradient by the state that it is a direction for."""
+    """Return the smallest mean cosine of a credit with the gradient at its own state."""
     learner, batch = subject.copy(), subject.batch(HELD_OUT)
     pairs = zip(named(credits_of(learner, *batch)).values(), reference(learner.network, *batch).gradients, strict=True)
     return min(cosine(a, g).value or 0.0 for a, g in pairs)
@@ -287,7 +285,3 @@ def _is(kind: type, value: Any) -> bool:
     if kind in (bool, str, dict):
         return isinstance(value, kind)
     return isinstance(value, int | kind) and not isinstance(value, bool) and 0 <= value < math.inf
-
-
-def entry(kind: type[Method]) -> str:
-    return f"{kind.__module__}:{kind.__qualname__}"

@@ -27,18 +27,10 @@ SMALLEST = 1e-30  # a floor of 0 must not divide zeros by zero
 
 @dataclass(frozen=True)
 class Learner:
-    """A network, its training method and its state.
-
-    Attributes:
-        spec: the specification of the run.
-        image_shape: ``(C, H, W)`` of its images.
-        network: the network.
-        method: the method's constants and functions.
-        state: what the method keeps beside the network.
-    """
+    """A network, the method that trains it, and what the method keeps beside it."""
 
     spec: RunSpec
-    image_shape: tuple[int, ...]
+    image_shape: tuple[int, ...]  # (C, H, W)
     network: Network
     method: Method
     state: nn.Module
@@ -153,7 +145,7 @@ def check_network(
 
 
 def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
-    """Try the method's credits on one minibatch and leave everything as it was: once per training, before it begins.
+    """Try the method's credits on one minibatch, once per training before it begins, and leave everything as it was.
 
     Credits of a wrong shape would train by broadcasting, and be audited.
 
@@ -171,7 +163,7 @@ def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
 def check_shapes(
     learner: Learner, credits: Credits, rows: int, dtype: torch.dtype | None = None, *, finite: bool = False
 ) -> None:
-    """Check number and shapes of credits, also type and values where asked for; errors as of `check_credits`."""
+    """Check number and shapes of credits and, where asked for, type and values; errors as in `check_credits`."""
     network = learner.network
     problem = shape_problem(network, credits, rows, dtype)
     if finite and not problem:
@@ -189,7 +181,7 @@ def check_shapes(
 
 
 def shape_problem(network: Network, credits: Credits, rows: int, dtype: torch.dtype | None) -> str:
-    """Say which of number, shapes and type of credits is wrong; an empty text if none is."""
+    """Say which of number, shapes and type of credits is wrong; an empty text where all are right."""
     if not isinstance(credits, Credits):
         return f"{type(credits).__name__}, not Credits"
     if not isinstance(credits.blocks, tuple | list):
@@ -211,9 +203,9 @@ def _named(credits: Credits) -> dict[str, Tensor]:
 def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generator) -> tuple[Tensor, Tensor]:
     """Accumulate every parameter's gradient for one minibatch; return its cross-entropy and its hits, scalars.
 
-    One forward and one backward pass serve the whole network. A local method's loss is a sum of terms that each
-    reach one part of the network only: the head's cross-entropy, ``mean_B <f_l, r(a_l)>`` for every block
-    and ``mean_B <h_0, r(a_embed)>``, all with credits from before the update. Their gradients by ``f_l``
+    One forward and one backward pass serve the whole network. A local method's loss is a sum of terms, each of which
+    reaches one part of the network only: the head's cross-entropy, ``mean_B <f_l, r(a_l)>`` for every block, and
+    ``mean_B <h_0, r(a_embed)>``, all with credits from before the update. The gradients of these terms at ``f_l``
     and ``h_0`` are the credits themselves, so the backward pass starts from those.
 
     Args:
@@ -222,7 +214,7 @@ def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generat
     method, state = learner.method, learner.state
     run = trace(learner.network, x, local=not method.end_to_end)
     cross_entropy = F.cross_entropy(run.logits, labels)
-    with keeping_statistics(learner.network):  # a method may run parts of the network again; it was seen once
+    with keeping_statistics(learner.network):  # a method may run parts of the network again: count the batch once
         auxiliary = method.auxiliary_loss(learner.network, run, labels, state, randomness)
         if auxiliary is not None:
             auxiliary.backward(inputs=[p for p in state.parameters() if p.requires_grad])
@@ -233,7 +225,7 @@ def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generat
     return cross_entropy.detach(), (run.logits.detach().argmax(dim=-1) == labels).sum()
 
 
-Term = tuple[Tensor, Tensor | None]  # where the backward pass starts, and with which gradient (None: 1)
+Term = tuple[Tensor, Tensor | None]  # where the backward pass starts, and the gradient there (None: 1)
 
 
 def _penalty(learner: Learner, run: Trace) -> list[Term]:
@@ -259,21 +251,17 @@ def _teaching(learner: Learner, run: Trace, labels: Tensor) -> list[Term]:
 
 
 def teaching_signal(output: Tensor, credit: Tensor, floor: float | None) -> Tensor:
-    """Return the gradient of ``mean <output, r(credit)>`` by `output`, shaped like `output`.
+    """Return the gradient of ``mean <output, r(credit)>`` at `output`, shaped like `output`.
 
     The mean is over samples and, where a state has tokens or positions, over those: each gets the credit.
 
     Args:
         output: ``(B, d)``, ``(B, T, d)`` or ``(B, d, H, W)``.
         credit: ``(B, d)``.
-        floor: of ``r``; None uses the credit as it is.
+        floor: of ``r``; None leaves the credit as it is.
     """
     signal = (credit if floor is None else normalised(credit, floor)) * (credit.numel() / output.numel() / len(credit))
-    if output.dim() == 3:
-        signal = signal[:, None]
-    if output.dim() == 4:
-        signal = signal[:, :, None, None]
-    return signal.expand_as(output)
+    return Network.lift(signal, output).expand_as(output)
 
 
 def residual_energy(residuals: tuple[Tensor, ...]) -> Tensor:

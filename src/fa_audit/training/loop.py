@@ -1,4 +1,4 @@
-"""Train: batch -> trace -> credits -> one backward -> one optimiser step; after an epoch, history and resume."""
+"""The training loop: batch, trace, credits, one backward, one optimiser step; after an epoch, history and resume."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Trained:
         accuracy: fraction of the whole test set that the last epoch's network classifies correctly.
         seconds: wall time of training, interruptions left out.
         stopped_after: the epoch after which the monitor ended the training early; None if it did not.
-        validation_accuracy: fraction of the held-out samples that the same network classifies correctly; None without.
+        validation_accuracy: the same of the held-out samples; None where none are held out.
     """
 
     learner: Learner
@@ -62,21 +62,19 @@ def train(
 ) -> Trained:
     """Train the network of `spec` on `dataset`; the same bits every time on one machine.
 
-    A snapshot's are those of the whole run after that epoch, and the whole run may go on from where it ended.
+    A snapshot has the bits of the whole run after that epoch, and the whole run may go on from it.
 
     Args:
-        device: where to compute.
         resume: where to keep the state and to go on from; nothing is kept without it.
         method: constants and functions to use in place of those that `spec.method` names.
 
     Raises:
-        AuditError: the method's credits on the first minibatch are not what the engine learns from, or it learned in
-            what is frozen.
+        AuditError: the engine cannot learn from the method's credits on the first minibatch, or the method changed
+            frozen parameters.
     """
     dataset, validation = held_out(dataset.to(device), spec.validation)
     learner = build(spec, dataset.image_shape, dataset.classes, method).to(device)
-    frozen = spec.frozen_blocks or spec.frozen_embedding
-    drawn = {n: p.clone() for n, p in learner.network.named_parameters() if frozen and not p.requires_grad}
+    drawn = _frozen_parameters(learner)
     optimiser = learner.optimiser()
     past = resume.load(learner, optimiser) if resume else None
     progress: dict[str, Any] = past or {"epoch": 0, "seconds": 0.0, "history": []}
@@ -96,26 +94,45 @@ def train(
         if resume and time.monotonic() >= due:
             resume.save(learner, optimiser, progress)
             due = time.monotonic() + resume.every
-        line = "epoch %d/%d  loss %.4f  test accuracy %.4f  growth %.3g  ||h_L|| %.3g  ||g_L|| %.3g  %.2f s, %s left"
-        last = {**rows[-1], "growth": max((row["growth"] for row in rows[:-1]), default=1)}
-        shown = (last[name] for name in ("train_loss", "test_accuracy", "growth", "hidden_norm", "grad_norm"))
-        left = duration(progress["seconds"] / (epoch + 1) * (spec.last_epoch - epoch - 1))
-        log.info(line, epoch + 1, spec.epochs, *shown, time.perf_counter() - start, left)
+        log.info(_epoch_line(spec, rows, progress["seconds"], time.perf_counter() - start))
     if resume:
         resume.save(learner, optimiser, progress)
+    _check_frozen(learner, drawn)
+    history = progress["history"] or observe(learner, test, epoch=0)
+    stopped_after = progress["epoch"] if progress["epoch"] < spec.last_epoch else None
+    if stopped_after:
+        log.info("stopped by the monitor after epoch %d: %s fired", stopped_after, " and ".join(dict(spec.monitor)))
+    held_out_accuracy = accuracy_of(learner.network, evaluation_batches(validation)) if validation else None
+    accuracy, seconds = history[-1]["test_accuracy"], progress["seconds"]
+    return Trained(learner, history, accuracy, seconds, stopped_after, held_out_accuracy)
+
+
+def _frozen_parameters(learner: Learner) -> dict[str, Tensor]:
+    """Return copies of the parameters that the run keeps at initialisation, by name."""
+    if not (learner.spec.frozen_blocks or learner.spec.frozen_embedding):
+        return {}
+    return {name: p.clone() for name, p in learner.network.named_parameters() if not p.requires_grad}
+
+
+def _check_frozen(learner: Learner, drawn: dict[str, Tensor]) -> None:
+    """Check that frozen parameters are still as they were drawn: a baseline that learns is not one."""
     own = {name: p for name, p in learner.network.named_parameters() if name in drawn}
     if moved := [name for name, p in own.items() if p.requires_grad or not torch.equal(p, drawn[name])]:
-        raise AuditError(  # a baseline that learns there is none
-            f"method '{spec.method}': found frozen {listed(moved, most=3)} changed or thawed after training; expected"
-            " every bit as it was drawn. Leave the network's parameters to the engine."
+        raise AuditError(
+            f"method '{learner.spec.method}': found frozen {listed(moved, most=3)} changed or thawed after training;"
+            " expected every bit as it was drawn. Leave the network's parameters to the engine."
         )
-    last = progress["epoch"]
-    history = progress["history"] or observe(learner, test, epoch=0)
-    stopped_after = last if last < spec.last_epoch else None
-    if stopped_after:
-        log.info("stopped by the monitor after epoch %d: %s fired", last, " and ".join(dict(spec.monitor)))
-    chosen_by = accuracy_of(learner.network, evaluation_batches(validation)) if validation else None
-    return Trained(learner, history, history[-1]["test_accuracy"], progress["seconds"], stopped_after, chosen_by)
+
+
+def _epoch_line(spec: RunSpec, rows: list[Row], spent: float, seconds: float) -> str:
+    """Return the log's line for an epoch, from its rows, the seconds of all epochs and those of this one."""
+    last, growths = rows[-1], [row["growth"] for row in rows[:-1]]
+    left = spent / last["epoch"] * (spec.last_epoch - last["epoch"])
+    return (
+        f"epoch {last['epoch']}/{spec.epochs}  loss {last['train_loss']:.4f}  test accuracy {last['test_accuracy']:.4f}"
+        f"  growth {max(growths, default=1):.3g}  ||h_L|| {last['hidden_norm']:.3g}  ||g_L|| {last['grad_norm']:.3g}"
+        f"  {seconds:.2f} s, {duration(left)} left"
+    )
 
 
 Seen = tuple[float | None, float | None]  # loss and accuracy of an epoch's minibatches, augmented, before each update
@@ -133,7 +150,8 @@ def _run_epoch(learner: Learner, optimiser: Optimiser, dataset: Dataset, padded:
     if spec.random_targets:
         batches = _with_random_targets(batches, dataset, generator(spec.seed, "targets", epoch), spec.batch_size)
     total, hits = torch.zeros(2, device=padded.device)
-    steps = -(-len(dataset.train_labels) // spec.batch_size)
+    count = len(dataset.train_labels)
+    steps = -(-count // spec.batch_size)
     for step, (x, labels) in enumerate(following(batches, f"epoch {epoch + 1}, batch", steps)):
         if epoch == step == 0:
             check_credits(learner, x, labels)
@@ -142,14 +160,13 @@ def _run_epoch(learner: Learner, optimiser: Optimiser, dataset: Dataset, padded:
         total += step_loss * len(labels)
         hits += step_hits
         optimiser.step()
-    count = len(dataset.train_labels)
     return total.item() / count, hits.item() / count
 
 
 def _with_random_targets(
     batches: Iterator[tuple[Tensor, Tensor]], dataset: Dataset, randomness: torch.Generator, batch_size: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Replace the labels of an epoch by draws, moved to the labels' device at once."""
+    """Replace the labels of an epoch by draws, moved to the labels' device in one copy."""
     labels = dataset.train_labels
     drawn = torch.randint(dataset.classes, labels.shape, generator=randomness).to(labels.device)
     for (x, _), targets in zip(batches, drawn.split(batch_size), strict=True):

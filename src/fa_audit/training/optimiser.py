@@ -28,26 +28,16 @@ class AdamW:
     """AdamW (Loshchilov and Hutter 2019) with decoupled decay; the same bits as ``torch.optim.AdamW(fused=True)``."""
 
     def start(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Return the number of steps and both running means of the gradient, all zero."""
         step = torch.zeros((), dtype=torch.float32, device=parameter.device)
         return {"step": step, "exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
 
     def move(self, parameters: list[Tensor], moments: list[dict[str, Tensor]], lr: Tensor, decay: float) -> None:
-        adamw(
-            parameters,
-            [parameter.grad for parameter in parameters],
-            [entry["exp_avg"] for entry in moments],
-            [entry["exp_avg_sq"] for entry in moments],
-            [],
-            [entry["step"] for entry in moments],
-            fused=True,
-            amsgrad=False,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
-            lr=lr,
-            weight_decay=decay,
-            eps=EPS,
-            maximize=False,
-        )
+        """Move parameters by AdamW's fused kernel."""
+        gradients = [parameter.grad for parameter in parameters]
+        means, squares, steps = ([entry[name] for entry in moments] for name in ("exp_avg", "exp_avg_sq", "step"))
+        constants = {"beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS, "amsgrad": False, "maximize": False}
+        adamw(parameters, gradients, means, squares, [], steps, fused=True, lr=lr, weight_decay=decay, **constants)
 
 
 class SGD:
@@ -57,21 +47,15 @@ class SGD:
     """
 
     def start(self, parameter: Tensor) -> dict[str, Tensor]:
+        """Return the momentum, zero."""
         return {"momentum": torch.zeros_like(parameter)}
 
     def move(self, parameters: list[Tensor], moments: list[dict[str, Tensor]], lr: Tensor, decay: float) -> None:
-        sgd(
-            parameters,
-            [parameter.grad for parameter in parameters],
-            [entry["momentum"] for entry in moments],
-            fused=True,
-            momentum=MOMENTUM,
-            dampening=0.0,
-            nesterov=False,
-            lr=lr,
-            weight_decay=decay,
-            maximize=False,
-        )
+        """Move parameters by SGD's fused kernel."""
+        gradients = [parameter.grad for parameter in parameters]
+        momenta = [entry["momentum"] for entry in moments]
+        constants = {"momentum": MOMENTUM, "dampening": 0.0, "nesterov": False, "maximize": False}
+        sgd(parameters, gradients, momenta, fused=True, lr=lr, weight_decay=decay, **constants)
 
 
 RULES: dict[str, type[Rule]] = {"adamw": AdamW, "sgd": SGD}
@@ -81,7 +65,7 @@ class Optimiser:
     """Minimise by one rule for all parameters.
 
     Attributes:
-        lr: learning rate of the next step: a scalar on the parameters' device, so that no step moves a number there.
+        lr: learning rate of the next step: a scalar on the parameters' device, so that no step copies a number to it.
         groups: parameters and their weight decay.
         clips: parameters whose gradients are scaled down together where they are longer than the norm beside them.
         moments: what the rule remembers of every parameter that has had a gradient, by its position.

@@ -31,12 +31,10 @@ class Resume:
     """The file from which an interrupted training continues.
 
     Attributes:
-        path: of the file.
-        origin: everything that decides the bits of the run; a file of another origin is stale, and not used.
-        every: seconds from one state that is kept to the next, but for the last one: writing it can take longer than an
-            epoch.
-        previous: the file of a snapshot, from which the training goes on as long as it has none of its own.
-        keep: the training is itself of a snapshot, from which another may go on.
+        origin: everything that decides the bits of the run; a file of another origin is stale and not used.
+        every: seconds between two states that are kept, the last one aside: writing one can take longer than an epoch.
+        previous: the file of a snapshot, from which the training goes on while it has none of its own.
+        keep: whether the run is itself a snapshot, from which another training may go on.
     """
 
     path: Path
@@ -47,11 +45,7 @@ class Resume:
 
     def save(self, learner: Learner, optimiser: Optimiser, progress: dict[str, Any]) -> None:
         """Replace the file by the present state; `progress` must be JSON types."""
-        moments = {
-            f"optimiser.{index}.{name}": value
-            for index, entry in optimiser.moments.items()
-            for name, value in entry.items()
-        }
+        moments = {f"optimiser.{i}.{name}": t for i, entry in optimiser.moments.items() for name, t in entry.items()}
         # The history grows with the epochs and a safetensors header is bounded: the progress goes in as a tensor.
         written = torch.frombuffer(bytearray(json.dumps(progress).encode()), dtype=torch.uint8)
         tensors = learner_tensors(learner) | moments | {"progress": written}
@@ -63,6 +57,7 @@ class Resume:
         return self.previous.load(learner, optimiser) if progress is None and self.previous else progress
 
     def _load(self, learner: Learner, optimiser: Optimiser) -> dict[str, Any] | None:
+        """Restore the state of this file alone."""
         if not self.path.exists():
             return None
         try:
@@ -85,6 +80,6 @@ class Resume:
         return json.loads(tensors["progress"].numpy().tobytes())
 
     def clear(self) -> None:
-        """Remove the files that are not needed any more once the run's results are safe."""
+        """Remove the files that are no longer needed once the run's results are safe."""
         for file in (*([] if self.keep else [self]), *([self.previous] if self.previous else [])):
             file.path.unlink(missing_ok=True)

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def training_origin(spec: RunSpec, files: Iterable[str | Path], device: str) -> str:
-    """Join all that decides the bits of a run: specification, contents of data and code, libraries, device, threads.
+    """Join what decides the bits of a run: specification, contents of data and code, libraries, device, threads.
 
     The device includes the model of a GPU, which decides its kernels.
     """
@@ -66,7 +66,7 @@ def train_run(
 
 
 def _is_done(wanted: str, sidecar: str | Path, **files: str | Path) -> bool:
-    """Return whether results with the origin `wanted` are there and undamaged."""
+    """Return whether undamaged results with the origin `wanted` exist."""
     with contextlib.suppress(AuditError, OSError):
         facts = read_sidecar(sidecar)
         check_run(facts, sidecar, **files)

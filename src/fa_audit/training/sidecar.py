@@ -60,7 +60,7 @@ def read_sidecar(path: str | Path, model: type[Baseline] = Sidecar) -> dict[str,
 
 
 def read_baseline(path: str | Path) -> dict[str, Any]:
-    """Read the JSON of a baseline, or the one beside its checkpoint; errors as of `read_sidecar`."""
+    """Read the JSON of a baseline, or the one beside its checkpoint; errors as in `read_sidecar`."""
     return read_sidecar(path, Baseline)
 
 
@@ -83,10 +83,7 @@ def check_run(facts: Mapping[str, Any], sidecar: str | Path, **files: str | Path
 
 
 def check_spec(found: RunSpec, expected: RunSpec, path: str | Path, hint: str = HINT) -> None:
-    """Compare the run that a file is of with the one that it should be of.
-
-    Args:
-        hint: what to do where they differ.
+    """Compare the run of a file with the expected one; `hint` says what to do where they differ.
 
     Raises:
         AuditError: they differ, as when a killed workflow's training ends after an edit of the configuration.
@@ -107,8 +104,8 @@ def check_baseline(facts: Mapping[str, Any], name: str, audited: RunSpec, path: 
         audited: the network's specification.
 
     Raises:
-        AuditError: it is another run, or of another network, data set, budget or seed; its accuracy then means nothing
-            for the audited network.
+        AuditError: it is another run, or has another network, data set, budget or seed: its accuracy then says nothing
+            about the audited network.
     """
     wanted = audited.with_run(parse_run(name))
     if not _names(found := facts.get("run", name), wanted):
@@ -118,7 +115,7 @@ def check_baseline(facts: Mapping[str, Any], name: str, audited: RunSpec, path: 
 
 
 def _names(run: str, spec: RunSpec) -> bool:
-    """Return whether a run's name is one of this specification, with or without a learning rate of its own."""
+    """Return whether a run's name stands for this specification, with or without a learning rate of its own."""
     try:
         return spec.with_run(parse_run(run)) == spec
     except AuditError:

@@ -48,6 +48,7 @@ def read_trajectory(path: str | Path) -> list[Row]:
 
 
 def _value(name: str, row: Mapping[str, str]) -> int | float | None:
+    """Return the number in a field; None where the field may be empty and is."""
     text = row[name]
     if text == "" and (name in MAY_BE_ABSENT or (name in OF_TRAINING and row["epoch"] == "0")):
         return None

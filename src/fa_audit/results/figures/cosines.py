@@ -19,7 +19,7 @@ from fa_audit.results.figures import lines, style, text_grid
 from fa_audit.results.statistics import by_run, rank_runs, whole
 from fa_audit.results.tidy import KEY, Tidy
 
-EPSILON = 1e-8  # by which torch.nn.functional.cosine_similarity bounds norms from below
+EPSILON = 1e-8  # lower bound of norms in torch.nn.functional.cosine_similarity
 COSINE, CLAMPED = f"cosine{AT_INPUT}", f"clamped_cosine{AT_INPUT}"  # as published; the gradient at the state is known
 
 
@@ -52,7 +52,7 @@ def credit_layers(tidy: Tidy, *, title: str, labels: Mapping[str, str], threshol
     _by_layer(cosine, blocks, "cosine", "b", thresholds)
     _by_layer(gradient, blocks, "grad_norm", "c", thresholds)
     low, high = gradient.get_ylim()
-    if low < EPSILON < high:  # by which the cosine of common libraries divides
+    if low < EPSILON < high:
         gradient.axhline(EPSILON, color=style.ERROR, linewidth=0.8, linestyle=(0, (1, 1)), label="epsilon")
         note = f"$\\varepsilon$ = {style.number(EPSILON)}"
         style.margin_note(gradient, note, (1, EPSILON), gap=3, fontsize=style.SMALL)
@@ -238,10 +238,8 @@ def _name_norms(ax: Axes, floor: float) -> None:
     """Draw epsilon and the floor of D2, both named on the axis' top."""
     ax.set_xlim(NORMS[0], NORMS[-1])
     ax.axvspan(NORMS[0], floor, color=style.SHADE, linewidth=0, zorder=0, label="D2 fires")
-    for place, name, colour, side in (
-        (EPSILON, "$\\varepsilon$", style.ERROR, "right"),
-        (floor, "D2", style.GREY, "left"),
-    ):
+    above = {"xycoords": ("data", "axes fraction"), "va": "bottom", "fontsize": style.SMALL}
+    marks = (EPSILON, "$\\varepsilon$", style.ERROR, "right"), (floor, "D2", style.GREY, "left")
+    for place, name, colour, side in marks:
         ax.axvline(place, color=colour, linewidth=0.9, linestyle=(0, (4, 2)), label=name)
-        ax.annotate(f" {name} = {style.number(place)} ", xy=(place, 1), xycoords=("data", "axes fraction"), ha=side,
-                    va="bottom", color=colour, fontsize=style.SMALL)  # fmt: skip
+        ax.annotate(f" {name} = {style.number(place)} ", xy=(place, 1), ha=side, color=colour, **above)

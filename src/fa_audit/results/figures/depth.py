@@ -8,6 +8,7 @@ from string import ascii_lowercase
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fa_audit.core.checks import CHECKS
@@ -45,14 +46,7 @@ def depth_ladder(tidy: Tidy, *, title: str, labels: Mapping[str, str], threshold
     figure = style.new_figure(title, height=height)
     axes = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
     for ax, table in zip(axes, steps.values()):
-        for run, group in by_run(table, rank_runs(table), "k", "seed").items():
-            means = group.groupby("k")["accuracy"].mean()
-            means = means.reindex(range(means.index.max() + 1))  # no line over a rung that was not measured
-            ax.plot(means.index, means, **looks[run].options | lines.MEAN, label=f"{run} mean")
-            ax.plot(group["k"], group["accuracy"], **lines.SEED | looks[run].mark, label=run)
-        lines.whole_numbers(ax, 9)
-        ax.set_xlabel("trained blocks $k$")
-        ax.grid(axis="y", color="0.9", linewidth=0.5)
+        _ladders(ax, table, looks)
     for ax, table in zip(axes, steps.values() if direct else ()):  # when all panels have the limits of all
         here = by_run(table, rank_runs(table), "k")
         ends = {run: group.groupby("k")["accuracy"].mean().iloc[-1] for run, group in here.items()}
@@ -68,6 +62,18 @@ def depth_ladder(tidy: Tidy, *, title: str, labels: Mapping[str, str], threshold
     if not direct:
         lines.legend_below(figure, handles)
     return figure
+
+
+def _ladders(ax: Axes, table: pd.DataFrame, looks: Mapping[str, style.RunStyle]) -> None:
+    """Draw the seeds of every run of a network on its rungs, and a line through their means."""
+    for run, group in by_run(table, rank_runs(table), "k", "seed").items():
+        means = group.groupby("k")["accuracy"].mean()
+        means = means.reindex(range(means.index.max() + 1))  # no line over a rung that was not measured
+        ax.plot(means.index, means, **looks[run].options | lines.MEAN, label=f"{run} mean")
+        ax.plot(group["k"], group["accuracy"], **lines.SEED | looks[run].mark, label=run)
+    lines.whole_numbers(ax, 9)
+    ax.set_xlabel("trained blocks $k$")
+    ax.grid(axis="y", color="0.9", linewidth=0.5)
 
 
 def rungs(runs: pd.DataFrame) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Draw a figure from tidy tables into its files."""
+"""The files of a figure, drawn from tidy tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write_figure(
         figures: files to write, PDF or PNG.
 
     Raises:
-        AuditError: a file is not a table, or a text not a formula that can be read.
+        AuditError: a file is not a table, or the formula of a text cannot be read.
     """
     tidy = tidy or read_tidy(inputs, entry.get("runs", ()))
     origin = origin_of(entry, tidy.runs["digest"].dropna(), inputs)

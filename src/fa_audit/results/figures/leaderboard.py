@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import lines, style, text_grid
-from fa_audit.results.standings import as_published, checks_of, of_run, standing, with_margins
+from fa_audit.results.standings import NETWORK, as_published, checks_of, of_run, standing, with_margins
 from fa_audit.results.statistics import summarise
 from fa_audit.results.tidy import Tidy
 
@@ -25,7 +25,6 @@ SIZES = {  # columns -> a panel's height in inches, characters of its title
 }
 PAGE = 8.5  # inches: the height of all panels and of the legend, at most
 MANY = 24  # runs, of which the legend has the methods only
-BUDGET = ["dataset", "architecture", "width", "depth", "epochs"]
 SAME = {"color": style.GREY, "linewidth": 0.7, "label": "no better than its own frozen blocks"}
 ASKED = {"color": style.GREY, "linewidth": 0.7, "linestyle": (0, (4, 2))}
 INTERVAL = {"linewidth": 0.8, "alpha": 0.6}
@@ -41,7 +40,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     rows = [of_run(ranked, setting, run) for setting, run in standing(ranked)]
     runs = pd.concat(rows).dropna(subset="margin")
     runs = runs.assign(called=runs["method"].where(as_published(runs), runs["run"]))  # a variant by its own name
-    panels = list(runs.groupby(BUDGET, dropna=False, sort=False)) if len(runs) else [((), runs)]
+    panels = list(runs.groupby(list(NETWORK), dropna=False, sort=False)) if len(runs) else [((), runs)]
     columns = min(len(panels), COLUMNS)
     (height, room), count = SIZES[columns], math.ceil(len(panels) / columns)
     asked = f"{100 * thresholds.limits['depth_margin']:g} points above them: (d) fires below"

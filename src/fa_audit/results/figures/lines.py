@@ -32,9 +32,6 @@ def whole_numbers(ax: Axes, most: int) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=most, min_n_ticks=1))
 
 
-# --- seeds and their mean ------------------------------------------------------------------------------------------
-
-
 def points(
     ax: Axes, x: np.ndarray, values: np.ndarray, look: style.RunStyle, *, label: str, hollow: np.ndarray | None = None
 ) -> None:
@@ -76,9 +73,6 @@ def mean(values: np.ndarray) -> float:
     return found if np.isfinite(found) else np.nan
 
 
-# --- names ---------------------------------------------------------------------------------------------------------
-
-
 def direct_labels(
     ax: Axes, ends: Mapping[str, float], looks: Mapping[str, style.RunStyle], names: Mapping[str, str], *, height: float
 ) -> None:
@@ -97,9 +91,6 @@ def direct_labels(
     for run, y in zip(ordered, np.minimum(free + rank, 1 - step * len(ordered) + rank + step)):
         look = {"color": looks[run].colour, "fontsize": style.SMALL, "xycoords": "axes fraction"}
         style.margin_note(ax, names[run], (1, y), gap=5, **look)
-
-
-# --- the legend ----------------------------------------------------------------------------------------------------
 
 
 def run_handles(runs: Collection[str], labels: Mapping[str, str]) -> list[Line2D]:

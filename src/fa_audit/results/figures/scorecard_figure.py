@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -53,10 +54,9 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
         _panel(ax, column, height, count[~run]["setting"].value_counts().to_dict())
     marks = {verdict: {"color": colour, "marker": marker} for verdict, (marker, colour) in MARKS.items()}
     marks["off the axis"] = {"color": MARKS[NOT_REPRODUCED][1], "marker": BEYOND[True]}
-    handles = [Line2D([], [], linestyle="none", label=label, **look) for label, look in marks.items()]
-    within = Patch(color=style.SHADE, label="within the rule")
-    legend = {"loc": "outside lower center", "ncols": 3, "columnspacing": 1.2, "handletextpad": 0.4}
-    figure.legend(handles=[*handles, within], **legend)
+    handles: list[Artist] = [Line2D([], [], linestyle="none", label=label, **look) for label, look in marks.items()]
+    handles.append(Patch(color=style.SHADE, label="within the rule"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, columnspacing=1.2, handletextpad=0.4)
     return figure
 
 

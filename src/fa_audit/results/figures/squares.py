@@ -125,8 +125,6 @@ def _reasons(group: pd.DataFrame) -> str:
     return ", ".join(found)
 
 
-# --- strategies ------------------------------------------------------------------------------------------------------
-
 # A strategy is a rule by which a reader withdraws ("walks back") a trained network. All of them see its accuracy:
 #   accuracy        nothing else, and so nothing to compare with (chance level is in no report): withdraws nothing
 #   + cosine        the mean over all blocks of the cosine between credit and gradient: withdraws where it is <= 0
@@ -143,7 +141,7 @@ STRATEGIES = {
 }
 AROUND = 1.3  # inches: title, headings and legend
 COLOURS = colormaps["Blues"]
-DARKEST, WHITE_INK = 0.85, 0.8  # of the colour map at a fraction of 1; the fraction from which ink is white
+DARKEST, WHITE_INK = 0.85, 0.8  # place in the colour map of a fraction of 1; fraction from which ink is white
 MISSING = Look("n/a: not measured", "#F4F4F4", "\\\\\\\\")
 
 
@@ -174,9 +172,6 @@ def decision_utility(tidy: Tidy, *, title: str, labels: Mapping[str, str], thres
 
 def _shade(fraction: float) -> Look:
     return Look("", to_hex(COLOURS(DARKEST * fraction)))
-
-
-# --- the grid --------------------------------------------------------------------------------------------------------
 
 
 def _frame(ax: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:

@@ -29,9 +29,9 @@ WIDTH = 5.5  # inches: the width of a text block of one column; drawn as large a
 WIDE = 7.0  # inches: of a page of two columns
 TITLE_LINE = 0.15  # inches
 SMALL = 7  # points, for everything but titles and axis labels
-# Method -> colour and marker in every figure; ^ and v mean "off the scale", grey circles baselines. The colours of
-# Okabe and Ito (2008) first, without yellow, which a thin line on white paper loses; then others that are
-# as far from these and from each other as these are, also without red or green cones. Markers repeat what colours say.
+# Method -> colour and marker in every figure; ^ and v mean "off the scale", grey circles baselines. The first colours
+# are those of Okabe and Ito (2008) without yellow, which a thin line on white paper loses; the others are as far apart,
+# also without red or green cones. Markers repeat what colours say.
 LOOKS = {
     "bp": ("#000000", "o"),
     "fa": ("#E69F00", "s"),
@@ -128,14 +128,8 @@ class RunStyle:
     def mark(self) -> dict[str, Any]:
         """Return the arguments of `Axes.plot` for a marker."""
         hollow = self.fill != "full" and self.marker.startswith("$")  # letters have no halves
-        face = {"markerfacecolor": "white" if hollow else self.colour, "markerfacecoloralt": "white"}
-        return {
-            "color": self.colour,
-            "marker": self.marker,
-            "fillstyle": self.fill,
-            "markeredgecolor": self.colour,
-            **face,
-        }
+        edge = {"color": self.colour, "marker": self.marker, "fillstyle": self.fill, "markeredgecolor": self.colour}
+        return edge | {"markerfacecolor": "white" if hollow else self.colour, "markerfacecoloralt": "white"}
 
     @property
     def options(self) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def wrap(label: str, width: int) -> str:
 
 
 def _length(text: str) -> int:
-    """Return about how many characters are seen."""
+    """Return about how many characters a label shows."""
     return len(re.sub(r"\\[a-z]+", "x", re.sub(r"[{}$^]", "", text)))
 
 

@@ -16,9 +16,7 @@ from fa_audit.results.tidy import Tidy, side_of
 
 ROW, SURROUNDINGS = 0.11, 1.1  # inches: a place beside its lines of text; title and headings
 LABEL_WIDTH = 16  # characters of a run's label in one line
-SIDE, MARGIN = 0.37, 0.44  # of the distance between two measures: room for a rank and its value; at both edges
-
-
+SIDE, MARGIN = 0.37, 0.44  # in distances of two measures: room for a rank and its value; room at both edges
 MEASURES = {  # what a run's credit is worth -> as it is printed, with the unit
     "deep_cosine": "cosine\nhigh is better",
     "deep_rho": "$\\rho$\nhigh is better",

@@ -21,7 +21,7 @@ from fa_audit.results.figures.style import run_styles
 from fa_audit.results.page.content import RunPage
 
 DIGITS = 5  # significant ones of plotted numbers
-MOST_EPOCHS = 120  # of a trajectory; of longer ones the first, the last and some evenly between
+MOST_EPOCHS = 120  # plotted of a trajectory, spread evenly from the first to the last
 DARK = "#14181f"  # the page's background in its dark scheme
 CONTRAST = 4.5  # of a line and the background, at least
 GREYISH = 0.05  # difference of red, green and blue
@@ -39,7 +39,7 @@ LOG_LABEL = (
 )
 ON_POWERS = {"condition": {"test": POWER, "value": 1}, "value": 0}
 LOG_AXIS = {"labelExpr": LOG_LABEL, "gridOpacity": ON_POWERS, "tickOpacity": ON_POWERS, "tickCount": 5}
-# What Vega draws beside the data takes the colours of the text around it.
+# Axes take the colours of the text around the plot.
 CONFIG: dict[str, Any] = {
     "aria": False, "mark": {"aria": False},  # the figure around a plot says what it shows
     "background": "transparent",
@@ -59,7 +59,7 @@ class Panel:
     axis: str  # layer or epoch
     title: str
     log: bool = True  # its y axis
-    limit: str = ""  # that is drawn, as in `DiagnosticThresholds.limits`; frozen: the baseline's accuracy
+    limit: str = ""  # the line drawn: a name of `DiagnosticThresholds.limits`, or frozen, the baseline's accuracy
     percent: bool = False  # whether fractions are written in percent
 
 
@@ -75,9 +75,6 @@ PANELS = (
     Panel("growth", "epoch", "Largest growth in one block", limit="growth"),
     Panel("grad_norm", "epoch", "‖g‖ at the last state", limit="reference"),
 )  # fmt: skip
-
-
-# --- specifications --------------------------------------------------------------------------------------------------
 
 
 def specification(panel: Panel) -> dict[str, Any]:
@@ -120,9 +117,6 @@ def _limit(panel: Panel) -> list[alt.Chart]:
     return [area, line, room]
 
 
-# --- data ------------------------------------------------------------------------------------------------------------
-
-
 def data_of(run: RunPage) -> dict[str, Any]:
     """Return the numbers of a run that its plots show, by seed and column, and its limits, as JSON types."""
     layers, epochs = (dict(list(table.groupby("seed"))) for table in (run.layers, run.trajectories))
@@ -163,9 +157,6 @@ def _plain(value: Any) -> float | None:
         return None
     rounded = float(f"{value:.{DIGITS}g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e9 else rounded
-
-
-# --- colours and markers ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -65,14 +65,11 @@ def _text(value: Any, absent: str = NOT_RECORDED) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-# --- one seed --------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Seed:
     """One audited network."""
 
-    row: Mapping[str, Any]  # of the tidy table of runs, with both margins
+    row: Mapping[str, Any]  # its row of the tidy table of runs, with both margins
     audit: Mapping[str, Any]  # its JSON, which alone has warnings and how intervals were formed; empty without one
 
     @property
@@ -93,7 +90,7 @@ class Seed:
 
     @cached_property
     def facts(self) -> Facts:
-        """Return what sentences need; tables alone have no null of the credits."""
+        """Return what sentences need; tables alone do not hold the null of the credits."""
         if self.audit:
             return facts_of(self.audit)
         checks = Checks({name: self._check(name, kind) for name, kind in CHECKS.items()}, is_finite(self.row))
@@ -117,9 +114,6 @@ class Seed:
             cause = ("saturated loss" if saturated else "collapsed reference") * bool(fires)
         interval, far = None if None in ends else ends, _number(row[f"{name}_distance"])
         return Outcome(kind.title, _number(row[kind.column]), limit, fires, cause, interval, distance=far)
-
-
-# --- a run over its seeds --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -232,6 +226,7 @@ class RunPage:
     def facts(self) -> dict[str, str]:
         """Return the run's numbers over the seeds and what it is, in the same order for every run."""
         row, seeds = self.first, self.runs
+        sides = {name: side_of(seeds, f"deep_{name}") for name in ("cosine", "rho")}
         return {
             "verdict to quote": self.quoted,
             "four-check verdict": str(self.verdict),
@@ -245,8 +240,7 @@ class RunPage:
             "cross-batch stability": _range(seeds["stability"]),
             **{
                 f"{name}, blocks 1 and on{', at input' * bool(side)}": _range(seeds[f"deep_{name}{side}"])
-                for name in ("cosine", "rho")
-                for side in [side_of(seeds, f"deep_{name}")]
+                for name, side in sides.items()
             },
             "D1 fires first at epoch": _epochs(seeds.get("first_scale_flag")),
             "D2 fires first at epoch": _epochs(seeds.get("first_reference_flag")),
@@ -264,13 +258,10 @@ class RunPage:
         """Return the specification of every seed but the seed as indented JSON, by its digests."""
         specs: dict[str, list[str]] = defaultdict(list)
         for seed in self.seeds:
-            spec = seed.row.get("spec")
-            values = {} if spec is None or pd.isna(spec) else json.loads(spec)
-            values |= {"thresholds": seed.limits}
+            values = json.loads(_text(seed.row.get("spec"), "{}")) | {"thresholds": seed.limits}
             values.pop("seed", None)
-            specs[json.dumps(values, indent=2, sort_keys=True)].append(
-                f"{seed.label}: digest {_text(seed.row['digest'])}"
-            )
+            text = json.dumps(values, indent=2, sort_keys=True)
+            specs[text].append(f"{seed.label}: digest {_text(seed.row['digest'])}")
         return {"; ".join(digests): text for text, digests in specs.items()}
 
 
@@ -295,9 +286,6 @@ def _listed(labels: Sequence[str]) -> str:
     """
     unit = labels[0].partition(" ")[0]
     return f"{unit.capitalize()} {', '.join(label.partition(' ')[2] for label in labels)}"
-
-
-# --- numbers over the seeds ------------------------------------------------------------------------------------------
 
 
 def _spread(values: pd.Series, unit: str) -> str:
@@ -329,9 +317,6 @@ def _training(work: pd.DataFrame) -> str:
         return NOT_RECORDED
     devices, commits = (", ".join(sorted({_text(value) for value in known[name]})) for name in ("device", "commit"))
     return f"{_range(known['seconds'])} s on {devices}, by commit {commits}"
-
-
-# --- all runs --------------------------------------------------------------------------------------------------------
 
 
 def pages_of(tidy: Tidy, audits: Audits, labels: Mapping[str, str]) -> list[RunPage]:

@@ -1,7 +1,7 @@
-"""Write the page: one file that holds its data, style, scripts, figures and tables, and asks no network for anything.
+"""The page: one file that holds its data, style, scripts, figures and tables, and asks no network for anything.
 
 Its content may come from strangers. The template escapes all of it, its data is JSON in which no tag can end, and its
-policy lets the browser run two scripts alone, known by their digests, and load nothing.
+policy lets the browser run only two scripts, known by their digests, and load nothing.
 """
 
 from __future__ import annotations
@@ -125,9 +125,6 @@ def claims_of(published: Published, rows: pd.DataFrame) -> tuple[list[Claim], st
         table = numbers_table(claim.sentence, rows[rows["claim"] == claim.claim])
         found.append(Claim(claim.sentence, claim.verdict, CLAIMS.get(claim.verdict, "good"), numbers, table))
     return found, summary_line(rows)
-
-
-# --- the page --------------------------------------------------------------------------------------------------------
 
 
 def page(

@@ -35,7 +35,7 @@ def page_of_tables(folder: Path, configfile: Path | None) -> str:
             ``config.yaml``, where that exists.
 
     Raises:
-        AuditError: a table is missing, or no table.
+        AuditError: a table is missing, or is not one.
     """
     config = load_config(configfile or DEFAULT)[0] if configfile or DEFAULT.exists() else {}
     folder = measured_folder(folder)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
-from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.documents.formats import Table
 from fa_audit.experiments.config import PAPER
@@ -17,26 +17,30 @@ from fa_audit.results.statistics import rank_runs, with_margin, without_penalty
 from fa_audit.results.tables.rows import FOUR_CHECK, THREE_CHECK, Column, by_setting, run_table
 from fa_audit.results.tidy import Tidy, side_of
 
-ACCURACY = Column("accuracy (%)", "accuracy", spread=("accuracy", "deviation"), scale=100, decimals=1)
+
+def mean_and_deviation(heading: str, quantity: str, *, decimals: int, **options: Any) -> Column:
+    """Return a column of means ± the sample deviation of the same quantity; options as of `Column`."""
+    return Column(heading, quantity, spread=(quantity, "deviation"), decimals=decimals, **options)
+
+
+ACCURACY = mean_and_deviation("accuracy (%)", "accuracy", decimals=1, scale=100)
 OWN_FROZEN = Column("own frozen (%)", "own_frozen_acc", scale=100, decimals=1)
-DEEP_COSINE = Column("deep cosine", "deep_cosine", spread=("deep_cosine", "deviation"), decimals=3)
+DEEP_COSINE = mean_and_deviation("deep cosine", "deep_cosine", decimals=3)
 GROWTH = Column("max growth", "max_growth", "max")
 GRADIENT = Column("median ||g_L||", "grad_norm_last", "median")
-FIRST_FLAGS = tuple(
-    Column(f"{check} from epoch", quantity, spread=(quantity, "deviation"), decimals=1, absent="never")
-    for check, quantity in ((CHECKS[name].paper, f"first_{name}_flag") for name in ("scale", "reference"))
+REGIME = (
+    *(GROWTH, GRADIENT),
+    mean_and_deviation("D1 from epoch", "first_scale_flag", decimals=1, absent="never"),
+    mean_and_deviation("D2 from epoch", "first_reference_flag", decimals=1, absent="never"),
 )
-FIRST_FLAGS_NOTE = (
-    "first epoch at which D1 and D2 fire: mean ± sample standard deviation over the seeds in which they do (how many, "
-    "if not all)."
+REGIME_NOTE = (
+    "growth: largest over seeds; ||g_L||: median over seeds; first epoch at which D1 and D2 fire: mean ± sample "
+    "standard deviation over the seeds in which they do (how many, if not all)."
 )
 FOUR_CHECK_NOTE = (
     "Four-check: one verdict for all seeds, of the checks' mean distances from their limits, and how many seeds agree; "
     "borderline: the distances' t-interval contains 0 (growth and gradient in decades, others as differences)."
 )
-
-
-# --- the main audit ------------------------------------------------------------------------------------------------
 
 MAIN_AUDIT = (
     ACCURACY,
@@ -58,12 +62,10 @@ def main_audit(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     return run_table(audited, MAIN_AUDIT, rows=by_setting(tidy), caption=f"{title}. {MAIN_AUDIT_NOTE}", labels=labels)
 
 
-# --- settings side by side -----------------------------------------------------------------------------------------
-
-COMPARISON = (ACCURACY, OWN_FROZEN, GROWTH, GRADIENT, *FIRST_FLAGS, THREE_CHECK, FOUR_CHECK)
+COMPARISON = (ACCURACY, OWN_FROZEN, *REGIME, THREE_CHECK, FOUR_CHECK)
 COMPARISON_NOTE = (
     "Accuracy: mean ± sample standard deviation over seeds; own frozen baseline of the same setting: mean over seeds; "
-    f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_NOTE} {FOUR_CHECK_NOTE}"
+    f"{REGIME_NOTE} {FOUR_CHECK_NOTE}"
 )
 
 
@@ -72,14 +74,12 @@ def comparison(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     return run_table(tidy, COMPARISON, rows=by_setting(tidy), caption=f"{title}. {COMPARISON_NOTE}", labels=labels)
 
 
-# --- a setting at several depths, widths or numbers of epochs ------------------------------------------------------
-
 SIZES = ["width", "depth", "epochs", "lr", *OWN_OPTIONS]
-VARIATION = (ACCURACY, OWN_FROZEN, DEEP_COSINE, GROWTH, GRADIENT, *FIRST_FLAGS, THREE_CHECK)
+VARIATION = (ACCURACY, OWN_FROZEN, DEEP_COSINE, *REGIME, THREE_CHECK)
 VARIATION_NOTE = (
     "Accuracy and deep cosine (credit with gradient, mean over samples and over blocks l >= 1): "
     "mean ± sample standard deviation over seeds; own frozen baseline of the same network and budget: mean over seeds; "
-    f"growth: largest over seeds; ||g_L||: median over seeds; {FIRST_FLAGS_NOTE}"
+    f"{REGIME_NOTE}"
 )
 
 
@@ -101,13 +101,11 @@ def _differing(runs: pd.DataFrame) -> list[str]:
     return [name for name in SIZES if name in runs and runs[name].nunique() > 1]
 
 
-# --- the penalty sweep ---------------------------------------------------------------------------------------------
-
 PENALTY = (
     ACCURACY,
     DEEP_COSINE,
     Column("fresh-B null", "fresh_b_mean", spread=("fresh_b_std", "mean"), decimals=3),
-    Column("deep rho", "deep_rho", spread=("deep_rho", "deviation"), decimals=3),
+    mean_and_deviation("deep rho", "deep_rho", decimals=3),
     Column("nudging (nats)", "deep_nudging"),
     GROWTH,
     Column("median ||h_L||", "hidden_norm_last", "median"),
@@ -138,17 +136,15 @@ def penalty(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     return replace(table, columns=("method, penalty", *table.columns[1:]))
 
 
-# --- fresh feedback ------------------------------------------------------------------------------------------------
-
 # The cosine with the training feedback is that of float32 credits: draws that differ by less do not differ.
 RESOLUTION = 1e-6
 NULL_CALIBRATION = (
     ACCURACY,
     DEEP_COSINE,
-    Column("null mean", "fresh_b_mean", spread=("fresh_b_mean", "deviation"), decimals=3),
+    mean_and_deviation("null mean", "fresh_b_mean", decimals=3),
     Column("null deviation", "fresh_b_std", decimals=3),
-    Column("z", "z", spread=("z", "deviation"), decimals=1, signed=True),
-    Column("clamped cosine", "deep_clamped_cosine", spread=("deep_clamped_cosine", "deviation"), decimals=3),
+    mean_and_deviation("z", "z", decimals=1, signed=True),
+    mean_and_deviation("clamped cosine", "deep_clamped_cosine", decimals=3),
     GRADIENT,
 )
 NULL_CALIBRATION_NOTE = (
@@ -172,9 +168,6 @@ def null_calibration(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Ta
     return run_table(calibrated, NULL_CALIBRATION, rows=by_setting(tidy), caption=caption, labels=labels)
 
 
-# --- a small search ------------------------------------------------------------------------------------------------
-
-
 class Ranks(Column):
     """A column of two ranks: of the chosen settings and, in brackets, of the untuned one."""
 
@@ -184,16 +177,11 @@ class Ranks(Column):
 
 
 UNTUNED = ("lr", "optimiser", "clip", "normalise", "rms_floor", "frozen_embedding")  # at the paper's values
-VALIDATION, BESIDE, BESIDE_VALIDATION = (
-    Column(heading, quantity, spread=(quantity, "deviation"), scale=100, decimals=1)
-    for heading, quantity in (
-        ("validation (%)", "validation_acc"),
-        ("untuned (%)", "untuned_accuracy"),
-        ("untuned validation (%)", "untuned_validation_acc"),
-    )
-)
 TUNED = (
-    *(VALIDATION, ACCURACY, BESIDE_VALIDATION, BESIDE),
+    mean_and_deviation("validation (%)", "validation_acc", decimals=1, scale=100),
+    ACCURACY,
+    mean_and_deviation("untuned validation (%)", "untuned_validation_acc", decimals=1, scale=100),
+    mean_and_deviation("untuned (%)", "untuned_accuracy", decimals=1, scale=100),
     Ranks("rank (untuned)", "rank", spread=("untuned_rank", "mean")),
     *(THREE_CHECK, FOUR_CHECK),
 )

@@ -9,6 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from fa_audit.core.errors import AuditError
 from fa_audit.documents.formats import Table
@@ -28,12 +29,7 @@ OUTCOMES = {True: "no", False: "yes", None: "not evaluated"}
 @cache
 def claims_of_sources() -> dict[str, dict[str, Any]]:
     """Return the claims by method, as ``methods/claims.yaml`` has them."""
-    import yaml
-
-    found: dict[str, dict[str, Any]] = yaml.safe_load(
-        files("fa_audit.methods").joinpath("claims.yaml").read_text("utf-8")
-    )
-    return found
+    return dict(yaml.safe_load(files("fa_audit.methods").joinpath("claims.yaml").read_text("utf-8")))
 
 
 def claim(group: pd.DataFrame, _: int) -> str:

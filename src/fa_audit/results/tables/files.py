@@ -1,4 +1,4 @@
-"""Build a table from tidy tables into its files."""
+"""The files of a table, built from tidy tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write_table(
 ) -> None:
     """Build one table in every format, and write where it comes from; arguments as of `write_figure`.
 
-    Endings, .csv, .md, .tex or .html, say how; in LaTeX it is labelled by the file's name.
+    The endings .csv, .md, .tex and .html choose the format; in LaTeX the label is the file's name.
 
     Raises:
         AuditError: a file is not a table.

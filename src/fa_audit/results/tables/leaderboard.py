@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pandas as pd
 
@@ -30,7 +30,6 @@ UPPER_BOUNDS = (
 )
 
 
-@dataclass(frozen=True)
 class Pooled(Column):
     """A column whose missing values are counted among the row's own seeds; how many these are has a column."""
 
@@ -66,7 +65,6 @@ def fired(group: pd.DataFrame, _: int) -> str:
     return " ".join([*parts, *([f"({' '.join(unknown)} not evaluated)"] if unknown else [])])
 
 
-@dataclass(frozen=True)
 class Cost(Pooled):
     """Mean seconds of a training, with ≤ where other work lengthened one of them, and how many times bp's they are."""
 
@@ -78,24 +76,22 @@ class Cost(Pooled):
         return bound + seconds + ("" if pd.isna(times) else f" ({times:.2f})")
 
 
+ACCURACIES = (Pooled(**vars(ACCURACY)), Pooled(**vars(OWN_FROZEN)))
 WORTH = (
     Made("what it is", lambda group, _: nature(group.iloc[0])),
     Made("n", lambda group, _: Number(len(group), decimals=0)),
-    Pooled(**vars(ACCURACY)),
-    Pooled(**vars(OWN_FROZEN)),
+    *ACCURACIES,
     WithInterval("margin, points [95 %]", "margin", scale=100, decimals=1, signed=True),
 )
-CREDIT = (
-    Pooled("deep cosine", "deep_cosine", decimals=2),
-    Pooled("deep rho", "deep_rho", decimals=2),
-)
+CREDIT = (Pooled("deep cosine", "deep_cosine", decimals=2), Pooled("deep rho", "deep_rho", decimals=2))
+FIRES = Made("checks that fire", fired)
 RATE = Made(
     "lr", lambda group, _: ", ".join(short_number(rate) for rate in sorted(set(group["lr"].dropna()))) or "unknown"
 )
 COST = Cost("seconds (x bp)", "seconds", spread=("cost", "mean"), decimals=0)
 VERDICTS = Made("verdicts", lambda group, _: f"{three_check(group, len(group))};\n{four_check(group, len(group))}")
 SHOWN = (*WORTH, Made("checks", outcomes), VERDICTS, *CREDIT, RATE, COST)
-IN_A_TERMINAL = (*WORTH, Made("checks that fire", fired), COST)
+IN_A_TERMINAL = (*WORTH, FIRES, COST)
 
 
 def leaderboard(
@@ -119,7 +115,7 @@ def leaderboard(
 
 
 MARGIN = Pooled("margin (points)", "margin", scale=100, decimals=1, signed=True)
-AUDITS = (*(Pooled(**vars(column)) for column in (ACCURACY, OWN_FROZEN)), MARGIN, GROWTH, GRADIENT)
+AUDITS = (*ACCURACIES, MARGIN, GROWTH, GRADIENT)
 AUDITS_NOTE = (
     "Accuracy: mean ± sample standard deviation over seeds; margin: accuracy minus that of the same network with "
     "frozen blocks; growth: largest over seeds; ||g_L||: median over seeds; deep cosine: credit with gradient, mean "
@@ -130,5 +126,5 @@ AUDITS_NOTE = (
 def audits(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     """Return one narrow row per run, as `leaderboard` sorts them; with cosines where some run has one."""
     ranked = with_margins(tidy)
-    columns = (*AUDITS, *([DEEP_COSINE] if tidy.has("deep_cosine") else []), IN_A_TERMINAL[-2])
+    columns = (*AUDITS, *([DEEP_COSINE] if tidy.has("deep_cosine") else []), FIRES)
     return run_table(ranked, columns, rows=standing(ranked), caption=f"{title}. {AUDITS_NOTE}", labels=labels)

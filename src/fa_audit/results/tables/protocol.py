@@ -14,12 +14,10 @@ from fa_audit.core.checks import CHECKS
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.documents.formats import PLAIN, Number, Table, render
 from fa_audit.experiments.paths import AT_INPUT
-from fa_audit.results.calibration import calibrate, deciding_values, untrained
+from fa_audit.results.calibration import calibrate, untrained
 from fa_audit.results.outcomes import fails, near_limit
 from fa_audit.results.tables.rows import seeds_text
 from fa_audit.results.tidy import KEY, Tidy, side_of
-
-# --- thresholds ----------------------------------------------------------------------------------------------------
 
 # The paper's calibration: its public draft of April 2026 (protocol/examples/threshold_sensitivity.py), largest of BP
 # and EP against smallest of DFA and the bridges.
@@ -66,7 +64,7 @@ def _limit(runs: pd.DataFrame, check: str) -> dict[str, Any]:
     found |= {"evaluated": int(fires.count()), "fires": int(fires.sum()), "borderline": int(near)}
     if not kind.letter:
         return found
-    calibration = calibrate(kind.limit, runs, deciding_values(runs)[kind.limit])
+    calibration = calibrate(kind.limit, runs)
     low, high = calibration.gap(kind.limit) or (None, None)
     return found | {"trusted": calibration.trusted, "failing": calibration.failing, "from": low, "to": high}
 
@@ -97,9 +95,6 @@ def _limit_row(found: Mapping[str, Any]) -> tuple[str | Number, ...]:
 def _networks(tidy: Tidy, labels: Mapping[str, str]) -> str:
     counts = tidy.runs.groupby("setting").size().loc[list(tidy.settings)]
     return seeds_text(counts.to_dict(), labels).replace("Seeds", "Networks")
-
-
-# --- validations ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

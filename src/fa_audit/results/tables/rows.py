@@ -1,4 +1,4 @@
-"""From the tidy runs table to a table: a row is one run of one setting, its numbers summarise all of its seeds."""
+"""Tables from the tidy table of runs: a row is one run of one setting, and its numbers summarise all of its seeds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from fa_audit.core.rules import RULES
 from fa_audit.documents.formats import Number, Table
 from fa_audit.experiments.paths import AT_INPUT
 from fa_audit.results.over_seeds import verdict_over_seeds
+from fa_audit.results.standings import of_run
 from fa_audit.results.statistics import rank_runs, summarise
 from fa_audit.results.tidy import Tidy, side_of
 
 STATISTICS = ("mean", "deviation", "interval_low", "interval_high", "median", "max")
-NETWORK = ("width", "depth", "epochs", "penalty")  # what else of a row's specification is in `values`
-CREDITS = {  # by the suffix of their names
+NETWORK = ("width", "depth", "epochs", "penalty")  # further fields of a row's specification in `values`
+CREDITS = {  # suffix of the metrics' names -> sentence of the caption
     "": " Credits are compared at the blocks' outputs.",
     AT_INPUT: " Credits are compared at the blocks' inputs, as published ones: some audits have no others.",
 }
@@ -35,7 +36,7 @@ class Column:
     quantity: str  # a column of the runs table
     statistic: str = "mean"  # of `STATISTICS`, over the seeds
     spread: tuple[str, str] | tuple[()] = ()  # quantity and statistic of what is printed behind ±, if anything
-    scale: float = 1  # of what is printed; `Table.values` are not scaled
+    scale: float = 1  # of printed numbers; `Table.values` are not scaled
     decimals: int | None = None
     signed: bool = False
     absent: str = ""
@@ -53,7 +54,6 @@ class Column:
         return Number(value, self.decimals, deviation, self.signed, summary["n"], seeds, self.absent)
 
 
-@dataclass(frozen=True)
 class WithInterval(Column):
     """A column of means, each with its 95 % t-interval over the seeds where there are several."""
 
@@ -133,7 +133,7 @@ def run_table(
     several = len(tidy.settings) > 1 and not varied
     values, cells = [], []
     for setting, run in rows:
-        group = tidy.runs[(tidy.runs["setting"] == setting) & (tidy.runs["run"] == run)].sort_values("seed")
+        group = of_run(tidy, setting, run)
         label = label_of(run, group, labels)
         first = (labels.get(setting, setting), label)[0 if several else 1 :]
         cells.append((*first, *(_option(group[name].iloc[0]) for name in varied),
