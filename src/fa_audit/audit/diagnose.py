@@ -139,7 +139,7 @@ def _limits(thresholds: DiagnosticThresholds | None) -> DiagnosticThresholds:
 
 
 def _as_function(loss_fn: LossFunction) -> LossFunction:
-    """Return `F.cross_entropy` in place of a default `nn.CrossEntropyLoss`, as which it is known everywhere else."""
+    """Return `F.cross_entropy` in place of a default `nn.CrossEntropyLoss`: the audit knows that loss by it."""
     plain = type(loss_fn) is nn.CrossEntropyLoss and str(vars(loss_fn)) == str(vars(nn.CrossEntropyLoss()))
     return F.cross_entropy if plain else loss_fn
 
@@ -147,7 +147,7 @@ def _as_function(loss_fn: LossFunction) -> LossFunction:
 def _with_frequencies(
     evidence: Diagnostics, network: Network, batches: list[Batch], loss_fn: LossFunction, limits: DiagnosticThresholds
 ) -> Diagnostics:
-    """Add the predictions beside the labels where (c) fires under cross-entropy, since a bias of them explains it."""
+    """Add the predictions beside the labels where (c) fires under cross-entropy, since their bias may explain it."""
     fired = fires("stability", evidence.stability.value or 0, limits.stability_drift_ceiling)
     if loss_fn is not F.cross_entropy or not fired:
         return evidence

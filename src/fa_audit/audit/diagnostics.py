@@ -119,7 +119,7 @@ class Diagnostics:
         untrue: the states whose gradient is not the derivative of the loss (`fa_audit.audit.backward`): the norms there
             are estimates, NaN where the loss is not that of single samples.
         loss: of the samples that the layers' evidence comes from.
-        at_logits: B times the median norm of its gradient by the logits, which is small where the loss is saturated.
+        at_logits: B times the median norm of its gradient at the logits, which is small where the loss is saturated.
     """
 
     layers: tuple[Layer, ...]

@@ -22,7 +22,7 @@ def expected_seconds(
 ) -> float:
     """Estimate how long an audit takes, from one pass of a few samples forward and backward.
 
-    A forward pass takes a third of that time, a pass in float64 four times as long.
+    A pass forward counts a third of such a pass; one in float64 takes four times as long.
     """
     one = math.inf
     for size in (TIMED, TIMED, len(where[0])):  # the first call prepares; few samples take relatively long

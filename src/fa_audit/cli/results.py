@@ -80,14 +80,17 @@ def _text(options: argparse.Namespace) -> int:
     from fa_audit.core.registry import load
     from fa_audit.documents.document import to_markdown
     from fa_audit.documents.latex import document_to_latex
-    from fa_audit.experiments.config_file import load_config
     from fa_audit.methods import METHODS
     from fa_audit.results.reporting import question_form, report
     from fa_audit.results.seed_group import read_seed_group
 
     if options.method:
         load("method", METHODS, options.method)
-    answers = load_config(options.answers)[0] if options.answers else {}
+    answers = {}
+    if options.answers:
+        from fa_audit.experiments.config_file import load_config
+
+        answers = load_config(options.answers)[0]
     group = read_seed_group(options.audits) if options.audits else None
     found = question_form(group, answers) if options.questions or group is None else report(group, answers)
     text = {"markdown": to_markdown, "latex": document_to_latex}[options.format](found)

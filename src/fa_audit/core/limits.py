@@ -16,7 +16,7 @@ USUAL = 4  # the limit in profiles/slurm
 
 
 def check_address_space() -> None:
-    """Where the address space is limited, load torch in another process, which too little of it may end.
+    """Load torch in another process where the address space is limited, since too little of it may end the process.
 
     Raises:
         AuditError: torch cannot be loaded.

@@ -284,7 +284,7 @@ class DescribedNetwork(Network):
 class ShiftedPasses:
     """Passes of a described model on fixed inputs in which the vector of one state is moved.
 
-    They stand in for a `Network` that runs on from a state; in place of it they take the vector's shift ``(B, d)``.
+    They stand in for a `Network` that runs on from a state, but take the shift ``(B, d)`` of its vector, not the state.
     """
 
     def __init__(self, network: DescribedNetwork, x: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""User audits among measured runs: their place in their network and budget, the nearest run, and why it is."""
+"""User audits among measured runs: their place in their network and budget, and the nearest run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Every published number beside our runs, from tidy tables: rows, sums and the paper's claims. Imports no torch.
 
-A number counts if its rule can refute: if every stand-in fails it, a measured run that is wrong, but differs from the
-right one only in `ASPECTS` and could be taken for it.
+A number counts if its rule can refute: if every stand-in fails it. A stand-in is a measured run that is wrong but could
+be taken for the right one, from which it differs only in `ASPECTS`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ ASPECTS: dict[str, Callable[[Spec], str]] = {
     "penalty": lambda spec: f"penalty {spec['penalty']:g}",
     "method": lambda spec: spec["method"],
 }
-OF_A_RUN = {"penalty", "method"}  # differ one at a time, or with the script; those of a setting go together
+OF_A_RUN = {"penalty", "method"}  # one of them alone, also with another script's clipping; those of a setting go together
 BUDGET = {"epochs", "snapshot"}
 USUAL = Scatter(0.3, 100, "the usual 0.3")  # of a magnitude's logarithm where no run has three seeds
 

@@ -41,7 +41,7 @@ class Trained:
         accuracy: fraction of the whole test set that the last epoch's network classifies correctly.
         seconds: wall time of training, interruptions left out.
         stopped_after: the epoch after which the monitor ended the training early; None if it did not.
-        validation_accuracy: the same of the held-out samples; None where none are held out.
+        validation_accuracy: that network's accuracy on the held-out samples; None where none are held out.
     """
 
     learner: Learner

@@ -150,7 +150,7 @@ METRICS = {
 }
 CREDITS = ("deep_cosine", "deep_rho", "fresh_b_mean", "fresh_b_std")
 PENALTY = "residual penalty $\\lambda$"
-DEVIATIONS, HALF_WIDTH = 2, 0.3  # of a fresh-B bar: half height in deviations; half width in penalties
+DEVIATIONS, HALF_WIDTH = 2, 0.3  # of a fresh-B bar: half height in deviations; half width in distances of two penalties
 FRESH = {"alpha": 0.35, "linewidth": 0, "label": f"fresh feedback B: mean ± {DEVIATIONS} s.d. of draws"}
 FROZEN = {"linewidth": 0.9, "linestyle": (0, (1, 1)), "label": "own frozen baseline"}
 
