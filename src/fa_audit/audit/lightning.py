@@ -17,7 +17,7 @@ class LightningMonitor(Callback):
     """
 
     def __init__(self, **options: Any) -> None:
-        """Keep the arguments of the monitor, which is made when a training begins; its model is the module by default."""
+        """Keep the arguments of the monitor; it is made when a training begins, by default for its module."""
         self.options = options
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

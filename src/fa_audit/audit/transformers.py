@@ -17,7 +17,7 @@ class TrainerMonitor(TrainerCallback):
     """
 
     def __init__(self, trainer: Trainer, **options: Any) -> None:
-        """Keep the arguments of the monitor, which is made when a training begins; its model is the trainer's by default."""
+        """Keep the arguments of the monitor; it is made when a training begins, by default for its model."""
         self.trainer, self.options = trainer, options
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **given: Any) -> None:

@@ -52,7 +52,7 @@ ASPECTS: dict[str, Callable[[Spec], str]] = {
     "penalty": lambda spec: f"penalty {spec['penalty']:g}",
     "method": lambda spec: spec["method"],
 }
-OF_A_RUN = {"penalty", "method"}  # one of them alone, also with another script's clipping; those of a setting go together
+OF_A_RUN = {"penalty", "method"}  # one of them, maybe with another clipping; those of a setting go together
 BUDGET = {"epochs", "snapshot"}
 USUAL = Scatter(0.3, 100, "the usual 0.3")  # of a magnitude's logarithm where no run has three seeds
 
