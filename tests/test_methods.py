@@ -17,7 +17,6 @@ from fa_audit.methods import METHODS
 from fa_audit.methods.info import INFO
 from fa_audit.methods.method import load_method
 from fa_audit.methods.transport import fan_in
-from fa_audit.networks.trace import trace
 from fa_audit.training.learner import build, learn
 
 SHAPE, CLASSES = (1, 4, 4), 3
@@ -31,7 +30,7 @@ def learner_of(method, **options):
 
 def credits_of(learner, x, labels):
     """The credits of embedding and blocks, bottom to top."""
-    run = trace(learner.network, x, local=not learner.method.end_to_end)
+    run = learner.trace(x)
     credits = learner.method.credits(learner.network, run, labels, learner.state)
     return [credits.embedding, *credits.blocks]
 
@@ -167,7 +166,7 @@ def test_a_weight_whose_feedback_is_never_used_is_an_error(batch, method):
 def test_what_is_said_of_normalised_credits_is_what_the_engine_does(name):
     learner = learner_of(name)
     x, labels = batch_of(SHAPE, CLASSES)
-    run = trace(learner.network, x, local=not learner.method.end_to_end)
+    run = learner.trace(x)
     credits = learner.method.credits(learner.network, run, labels, learner.state)
     learns_from_them = not learner.method.end_to_end and credits.objective is None
     assert INFO[name].normalises == (learns_from_them and credits.normalise)

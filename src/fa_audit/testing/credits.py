@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fa_audit.core.metrics import cosine
 from fa_audit.core.randomness import generator, seeded
-from fa_audit.networks.trace import Trace, keeping_statistics, reference, trace
+from fa_audit.networks.trace import Trace, keeping_statistics, reference
 from fa_audit.testing.findings import differing, expect, expect_finite, expect_none, expect_same
 from fa_audit.testing.subject import CLASSES, HELD_OUT, WIDTH, Subject, credits_of, named
 from fa_audit.training.checkpoint import learner_tensors
@@ -129,7 +129,7 @@ def purity(subject: Subject) -> None:
             parameter.grad = torch.full_like(parameter, 0.5) if parameter.requires_grad else None
         random.random()  # neither this state nor that of torch's stream follows from a seed that a method may set
         x, labels = subject.batch(8)
-        run = trace(learner.network, x, local=not learner.method.end_to_end)
+        run = learner.trace(x)
         before = dict(_snapshot(learner, run, labels))
         with keeping_statistics(learner.network):  # as the engine does
             learner.method.credits(learner.network, run, labels, learner.state)

@@ -18,7 +18,6 @@ from fa_audit.data.dataset import Dataset, evaluation_batches
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods.method import Credits, Method
 from fa_audit.networks import architecture_options
-from fa_audit.networks.trace import trace
 from fa_audit.training.checkpoint import learner_tensors, load_learner_tensors
 from fa_audit.training.learner import Learner, build
 from fa_audit.training.loop import Trained, train
@@ -104,7 +103,7 @@ def clouds(seed: int, shape: tuple[int, int, int], train_count: int, test_count:
 
 
 def credits_of(learner: Learner, x: Tensor, labels: Tensor) -> Credits:
-    run = trace(learner.network, x, local=not learner.method.end_to_end)
+    run = learner.trace(x)
     with kept_settings():
         return learner.method.credits(learner.network, run, labels, learner.state)
 

@@ -164,7 +164,7 @@ def penalty(subject: Subject) -> None:
 def auxiliary(subject: Subject) -> None:
     """Check that the auxiliary loss is a scalar that trains the state and leaves no gradient on the network."""
     learner, (x, labels) = subject.copy(), subject.batch(16)
-    run = trace(learner.network, x, local=not learner.method.end_to_end)
+    run = learner.trace(x)
     randomness = generator(subject.seed, "method")
     loss = learner.method.auxiliary_loss(learner.network, run, labels, learner.state, randomness)
     own = [p for p in learner.state.parameters() if p.requires_grad]

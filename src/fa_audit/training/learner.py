@@ -41,6 +41,10 @@ class Learner:
         self.state.to(device)
         return self
 
+    def trace(self, x: Tensor) -> Trace:
+        """Run the network forward on a batch, with local graphs unless its method learns end to end."""
+        return trace(self.network, x, local=not self.method.end_to_end)
+
     def train_mode(self) -> None:
         """Set training mode for all but what is frozen, whose normalisation statistics stay as they are."""
         self.network.train()
@@ -154,7 +158,7 @@ def check_credits(learner: Learner, x: Tensor, labels: Tensor) -> None:
     """
     network = learner.network
     with untouched(network):
-        run = trace(network, x, local=not learner.method.end_to_end)
+        run = learner.trace(x)
         with naming_errors("method", METHODS, learner.spec.method):
             credits = learner.method.credits(network, run, labels, learner.state)
     check_shapes(learner, credits, len(x), run.logits.dtype, finite=True)
@@ -212,7 +216,7 @@ def learn(learner: Learner, x: Tensor, labels: Tensor, randomness: torch.Generat
         randomness: a generator for the method's noise, on the network's device.
     """
     method, state = learner.method, learner.state
-    run = trace(learner.network, x, local=not method.end_to_end)
+    run = learner.trace(x)
     cross_entropy = F.cross_entropy(run.logits, labels)
     with keeping_statistics(learner.network):  # a method may run parts of the network again: count the batch once
         auxiliary = method.auxiliary_loss(learner.network, run, labels, state, randomness)

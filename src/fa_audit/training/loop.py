@@ -19,7 +19,7 @@ from fa_audit.core.randomness import generator
 from fa_audit.data.dataset import Dataset, evaluation_batches, held_out, pad, training_batches
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods.method import Method
-from fa_audit.networks.trace import accuracy_of, reference, trace, untouched
+from fa_audit.networks.trace import accuracy_of, reference, untouched
 from fa_audit.training.learner import Learner, build, check_credits, check_shapes, learn
 from fa_audit.training.monitor import should_stop
 from fa_audit.training.optimiser import Optimiser
@@ -201,7 +201,7 @@ def observe(learner: Learner, test: list[tuple[Tensor, Tensor]], *, epoch: int, 
 
 def block_credits(learner: Learner, x: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
     """Return the credits ``a_0..a_{L-1}``, each ``(B, d)``, that would train the blocks on this batch."""
-    run = trace(learner.network, x, local=not learner.method.end_to_end)
+    run = learner.trace(x)
     credits = learner.method.credits(learner.network, run, labels, learner.state)
     check_shapes(learner, credits, len(x))
     return credits.blocks
