@@ -216,6 +216,7 @@ def against_the_loss(
         return loss_changes(network, state, starts[state], targets, moves, EPS, losses)
 
     def worth(credit: Tensor, state: int) -> Block:
+        """Measure one credit ``(B, d)`` at the state ``h_state``."""
         moves = unit_directions(seed, state, gradients[state], directions)
         randomness = generator(seed, "audit", "random credit", state)
         random = [_gaussian(credit, 1, randomness)[0] for _ in range(DRAWS)]

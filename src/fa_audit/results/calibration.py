@@ -55,18 +55,18 @@ def untrained(runs: pd.DataFrame) -> pd.Series:
     return (runs["epochs"] == 0) | runs["run"].str.endswith("+epoch0")
 
 
-def calibrate(check: str, runs: pd.DataFrame) -> Calibration:
+def calibrate(check: str, runs: pd.DataFrame, values: pd.Series) -> Calibration:
     """Return the edges of a check's calibration gap, as this file's first lines define it.
 
     Args:
         check: a name of `DiagnosticThresholds.limits`.
         runs: the runs table.
+        values: of each run the number that the check decides on; NaN where it was not evaluated.
     """
     trusted = runs["method"].isin(TRUSTED) & ~runs["random_targets"].astype(bool) & ~untrained(runs)
     kind = of_limit(check)
     blamed = reasons(runs).fillna(False)[[kind.letter] if kind.paper else ["a", "b"]].any(axis=1)
     failing = fails(runs).fillna(False) & blamed & ~trusted
-    values = deciding_values(runs)[check]
     groups = values[trusted].dropna(), values[failing].dropna()
     nearest, farthest = (max, min) if kind.side == "above" else (min, max)
     edges = (edge(group) if len(group) else None for edge, group in zip((nearest, farthest), groups))

@@ -69,8 +69,9 @@ def finite(subject: Subject) -> None:
             parameter.data.zero_()
         cases = {"": made(), " with saturated logits": saturate(made()), " with states of zeros": silent}
         for where, learner in cases.items():
-            credits = named(credits_of(learner, *subject.batch(20)))
-            learn(learner, *subject.batch(20), generator(0, "method"))
+            x, labels = subject.batch(20)
+            credits = named(credits_of(learner, x, labels))
+            learn(learner, x, labels, generator(0, "method"))
             parameters = learner.network.named_parameters()
             gradients = {f"the gradient of {name}": p.grad for name, p in parameters if p.grad is not None}
             expect_finite(credits | learner_tensors(learner) | gradients, f"of the {when} learner{where}")

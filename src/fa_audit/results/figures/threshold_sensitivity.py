@@ -54,7 +54,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
             _curves(ax, row, run, swept(check, values.loc[part, check], elsewhere[part], at), check=check, at=at)
             if near_limit(runs[part], name).any():
                 ax.plot(limit, row, label=f"{run}: borderline", **style.BORDERLINE)
-        _frame(ax, kind, limit, calibrate(check, runs))
+        _frame(ax, kind, limit, calibrate(check, runs, values[check]))
     axes[0].set(yticks=range(len(rows)), yticklabels=rows, ylim=(len(rows) - 0.4, -0.6))
     handles = [
         Patch(color=ALONE, linewidth=0, label="fires alone (full height: all)"),

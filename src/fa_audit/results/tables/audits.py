@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, listed
 from fa_audit.documents.formats import Table
 from fa_audit.experiments.config import PAPER
@@ -30,8 +31,10 @@ GROWTH = Column("max growth", "max_growth", "max")
 GRADIENT = Column("median ||g_L||", "grad_norm_last", "median")
 REGIME = (
     *(GROWTH, GRADIENT),
-    mean_and_deviation("D1 from epoch", "first_scale_flag", decimals=1, absent="never"),
-    mean_and_deviation("D2 from epoch", "first_reference_flag", decimals=1, absent="never"),
+    *(
+        mean_and_deviation(f"{CHECKS[name].paper} from epoch", f"first_{name}_flag", decimals=1, absent="never")
+        for name in ("scale", "reference")
+    ),
 )
 REGIME_NOTE = (
     "growth: largest over seeds; ||g_L||: median over seeds; first epoch at which D1 and D2 fire: mean ± sample "

@@ -14,7 +14,7 @@ from fa_audit.core.checks import CHECKS
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.documents.formats import PLAIN, Number, Table, render
 from fa_audit.experiments.paths import AT_INPUT
-from fa_audit.results.calibration import calibrate, untrained
+from fa_audit.results.calibration import calibrate, deciding_values, untrained
 from fa_audit.results.outcomes import fails, near_limit
 from fa_audit.results.tables.rows import seeds_text
 from fa_audit.results.tidy import KEY, Tidy, side_of
@@ -64,7 +64,7 @@ def _limit(runs: pd.DataFrame, check: str) -> dict[str, Any]:
     found |= {"evaluated": int(fires.count()), "fires": int(fires.sum()), "borderline": int(near)}
     if not kind.letter:
         return found
-    calibration = calibrate(kind.limit, runs)
+    calibration = calibrate(kind.limit, runs, deciding_values(runs)[kind.limit])
     low, high = calibration.gap(kind.limit) or (None, None)
     return found | {"trusted": calibration.trusted, "failing": calibration.failing, "from": low, "to": high}
 
