@@ -212,7 +212,7 @@ def contradictions(network: Network, batches: list[Batch], accuracy: float | Non
 
 
 def _unlikely(hits: Tensor, accuracy: float | None) -> str:
-    """Bound the probability of so many hits, or more extreme, by ``exp(-n KL(hits / n || accuracy))``."""
+    """Bound the probability of a number of hits at least this extreme by ``exp(-n KL(hits / n || accuracy))``."""
     if accuracy is None or not len(hits):
         return ""
     found = int(hits.sum()) / len(hits)

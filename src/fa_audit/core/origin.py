@@ -43,7 +43,7 @@ class Origin:
     commit: str  # `git describe` of the code that made it
     spec: str  # SHA-256 of its entry in the configuration and of its runs' specifications
     inputs: Mapping[str, str]  # SHA-256 of every file that it was made from, by path
-    own_code: Mapping[str, str]  # SHA-256 of the user's own code that made it, by path
+    own_code: Mapping[str, str]  # SHA-256 of user-defined code that made it, by path
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON types."""

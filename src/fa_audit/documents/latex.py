@@ -19,8 +19,8 @@ from fa_audit.documents.formats import PLAIN, Dialect, Number, Table, one_line, 
 
 PACKAGES = "booktabs,graphicx"
 LONGEST_HEADING, LONGEST_NAME, LONGEST_TEXT = 9, 26, 22  # characters of a line: of headings, first columns, others
-WIDEST, HIGHEST = 100, 44  # characters side by side, and lines, of a float in type that can be read
-HELD = 16  # floats of one table before LaTeX is told to set them: it fails where too many wait
+WIDEST, HIGHEST = 100, 44  # most characters across and lines down a float that is still readable
+HELD = 16  # floats of one table after which LaTeX must place them: too many pending ones are an error
 
 
 # --- text ----------------------------------------------------------------------------------------------------------

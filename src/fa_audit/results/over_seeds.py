@@ -42,7 +42,7 @@ class VerdictOverSeeds:
         return self.text(self.seeds)
 
     def text(self, of: int) -> str:
-        """Return the verdict with its count of so many seeds, and what would settle it where it is borderline."""
+        """Return the verdict, in how many `of` the seeds it holds, and what would settle a borderline one."""
         text = f"{self.verdict} {self.count}/{of}" if of > 1 else self.verdict
         if not self.borderline:
             return text

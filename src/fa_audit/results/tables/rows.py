@@ -68,7 +68,7 @@ class WithInterval(Column):
 
 @dataclass(frozen=True)
 class Made:
-    """A column whose cells a function makes of a row's seeds, of so many in its setting."""
+    """A column whose cells a function makes from the seeds of a row and the number of seeds of its setting."""
 
     heading: str
     make: Callable[[pd.DataFrame, int], str | Number]
