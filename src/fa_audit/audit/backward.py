@@ -101,7 +101,8 @@ def norms_along_directions(
     ends = [loss_changes(passes, state, starts[state], targets, moves, sign, losses) for sign in (1, -1)]
     slopes = (ends[0] - ends[1]) / 2 / moves.norm(dim=-1)
     lengths = (slopes.square().mean(dim=0) * truth.states[state].shape[-1]).sqrt()
-    return float(lengths.nanmedian()) / len(x)
+    counted = int((~lengths.isnan()).sum())  # a loss ignores the others: it has no gradient there
+    return float(lengths.nan_to_num(0).median()) / counted if counted else math.nan
 
 
 def _moves(h: Tensor, state: int, count: int) -> Tensor:

@@ -5,17 +5,16 @@ Shapes: B batch, d width, L blocks. Medians are over the samples of one batch, b
 
 from __future__ import annotations
 
-import copy
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from fa_audit.audit.backward import check_backward, norms_along_directions
-from fa_audit.core.checks import UNTRUE
-from fa_audit.core.errors import first_line
+from fa_audit.core.checks import UNRESOLVED, UNTRUE
+from fa_audit.core.errors import AuditError, first_line, listed
 from fa_audit.core.intervals import FEWEST, Interval
 from fa_audit.core.metrics import (
     Measured,
@@ -31,7 +30,7 @@ from fa_audit.core.metrics import (
 from fa_audit.core.progress import following
 from fa_audit.core.resampling import bootstrap_medians, jackknife_interval, largest_growth, percentile_interval
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import LossFunction, Reference, reference, untouched
+from fa_audit.networks.trace import LossFunction, Reference, in_double, reference, untouched
 
 Batch = tuple[Tensor, Tensor]
 ABSENT = Measured(None, 0, 0, "not measured")
@@ -154,7 +153,8 @@ def measure(
         layer_for_stability: a state 0..L; default ``max(1, (L + 1) // 2)``.
         loss_fn: the loss whose gradients are taken.
         sample: where the layers' evidence comes from; default the first batch.
-        stability_batches: those over which the stability is taken, in place of `batches`.
+        stability_batches: those over which the stability is taken, in place of `batches`. It is taken over as many as
+            have the size of the first.
     """
     depth = len(network.blocks)
     middle = min(depth, max(1, (depth + 1) // 2)) if layer_for_stability is None else layer_for_stability
@@ -162,7 +162,7 @@ def measure(
     over = stability_batches or batches
     with untouched(network):
         truth = reference(network, *sample, loss_fn)
-        double, estimates, unchecked = _in_double(network, *sample, loss_fn)
+        double, estimates, unchecked = _compared(network, *sample, loss_fn)
         layers, finite = tuple(_layers(truth, double, estimates)), truth.finite
         growth_interval, gradient_interval = _intervals(truth, layers, estimates)
         loss, at_logits = truth.loss, len(truth.logits) * median_norm(truth.at_logits.flatten(1))
@@ -170,8 +170,14 @@ def measure(
         for batch in following(over, "batch"):
             if batch is not sample:
                 truth = reference(network, *batch, loss_fn)  # one batch at a time is kept: states can be large
-            means.append(mean_gradient(truth, middle))
             finite = finite and truth.finite
+            if len(batch[1]) == len(over[0][1]):  # a smaller one has another noise
+                means.append(mean_gradient(truth, middle))
+    if len({mean.shape for mean in means}) > 1:
+        raise AuditError(
+            f"eval_batches: the vectors that are read of h_{middle} have {listed(str(len(m)) for m in means)} entries;"
+            " expected as many in every batch: inputs of one shape, or a reading of one token or of a mean."
+        )
     if middle in estimates:
         stability, around = Measured(None, len(means), 0, UNTRUE), None
     else:
@@ -267,12 +273,13 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
     return error, replace(error, value=(unit_single * unit_double)[valid].sum(dim=-1).quantile(0.01).item())
 
 
-def _in_double(
+def _compared(
     network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction
 ) -> tuple[Reference | str, Estimates, str]:
     """Return the reference of a float64 copy, or why it fails; norms where its gradient is not true; what is open."""
     try:
-        twin = copy.deepcopy(network).double()
+        twin = in_double(network)
+        loss_fn = in_double(loss_fn) if isinstance(loss_fn, nn.Module) else loss_fn
         x, labels = (part.double() if part.is_floating_point() else part for part in (x, labels))
         truth = reference(twin, x, labels, loss_fn)
     except Exception as error:  # external code may raise anything; the audit goes on without this evidence
@@ -283,4 +290,4 @@ def _in_double(
         estimates = {state: norms_along_directions(twin, x, labels, loss_fn, truth, state) for state in untrue}
     except Exception as error:
         return truth, {}, first_line(error)
-    return truth, estimates, f"too small to resolve at state {', '.join(map(str, open_))}" if open_ else ""
+    return truth, estimates, f"{UNRESOLVED} at state {', '.join(map(str, open_))}" if open_ else ""

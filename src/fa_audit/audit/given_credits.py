@@ -5,7 +5,6 @@ Shapes: B batch, d width of a state, L blocks.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +33,7 @@ from fa_audit.core.metrics import WITHOUT_ANGLE, Measured, median_of, sample_nor
 from fa_audit.networks.adapters import OneTensor
 from fa_audit.networks.description import passes_from, shown
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import LossFunction, reference, untouched
+from fa_audit.networks.trace import LossFunction, in_double, reference, untouched
 
 CreditFunction = Callable[..., Sequence[Tensor]]  # of model, x, targets and [h_0..h_L]; `draw` also of a draw's number
 MOST_DIRECTIONS = 4096
@@ -181,7 +180,8 @@ def _against_the_loss(
 ) -> list[Block]:
     """Compute per block the metrics that need float64, or record why that is impossible."""
     try:
-        twin = copy.deepcopy(network).double()
+        twin = in_double(network)
+        loss_fn = in_double(loss_fn) if isinstance(loss_fn, nn.Module) else loss_fn
         x, targets = (part.double() if part.is_floating_point() else part for part in (x, targets))
         with untouched(twin):
             truth = reference(twin, x, targets, loss_fn)

@@ -19,12 +19,13 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from fa_audit.audit.diagnostics import Batch, Diagnostics
-from fa_audit.core.checks import DOUBTED
+from fa_audit.core.checks import DOUBTED, NOT_COMPARED
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.contract import deviation
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, LossFunction, forward, outputs_of, reads_data, scalar_loss, untouched
 
+IGNORED = -100  # the label that torch's losses ignore
 SAMPLES = 8  # of the first batch, on which a forward pass is repeated
 DIFFERENT = 1e-4  # relative to the largest logit; kernels that sum in another order stay far below
 SUM_TO_ONE = 1e-3
@@ -39,6 +40,10 @@ NARROW = (torch.float16, torch.bfloat16)
 DATA_AS_STATE = (
     "The first block reads the data itself: D1 then measures their units, and frozen blocks leave no embedding to"
     " train. Take the first layer for the embedding: leave it out of the blocks."
+)
+EARLIER_PATHS = (
+    "The model makes something of h_0 before the first block runs (a copy, a projection, a gate): the gradient at state"
+    " 0, and what is compared with it, lack that path. Choose a first block that holds it, or compute it afterwards."
 )
 
 
@@ -165,6 +170,7 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
         _probabilities(second) if logits else "",
         _narrow(network, [*points, second]),
         _transposed(network, shapes),
+        EARLIER_PATHS if getattr(network, "loses_paths", False) else "",
     ]
     return second.shape[-1], list(filter(None, found))
 
@@ -196,7 +202,7 @@ def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFuncti
 def contradictions(network: Network, batches: list[Batch], accuracy: float | None, frozen: float | None) -> list[str]:
     """Warn of accuracies that the batches contradict: by hits beyond chance, or by a readout that needs no blocks.
 
-    Nothing is known where labels are not class indices; those below 0, which a loss may ignore, are left out.
+    Nothing is known where labels are not class indices; those that torch's losses ignore are left out.
 
     Args:
         accuracy, frozen: those of the network and of its frozen baseline, as fractions.
@@ -204,10 +210,11 @@ def contradictions(network: Network, batches: list[Batch], accuracy: float | Non
     if (accuracy, frozen) == (None, None) or not all(are_classes(labels) for _, labels in batches):
         return []
     passes = forward(network, batches)
-    if not passes or max(int(p.labels.max()) for p in passes) >= passes[0].logits.shape[-1]:
+    known = [p.labels[p.labels != IGNORED] for p in passes]
+    if not passes or any(len(y) and not 0 <= int(y.min()) <= int(y.max()) < passes[0].logits.shape[-1] for y in known):
         return []
-    hits = torch.cat([(p.logits.argmax(dim=-1) == p.labels)[p.labels >= 0] for p in passes])
-    embedded = [(p.embedded[p.labels >= 0], p.labels[p.labels >= 0]) for p in passes]
+    hits = torch.cat([(p.logits.argmax(dim=-1) == p.labels)[p.labels != IGNORED] for p in passes])
+    embedded = [(p.embedded[p.labels != IGNORED], y) for p, y in zip(passes, known)]
     return list(filter(None, (_unlikely(hits, accuracy), _failed_to_train(embedded, frozen))))
 
 
@@ -265,7 +272,7 @@ def alike(batches: list[Batch]) -> Iterator[str]:
     flat = [x.detach().cpu().reshape(len(x), -1).contiguous().view(torch.uint8) for x, _ in batches]
     rows = [hash(row.numpy().tobytes()) for part in flat for row in part]
     repeated = len(rows) - len(set(rows)) if len(batches) > 1 else 0
-    kept = [y[y >= 0] for _, y in batches if are_classes(y)]  # a loss may ignore labels below 0
+    kept = [y[y != IGNORED] for _, y in batches if are_classes(y)]
     single = sum(len(y.unique()) == 1 < len(y) for y in kept)
     if repeated > OVERLAP * len(rows):
         yield (
@@ -287,10 +294,7 @@ def gradient_warnings(evidence: Diagnostics) -> Iterator[str]:
             f" {max(large.values()):.3g} (more than {LARGE:g}). No check looks at that: D2 asks whether it vanished."
         )
     if evidence.unchecked and evidence.finite:
-        yield (
-            f"The backward pass was not compared with the forward pass ({evidence.unchecked}): whether its gradients"
-            " are those of the loss is not known."
-        )
+        yield (f"{NOT_COMPARED} ({evidence.unchecked}): whether its gradients are those of the loss is not known.")
     errors = [(layer.float32_error.value, -layer.layer) for layer in evidence.layers]
     error, worst = max(((error, state) for error, state in errors if error is not None), default=(0, 0))
     if error > FLOAT32_ERROR:

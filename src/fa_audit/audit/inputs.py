@@ -19,7 +19,7 @@ from fa_audit.networks.adapters import as_pair, by_name, layout_of, unwrapped
 from fa_audit.networks.contract import wrap_contract_model
 from fa_audit.networks.description import describe, shown
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, LossFunction
+from fa_audit.networks.trace import Description, LossFunction, outputs_of, scalar_loss, untouched
 
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
 ROUNDED = 1e-3  # difference of a given accuracy from that of the hits, at most
@@ -124,6 +124,7 @@ def prepared(
         network = describe(model, description, x) if description else wrap_contract_model(model, x)
         classes, warnings = look_at(network, x, logits=loss_fn is F.cross_entropy)
         for name, part in zip(given, batches):
+            warnings += _gaps(name, part, network, loss_fn)
             if loss_fn is F.cross_entropy:
                 highest = max((int(labels.max()) for _, labels in part), default=-1)
                 if highest >= classes:
@@ -131,8 +132,23 @@ def prepared(
                         f"{name}: found label {highest}; the network has {classes} classes, 0..{classes - 1}."
                     )
             elif part:
-                check_loss(network, *part[0], loss_fn)
+                check_loss(network, *max(part, key=lambda batch: len(batch[0])), loss_fn)
         yield network, batches, warnings
+
+
+def _gaps(name: str, part: list[Batch], network: Network, loss_fn: LossFunction) -> Iterator[str]:
+    """Warn of NaN in a batch that makes its loss NaN: then it is not the network that is not finite."""
+    for index, (x, labels) in enumerate(part):
+        if not any(bool(tensor.isnan().any()) for tensor in (x, labels)):
+            continue
+        with untouched(network), torch.no_grad():
+            loss = scalar_loss(loss_fn, outputs_of(network, x, keep=0)[0], labels)
+        if loss.isnan().any():
+            yield (
+                f"{name}: batch {index} has NaN in its {'inputs' if bool(x.isnan().any()) else 'labels'}, and so in its"
+                " loss: that says nothing about the network. Leave those samples out, or replace what is missing as in"
+                " training."
+            )
 
 
 def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction) -> Batch:

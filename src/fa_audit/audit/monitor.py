@@ -70,7 +70,9 @@ class Monitor:
         Raises:
             AuditError: as of `diagnose`; a check in `stop_on` is unknown, or (c) and there are fewer than 8 batches.
         """
-        self.stop_on = (stop_on,) if isinstance(stop_on, str) else tuple(stop_on)
+        self.stop_on = (
+            tuple(stop_on) if isinstance(stop_on, Collection) and not isinstance(stop_on, str) else (stop_on,)
+        )
         if strange := [name for name in self.stop_on if name not in FOLLOWED]:
             raise unknown("check", strange[0], FOLLOWED, where="stop_on")
         check_model(model, description)

@@ -21,6 +21,7 @@ from fa_audit.audit.inputs import BATCH_SIZE, as_rows, check_layer, prepared
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, first_line, shortened
+from fa_audit.core.intervals import FEWEST
 from fa_audit.core.metrics import mean_pairwise_cosine, median_norm
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.networks.trace import Description, LossFunction, forward, outputs_of, reference, untouched
@@ -189,7 +190,8 @@ class FAProtocol:
             raise AuditError(f"batch_size: found {shortened(batch_size)}; expected an integer >= 1.")
         self.model = model
         self.samples = x_eval, y_eval
-        self.batches = list(zip(*(part.split(int(batch_size or BATCH_SIZE)) for part in self.samples)))
+        size = max(1, min(BATCH_SIZE, len(x_eval) // FEWEST))  # so that (c) has enough of one size
+        self.batches = list(zip(*(part.split(int(batch_size or size)) for part in self.samples)))
         factors = d2_eps, d2_factor
         floor: Any = d2_eps * d2_factor if all(isinstance(factor, Real) for factor in factors) else factors
         with _named_as_here():

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fa_audit.audit.record import number
 from fa_audit.audit.verdicts import Checks, Outcome
-from fa_audit.core.checks import CHECKS, CREDITS, DOUBTED, UNTRUE, Check, Criterion
+from fa_audit.core.checks import CHECKS, CREDITS, DOUBTED, NOT_COMPARED, UNRESOLVED, UNTRUE, Check, Criterion
 from fa_audit.core.intervals import t_interval
 from fa_audit.core.thresholds import fires
 from fa_audit.documents.document import NBSP, capital
@@ -29,6 +29,7 @@ OWN_BACKWARD = (
     "the backward pass is the model's own. Audit the same weights in a model of torch's own layers, and give what the"
     " backward pass computes as credits (docs/recipes.md)"
 )
+UNKNOWN = "the backward pass was not compared with the forward pass (see the warnings), and may not be its derivative"
 NOT_GIVEN = "no credits were audited. Give them (credits=), with fresh feedback (draw=)"
 DEEP = (
     "that a deep block learns, or every block: D3 / (d) compares all blocks with none. Freeze some of them to find out."
@@ -62,8 +63,10 @@ def facts_of(audit: Mapping[str, Any]) -> Facts:
     low = [str(layer) for layer, norm in enumerate(norms) if layer > 1 and fires("reference", norm, floor)]
     below = f"the gradient is below the limit of D2 at state {', '.join(low)}" if low else ""
     frozen = {"depth": audit["baselines"]["own"], "depth_strict": audit["baselines"]["bp"]}
-    closed = OWN_BACKWARD if untrue else below if audit["credit"] else NOT_GIVEN
-    doubted = any(text.startswith(DOUBTED) for text in audit.get("warnings", ()))
+    warnings = audit.get("warnings", ())
+    unknown = any(text.startswith(NOT_COMPARED) and UNRESOLVED not in text for text in warnings)
+    closed = OWN_BACKWARD if untrue else (below or UNKNOWN * unknown) if audit["credit"] else NOT_GIVEN
+    doubted = any(text.startswith(DOUBTED) for text in warnings)
     return Facts(checks, audit["headline_acc"], frozen, _of_credits(audit), closed, untrue, doubted)
 
 

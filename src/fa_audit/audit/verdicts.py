@@ -165,7 +165,8 @@ def _scale(given: Given) -> Outcome:
         return _open("scale", limit, "the network has no blocks")
     if any(map(math.isnan, growths)):
         return _open("scale", limit, "a state norm is NaN")
-    return _evaluated("scale", max(growths), limit, "", *_over_samples(evidence, evidence.growth_interval))
+    note = "vanished state" if evidence.finite and math.isinf(max(growths)) else ""
+    return _evaluated("scale", max(growths), limit, note, *_over_samples(evidence, evidence.growth_interval))
 
 
 def _reference(given: Given) -> Outcome:

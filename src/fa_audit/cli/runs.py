@@ -208,18 +208,23 @@ def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[st
 
 def _description(options: argparse.Namespace, model: nn.Module, batches: list[Any]) -> Description:
     """Describe the model by the options, or by the best proposal, which is printed."""
-    from fa_audit.networks.proposals import propose
+    from fa_audit.networks.proposals import fitting_reading, propose
     from fa_audit.networks.trace import Description
 
-    if options.blocks:
-        return Description(tuple(options.blocks), options.reads or "all features")
+    if options.blocks and options.reads:
+        return Description(tuple(options.blocks), options.reads)
+    if options.blocks and batches:
+        reads = fitting_reading(model, tuple(options.blocks), batches[0])
+        print(f"fa-audit: reads {reads}", file=sys.stderr)
+        return Description(tuple(options.blocks), reads)
     if not batches or not isinstance(batches[0], list | tuple):
         raise AuditError(f"{options.data}: found no pairs (x, labels) to propose blocks with; name them: --blocks.")
     for proposal in propose(model, batches[0][0]):
         if options.reads in (None, proposal.description.reads):
             print(f"fa-audit: {proposal.note}: {proposal.python}", file=sys.stderr)
             return proposal.description
-    raise AuditError(f"{options.checkpoint}: found no chain of blocks; name them: --blocks.")
+    suits = f" that is read by '{options.reads}'" if options.reads else ""
+    raise AuditError(f"{options.checkpoint}: found no chain of blocks{suits}; name them: --blocks.")
 
 
 def _accuracy(option: str, text: str | None) -> float | None:

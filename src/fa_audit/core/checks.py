@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 UNTRUE = "the model's backward pass is not the derivative of its forward pass there"  # why a value is absent
+NOT_COMPARED = "The backward pass was not compared with the forward pass"  # begins a warning
+UNRESOLVED = "too small to resolve"  # why it was not, at some states only
 DOUBTED = ("headline_acc is", "The frozen baseline's accuracy is")  # begin warnings that put every margin in doubt
 
 
@@ -105,9 +107,11 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         source="paper; there every limit from 12 to 693 decides alike",
         fine="the blocks keep the size of the states",
         finding="a block inflates the states",
+        causes={"vanished state": "a state has length 0, and every growth from there is infinite"},
         advice={
+            "vanished state": "Look for dead units or blocks of zeros before it.",
             "": "Retrain with a residual penalty (lambda times the mean of ||f_l||^2, what a block adds, in the loss of"
-            " every block; in a configuration dfa+penalty1e-2)."
+            " every block; in a configuration dfa+penalty1e-2).",
         },
     ),
     "reference": Check(

@@ -56,7 +56,7 @@ def layout_of(batch: Mapping[str, Any]) -> Layout:
     found = ", ".join(f"{name}: {type(value).__name__}" for name, value in batch.items())
     if label is None or not all(isinstance(value, Tensor) and value.dim() for value in batch.values()):
         raise AuditError(f"eval_batches: found a mapping ({found}); expected tensors, one of them under {LABELS[0]!r}.")
-    return {name: (tuple(value.shape[1:]), value.dtype) for name, value in batch.items() if name != label}
+    return {name: (tuple(batch[name].shape[1:]), batch[name].dtype) for name in sorted(batch) if name != label}
 
 
 def as_pair(batch: Any) -> Any:

@@ -10,7 +10,9 @@ Shapes: B batch, d features, T tokens, C classes.
 from __future__ import annotations
 
 import difflib
+import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -30,21 +32,25 @@ from fa_audit.networks.trace import (
     logits_of,
     observe,
     overwritten,
-    storages,
+    owned_by,
     trace,
     untouched,
+    with_first,
 )
 
 CHUNK_VALUES = 2**20  # input values at a time: six images of 3 x 224 x 224, so that a ViT-B/16 fits into a few GB
+EXACT = 1e-3  # relative error of a sum of float32 gradients
+MIXED = 1e-2  # relative to the largest logit: kernels that sum in another order stay far below
 PROBE = 3  # samples that a description is tried on
 # The shapes that a state can have and, by its number of dimensions, the dimensions that its vector averages.
 READS: dict[str, tuple[str, dict[int, tuple[int, ...]]]] = {
     "all features": ("(B, ...)", dict.fromkeys(range(2, 7), ())),
     "cls token": ("(B, T, d) or (B, d)", {2: (), 3: ()}),
     "last token": ("(B, T, d) or (B, d)", {2: (), 3: ()}),
-    "spatial mean": ("(B, d, H, W), (B, T, d) or (B, d)", {2: (), 3: (1,), 4: (2, 3), 5: (2, 3, 4)}),
+    "spatial mean": ("(B, d, H, W), (B, T, d), (B, d, T) or (B, d)", {2: (), 3: (1,), 4: (2, 3), 5: (2, 3, 4)}),
     "spatial mean, channels last": ("(B, H, W, d), (B, T, d) or (B, d)", {2: (), 3: (1,), 4: (1, 2), 5: (1, 2, 3)}),
 }
+CHANNELS_FIRST = (2,)  # what "spatial mean" averages of (B, d, T), which heads of 1d convolutions read
 # Readings of one token: its index, its name, and all the others.
 TOKENS = {"cls token": (0, "first", slice(1, None)), "last token": (-1, "last", slice(None, -1))}
 
@@ -60,10 +66,9 @@ def describe(model: nn.Module, description: Description, x: Tensor) -> Described
         AuditError: the description does not fit; the message names what was found.
     """
     network = DescribedNetwork(model, description)
-    network.chunk = max(1, CHUNK_VALUES // x[0].numel())
     with untouched(network):
-        added = network.probe(x[:PROBE])
-    network.added = added
+        found = network.probe(x[:PROBE])
+    vars(network).update(found)
     return network
 
 
@@ -73,6 +78,9 @@ class DescribedNetwork(Network):
     Attributes:
         names: dotted names of the blocks.
         added: for every block, whether the model adds what the block returns to the block's input.
+        averaged: by the number of dimensions of a state, those that its vector averages.
+        chunk: samples that run at once; all where logits depend on what else is in the batch.
+        loses_paths: whether paths from ``h_0`` begin before the first block, where its gradient cannot follow them.
     """
 
     skip = "none"
@@ -86,6 +94,7 @@ class DescribedNetwork(Network):
         self.names = _resolved(model, description.blocks)
         self.blocks = nn.ModuleList(model.get_submodule(name) for name in self.names)
         self.added = (False,) * len(self.names)
+        self.loses_paths = False
 
     def read(self, h: Tensor) -> Tensor:
         return self._vector(h, torch.mean)
@@ -129,8 +138,8 @@ class DescribedNetwork(Network):
         points, logits = self.chain(x)
         return logits.detach(), self.states_at(points)
 
-    def probe(self, x: Tensor) -> tuple[bool, ...]:
-        """Try the description on a few inputs; return what `added` should be.
+    def probe(self, x: Tensor) -> dict[str, Any]:
+        """Try the description on a few inputs; return the attributes that they show.
 
         Raises:
             AuditError: the blocks do not form a chain that ends in the logits, or the head reads another vector.
@@ -145,10 +154,26 @@ class DescribedNetwork(Network):
         with torch.enable_grad():
             self._check_chain([*points, seen.answer])
         self._check_head(x, seen)
+        maps = self.reads == "spatial mean" and points[-1].dim() == 3
+        maps = maps and self.any_order(x, CHANNELS_FIRST) and not self.any_order(x, (1,))
+        return {
+            "added": self._added(seen, points),
+            "averaged": self.averaged | ({3: CHANNELS_FIRST} if maps else {}),
+            "loses_paths": self._has_earlier_paths(x, seen),
+            "chunk": sys.maxsize if self._mixes_samples(x) else max(1, CHUNK_VALUES // x[0].numel()),
+        }
+
+    def _added(self, seen: Observation, points: list[Tensor]) -> tuple[bool, ...]:
+        """Return for every block whether the model adds what it returns to its input, as the next block's input shows.
+
+        Raises:
+            AuditError: the model does so with the first block, and nothing can be written to its input.
+        """
         inputs = list(pairwise(value for _, value in seen.inputs))
         sums = [_equal(after, before, point) for (before, after), point in zip(inputs, points[1:])]
         own = [total and not _equal(after, point) for total, (_, after), point in zip(sums, inputs, points[1:])]
-        added = (*own, any(own) and all(sums))  # the last block is judged by the others
+        self.added = (*own, False)
+        added = (*own, self._adds_last(seen, points, any(own) and all(sums)))
         if added[0] and not seen.whole:
             raise self._error(
                 f"the input of block '{self.names[0]}' is a parameter, or a part of another tensor that torch cannot"
@@ -156,6 +181,13 @@ class DescribedNetwork(Network):
                 " block a copy of it (h = h.clone()), or choose modules that hold the addition as blocks."
             )
         return added
+
+    def _adds_last(self, seen: Observation, points: list[Tensor], default: bool) -> bool:
+        """Return whether what the last block returns is added to its input, which no later block shows."""
+        if not _equal(seen.inputs[-1][1], self.states_at(points)[-2]) or points[-1].shape != points[-2].shape:
+            return False
+        missing = gradient_around(points[-2], points[-1], seen.answer, added=True)
+        return default if math.isnan(missing) else missing <= EXACT
 
     def _observe(self, x: Tensor) -> Observation:
         """Record one forward pass of the model, and check that it runs on `x` and matches the description."""
@@ -211,6 +243,33 @@ class DescribedNetwork(Network):
                 f" Change reads (one of: {'; '.join(READS)}) or blocks."
             )
 
+    def _has_earlier_paths(self, x: Tensor, seen: Observation) -> bool:
+        """Return whether the model makes something of ``h_0`` before the first block runs, such as a projection.
+
+        The gradient at the tensor that the model gives to the first block has those paths; that of a leaf has not.
+        """
+        edges: list[Any] = []
+
+        def enter(module: nn.Module, given: tuple[Tensor, ...]) -> None:
+            edges.append(torch.autograd.graph.get_gradient_edge(given[0]))
+
+        try:
+            with self.blocks[0].register_forward_pre_hook(enter), torch.enable_grad():
+                logits = logits_of(self.model(x.clone().requires_grad_(x.is_floating_point()).clone()))
+            (whole,) = _weighted(logits, edges)
+        except Exception:  # no gradient arrives there, or none of code that works in place
+            return False
+        (found,) = _weighted(seen.answer, [seen.start])
+        return torch.allclose(logits, seen.answer) and bool((whole - found).norm() > EXACT * whole.norm())
+
+    def _mixes_samples(self, x: Tensor) -> bool:
+        """Return whether logits depend on what else is in the batch, as of BatchNorm without running statistics."""
+        if len(x) < 3:
+            return False
+        with torch.no_grad():
+            whole, part = self(x)[:-1].nan_to_num(), self(x[:-1]).nan_to_num()
+        return not torch.allclose(whole, part, rtol=0, atol=MIXED * float(whole.abs().max()))
+
     def _check_chain(self, points: list[Tensor]) -> None:
         """Check that every block influences the next one, and the last one the logits."""
         ends = [*(f"block '{name}'" for name in self.names), "the logits"]
@@ -247,6 +306,18 @@ class DescribedNetwork(Network):
                 " expected spatial mean (of the tokens) or all features."
             )
 
+    def any_order(self, x: Tensor, positions: tuple[int, ...]) -> bool:
+        """Return whether the logits stay the same when a last state of noise is turned round along `positions`."""
+
+        def noise(h: Tensor) -> Tensor:
+            return torch.randn(h.shape, generator=torch.Generator().manual_seed(0)).to(h)
+
+        last = len(self.blocks)
+        with torch.no_grad():
+            one = self.logits_with(x, last, noise)
+            other = self.logits_with(x, last, lambda h: noise(h).flip(positions))
+        return torch.allclose(one, other, rtol=0, atol=100 * torch.finfo(one.dtype).eps * one.abs().max().item())
+
     def _is_read(self, x: Tensor, tokens: slice) -> bool:
         """Return whether NaN in some tokens of the last state reach the logits, even through weights that are zero."""
 
@@ -259,15 +330,14 @@ class DescribedNetwork(Network):
 
     def logits_with(self, x: Tensor, layer: int, change: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the logits ``(B, C)`` of a pass with `change` applied to ``h_layer``, or to what the block adds."""
-        owned = storages(self.model)
+        owned = owned_by(self.model)
 
         def enter(module: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...] | None:
             value = change(given[0].clone())
             return None if overwritten(given[0], value, owned) else (value, *given[1:])
 
         def leave(module: nn.Module, given: tuple[Tensor, ...], returned: Any) -> Any:
-            h, others = first_of(returned)
-            return (change(h.clone()), *others) if isinstance(returned, tuple) else change(h.clone())
+            return with_first(returned, change(first_of(returned).clone()))
 
         if layer:
             handle = self.blocks[layer - 1].register_forward_hook(leave)
@@ -309,6 +379,27 @@ def passes_from(network: Network, x: Tensor, vectors: Sequence[Tensor]) -> tuple
     if isinstance(network, DescribedNetwork):
         return ShiftedPasses(network, x), [torch.zeros_like(vector) for vector in vectors]
     return network, [h.detach() for h in trace(network, x, local=True).states]
+
+
+@torch.enable_grad()
+def gradient_around(before: Tensor, after: Tensor, logits: Tensor, *, added: bool) -> float:
+    """Return how much of the gradient of some logits at the point `before` a block does not explain, relative to it.
+
+    The gradient is the one through the block and, where the model adds what the block returns to its input, the one at
+    `after`, what it returns. NaN where float32 does not tell.
+    """
+    whole, top = _weighted(logits, [before, after])
+    (through,) = torch.autograd.grad(after, before, top, retain_graph=True)
+    if not top.norm() > EXACT * through.norm():
+        return math.nan
+    explained = through + top if added else through
+    return float((whole - explained).norm() / top.norm())
+
+
+def _weighted(logits: Tensor, points: Sequence[Any]) -> tuple[Tensor, ...]:
+    """Return the gradients at some points of a sum in which every class has another weight."""
+    weights = torch.arange(1, 1 + logits.shape[-1]).to(logits).expand_as(logits)
+    return torch.autograd.grad(logits, points, weights, retain_graph=True)
 
 
 def _equal(total: Tensor | None, *parts: Tensor | None) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from os.path import commonprefix
 from typing import Any
 
@@ -20,12 +20,23 @@ from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.progress import announce
-from fa_audit.networks.description import READS, TOKENS, DescribedNetwork, describe, matches, shown
+from fa_audit.networks.adapters import as_pair, by_name
+from fa_audit.networks.description import (
+    CHANNELS_FIRST,
+    EXACT,
+    READS,
+    TOKENS,
+    DescribedNetwork,
+    describe,
+    gradient_around,
+    matches,
+    shown,
+)
 from fa_audit.networks.trace import Description, reads_data, untouched
 
 SAMPLES = 2  # on which descriptions are tried
 TRIED = 8  # chains, those with the largest part of the model first
-PASSES = 12  # about as many passes forward as one chain takes
+PASSES = 16  # about as many passes forward as one chain takes
 ALIKE = 0.8  # a chain with this share of the largest part is as good as the largest, and other things decide
 CONTAINERS = ("Sequential", "ModuleList", "ModuleDict")
 
@@ -123,7 +134,7 @@ def _fitting(model: nn.Module, chains: list[_Chain], x: Tensor) -> Iterator[_Fit
         if chain.share < (most / ALIKE if len(chain.names) == 1 else most * ALIKE):
             continue
         try:
-            network = _described(model, chain, x)
+            network = _described(model, chain.names, x)
             fit = _Fit(chain, network, _cuts(network, x))
         except Exception:  # most chains fit no description, and with states of noise external code may raise anything
             continue
@@ -213,12 +224,21 @@ def _is_in(name: str, block: str) -> bool:
 # --- readings --------------------------------------------------------------------------------------------------------
 
 
-def _described(model: nn.Module, chain: _Chain, x: Tensor) -> DescribedNetwork:
-    """Return the model as described by a chain and the most special reading that fits; an error if none does."""
-    network = describe(model, Description(chain.names, "all features"), x)
+def fitting_reading(model: nn.Module, blocks: tuple[str, ...], batch: Any) -> str:
+    """Return the most special reading that fits some blocks of a model on a batch; errors as of `describe`."""
+    if isinstance(batch, Mapping):
+        model, description = by_name(model, Description(blocks, ""), batch)
+        blocks = tuple(description.blocks)
+    with untouched(model):
+        return _described(model, blocks, as_pair(batch)[0][:SAMPLES]).reads
+
+
+def _described(model: nn.Module, blocks: tuple[str, ...], x: Tensor) -> DescribedNetwork:
+    """Return the model as described by its blocks and the most special reading that fits; an error if none does."""
+    network = describe(model, Description(blocks, "all features"), x)
     for reads in _readings(network, x, [point.dim() for point in network.chain(x)[0]]):
         try:
-            return describe(model, Description(chain.names, reads), x)
+            return describe(model, Description(blocks, reads), x)
         except AuditError:
             continue
     return network
@@ -232,21 +252,10 @@ def _readings(network: DescribedNetwork, x: Tensor, dims: list[int]) -> Iterator
         yield from TOKENS
     for name in ("spatial mean", "spatial mean, channels last"):
         positions = READS[name][1].get(dims[-1], ())
-        if positions and _any_order(network, x, positions):
+        if positions and network.any_order(x, positions):
             yield name
-
-
-def _any_order(network: DescribedNetwork, x: Tensor, positions: tuple[int, ...]) -> bool:
-    """Return whether the logits stay the same when a last state of noise is turned round along `positions`."""
-
-    def noise(h: Tensor) -> Tensor:
-        return torch.randn(h.shape, generator=torch.Generator().manual_seed(0)).to(h)
-
-    last = len(network.blocks)
-    with torch.no_grad():
-        one = network.logits_with(x, last, noise)
-        other = network.logits_with(x, last, lambda h: noise(h).flip(positions))
-    return torch.allclose(one, other, rtol=0, atol=100 * torch.finfo(one.dtype).eps * one.abs().max().item())
+    if dims[-1] == 3 and network.any_order(x, CHANNELS_FIRST):
+        yield "spatial mean"
 
 
 def _cuts(network: DescribedNetwork, x: Tensor) -> bool:
@@ -254,6 +263,12 @@ def _cuts(network: DescribedNetwork, x: Tensor) -> bool:
 
     Where the model adds what a block returns to the block's input, the state, their sum, is such a cut.
     """
+    if all(network.added):
+        return True
+    if any(network.added):
+        points, logits = network.chain(x)
+        around = (gradient_around(*pair, logits, added=own) for pair, own in zip(pairwise(points), network.added))
+        return all(missing <= EXACT for missing in around)
     leaves: list[Tensor] = []
     ends: list[Tensor] = []
 
@@ -266,7 +281,7 @@ def _cuts(network: DescribedNetwork, x: Tensor) -> bool:
         for block in network.blocks:
             hooks.enter_context(block.register_forward_hook(cut))
         ends.append(network.model(x.clone()))
-    return all(network.added) or not any(_depends(end, leaves[:index]) for index, end in enumerate(ends[1:]))
+    return not any(_depends(end, leaves[:index]) for index, end in enumerate(ends[1:]))
 
 
 def _depends(end: Tensor, leaves: list[Tensor]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ from fa_audit.networks.network import Network
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # of logits (B, C) and labels, a scalar: a mean over the batch
 CHUNK = 2048  # samples that run at once by default
-CONTAINERS = (dict, OrderedDict, list, set)  # of a module's attributes, those whose contents are put back
+CONTAINERS = (dict, OrderedDict, list, set, deque)  # of a module's attributes, those whose contents are put back
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Observation:
         inputs: ``(block, value)`` of every call, the value detached; None where it is not one tensor.
         outputs: ``(block, what it returned)`` of every call, in order.
         answer: what the model returned.
-        owned: addresses of the model's parameters and buffers.
+        owned: addresses of the model's own tensors.
         whole: whether the model's own tensor holds `start`, too, so that a skip outside the block also begins there.
         checkpointed: whether a block ran under ``torch.utils.checkpoint``, which runs it a second time in the backward
             pass, unseen.
@@ -240,17 +240,28 @@ class Observation:
 
     def leave(self, index: int, module: nn.Module, given: tuple[Any, ...], returned: Any) -> Any:
         """Record the output of block `index` and pass on a copy, safe from in-place code: a forward hook."""
-        h, others = first_of(returned)
-        self.outputs.append((index, h))
+        h = first_of(returned)
         self.checkpointed |= _is_recomputed()
         if not isinstance(h, Tensor):
+            self.outputs.append((index, h))
             return None
-        return (h.clone(), *others) if isinstance(returned, tuple) else h.clone()
+        if storages(given) & storages([h]):  # else its gradient is that of the block's input, skips included
+            h = h.clone()
+        self.outputs.append((index, h))
+        return with_first(returned, h.clone())
 
 
-def first_of(returned: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return the state that a block returns, alone or first in a tuple, and what else the tuple has."""
-    return (returned[0], returned[1:]) if isinstance(returned, tuple) and returned else (returned, ())
+def first_of(returned: Any) -> Any:
+    """Return the state that a block returns, alone or first in a tuple."""
+    return returned[0] if isinstance(returned, tuple) and returned else returned
+
+
+def with_first(returned: Any, h: Tensor) -> Any:
+    """Return what a block returns, with another state in it."""
+    if not isinstance(returned, tuple):
+        return h
+    parts = (h, *returned[1:])
+    return type(returned)(*parts) if hasattr(returned, "_fields") else parts
 
 
 def reads_data(h: Tensor, x: Tensor) -> bool:
@@ -271,15 +282,36 @@ def _is_recomputed() -> bool:
     return frame is not None
 
 
-def storages(model: nn.Module) -> frozenset[int]:
-    """Return the addresses of a model's parameters and buffers in memory."""
-    return frozenset(t.untyped_storage().data_ptr() for t in (*model.parameters(), *model.buffers()))
+def storages(values: Iterable[Any]) -> frozenset[int]:
+    """Return the addresses in memory of the tensors among some values."""
+    return frozenset(value.untyped_storage().data_ptr() for value in values if isinstance(value, Tensor))
+
+
+def owned_by(model: nn.Module) -> frozenset[int]:
+    """Return the addresses of a model's parameters, of its buffers and of other tensors that it keeps."""
+    return storages([*model.parameters(), *model.buffers(), *_kept(model)])
+
+
+def _kept(model: nn.Module) -> list[Tensor]:
+    """Return the tensors that modules keep as plain attributes, alone or in a list, a tuple or a dictionary."""
+    registered = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    values = [value for module in model.modules() for value in vars(module).values()]
+    values += [part for value in values if isinstance(value, list | tuple) for part in value]
+    values += [part for value in values if isinstance(value, dict) for part in value.values()]
+    return [value for value in values if isinstance(value, Tensor) and id(value) not in registered]
+
+
+def in_double(module: nn.Module) -> Any:
+    """Return a float64 copy of a module: also of tensors that it keeps as plain attributes, without their graphs."""
+    kept = {id(tensor): tensor.detach().clone() for tensor in _kept(module)}
+    twins = {key: tensor.double() if tensor.is_floating_point() else tensor for key, tensor in kept.items()}
+    return copy.deepcopy(module, twins).double()
 
 
 def overwritten(h: Tensor, value: Tensor, owned: frozenset[int]) -> bool:
     """Write `value` into a tensor `h` that a model is about to use, so that every use of it sees the value.
 
-    Return False where that is impossible: for parameters of the model, whose `storages` are `owned`, and some views.
+    Return False where that is impossible: for tensors of the model, whose addresses are `owned`, and some views.
     """
     if h.untyped_storage().data_ptr() in owned:
         return False
@@ -295,7 +327,7 @@ def observe(model: nn.Module, blocks: nn.ModuleList, x: Tensor) -> Observation:
 
     The graph starts at ``h_0`` and reaches no parameter, which saves the memory of their gradients.
     """
-    seen = Observation(owned=storages(model))
+    seen = Observation(owned=owned_by(model))
     with ExitStack() as afterwards:
         for index, block in enumerate(blocks):
             afterwards.enter_context(block.register_forward_pre_hook(partial(seen.enter, index)))
@@ -336,25 +368,34 @@ def untouched(model: nn.Module) -> Iterator[None]:
     """Evaluate `model` (eval mode) and leave it exactly as it was found.
 
     Restores every module's attributes (its mode, hooks, parts, parameters, buffers, counters), the contents of its
-    buffers, whether a forward pass changed, replaced or created them, and the global random streams.
+    buffers and other tensors, whether a forward pass changed, replaced or created them, and the random streams: the
+    global ones and its own.
     """
     modules = list(model.modules())
     modes = [module.training for module in modules]
     kept = [(vars(module), dict(vars(module))) for module in modules]
     kept += [(part, copy.copy(part)) for found, _ in kept for part in found.values() if type(part) in CONTAINERS]
-    contents = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    tensors = [*model.buffers(), *(tensor for tensor in _kept(model) if tensor.grad_fn is None)]
+    contents = [(tensor, tensor.detach().clone()) for tensor in tensors]
+    own = {part for _, found in kept[: len(modules)] for part in found.values() if isinstance(part, torch.Generator)}
+    streams = [(stream, stream.get_state()) for stream in own]
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # it drops padded tokens, and only where nothing needs a gradient
     try:
         with torch.random.fork_rng(devices=devices):
             model.eval()
             yield
     finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
         for present, found in kept:
             present.clear()
-            (present.extend if isinstance(found, list) else present.update)(found)
+            (present.extend if isinstance(found, list | deque) else present.update)(found)
         for module, training in zip(modules, modes):
             module.training = training
         with torch.no_grad():
-            for buffer, content in contents:
-                if not torch.equal(buffer, content):
-                    buffer.resize_(content.shape).copy_(content)
+            for tensor, content in contents:
+                if not torch.equal(tensor, content):
+                    tensor.resize_(content.shape).copy_(content)
+        for stream, state in streams:
+            stream.set_state(state)

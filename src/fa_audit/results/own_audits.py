@@ -83,9 +83,13 @@ def _tables(named: Mapping[tuple[str, str], SeedGroup]) -> tuple[Tidy, dict[RunK
             of_this_run = path.as_posix().endswith(f"audits/{key}.json")  # RESULTS/audits/SETTING/RUN/seedSEED.json
             histories += [history] if of_this_run and history.is_file() else []
     tidy = tidy_of(list(by_key.values()), histories)
-    # As they are read from their files: numbers that an audit writes as texts are numbers.
-    texts = {name: getattr(tidy, name).to_csv(index=False) for name in ("runs", "layers", "work")}
-    return replace(tidy, **{name: pd.read_csv(io.StringIO(text)) for name, text in texts.items()}), by_key
+    return replace(tidy, **{name: _reread(getattr(tidy, name)) for name in ("runs", "layers", "work")}), by_key
+
+
+def _reread(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table as it is read from its file, numbers for texts, but with its names: a method may be called NA."""
+    found = pd.read_csv(io.StringIO(table.to_csv(index=False)))
+    return found.assign(**{name: table[name] for name in ("setting", "run", "method") if name in table})
 
 
 def together(one: Tidy, other: Tidy) -> Tidy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import pandas as pd
 
 from fa_audit.audit.record import read_audit
 from fa_audit.core.errors import AuditError, listed, printable, shortened
+from fa_audit.core.files import SIGNATURE
 
 OF_THE_WEIGHTS = ("seed", "weights", "accuracy", "frozen_accuracy", "bp_frozen_accuracy")  # keys of a model's entry
 SHOWN = 3  # differences in one message
@@ -50,6 +52,13 @@ def read_seed_group(paths: Sequence[str | Path]) -> SeedGroup:
     if repeated := [path for path in given if given.count(path) > 1]:
         raise AuditError(f"{repeated[0]}: given twice; expected different files.")
     audits = {path: read_audit(path) for path in given}
+    measured: dict[str, str] = {}
+    for path, audit in audits.items():
+        content = json.dumps(
+            {**audit, "about": None, SIGNATURE: None}, sort_keys=True, default=str
+        )  # the date may differ
+        if (first := measured.setdefault(content, path)) != path:
+            raise AuditError(f"{path}: the same audit as {first}; expected one file for each network.")
     shared = _identity(audits[given[0]])
     for path, audit in audits.items():
         own = _identity(audit)
@@ -82,6 +91,7 @@ def _identity(audit: Mapping[str, Any]) -> dict[str, Any]:
     entry = audit.get("entry", {})
     shared = {"spec": audit["spec"] | {"seed": "any"}} if "spec" in audit else {"method": audit["method"]}
     shared |= {"entry": {key: value for key, value in entry.items() if key not in OF_THE_WEIGHTS}}
+    shared |= {key: audit.get("about", {}).get(key, ABSENT) for key in ("blocks", "reads")}
     shared |= {key: audit[key] for key in ("thresholds", "samples", "batches")}
     shared |= {"number of states": len(audit["layers"]), "number of blocks with credits": len(audit["credit"])}
     return dict(pd.json_normalize(shared).astype(object).iloc[0])

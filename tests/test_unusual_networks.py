@@ -1,0 +1,351 @@
+"""Networks, batches and audits that were once measured wrongly in silence: plain passes of torch are the truth."""
+
+import copy
+import itertools
+import json
+from collections import deque
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_own_networks import BLOCKS, F64, Chain, FALinear, Feedback, linear, made, narrowing
+from torch import nn
+
+from fa_audit import Description, Monitor, diagnose
+from fa_audit.cli import main
+from fa_audit.core.errors import AuditError
+from fa_audit.networks.proposals import propose
+
+ALL = Description(BLOCKS, "all features")
+
+
+def gradients(passes, x, y, loss_fn=F.cross_entropy):
+    """Median norms of the gradients at the states of a hand-written pass, which returns them and the logits."""
+    states, logits = passes(x)
+    return [g.flatten(1).norm(dim=1).median().item() for g in torch.autograd.grad(loss_fn(logits, y), states)]
+
+
+class Skips(Chain):
+    """A chain with a skip around some blocks, which begins in what `around` makes of the state before the block."""
+
+    def __init__(self, skips, widths=(12, 12, 12, 12), around=lambda h: h, blocks=None):
+        torch.manual_seed(3)
+        blocks = blocks or [linear(a, b) for a, b in itertools.pairwise(widths)]
+        super().__init__(nn.Linear(20, widths[0]), blocks, nn.Linear(widths[-1], 5))
+        self.skips, self.around = skips, around
+
+    def passes(self, x):
+        states = [self.embed(x)]
+        for skip, block in zip(self.skips, self.layers):
+            before = self.around(states[-1]) if skip else 0
+            states.append(before + block(states[-1]))
+        return states, self.head(states[-1])
+
+    def forward(self, x):
+        return self.passes(x)[1]
+
+
+UNEVEN = {
+    "the first block has none": ((0, 1, 1), (20, 12, 12, 12)),
+    "the last block has none": ((1, 1, 0), (12, 12, 12, 12)),
+    "the last block narrows": ((1, 1, 0), (12, 12, 12, 8)),
+    "the last block ends in one feature": ((1, 1, 0), (12, 12, 12, 1)),
+    "one block": ((1,), (12, 12)),
+}
+
+
+@pytest.mark.parametrize("case", UNEVEN)
+def test_a_skip_is_seen_block_by_block_and_the_last_one_is_not_guessed(case):
+    model, batches = Skips(*UNEVEN[case]).double(), made("square")[1]
+
+    def top(model, x, y, states):
+        h = states[-1].requires_grad_()
+        others = [torch.ones_like(state) for state in states[1:-1]]
+        return [*others, torch.autograd.grad(F.cross_entropy(model.head(h), y), h)[0]]
+
+    report = diagnose(model, batches, None, description=ALL, credits=top)
+    with torch.no_grad():
+        norms = [h.norm(dim=1).median().item() for h in model.passes(batches[0][0])[0]]
+    assert report.residual_norms == pytest.approx(norms) and report.credit[-1]["cosine"].value == pytest.approx(1)
+    assert report.bp_grad_norms == pytest.approx(gradients(model.passes, *batches[0]))
+    if len(model.layers) > 1:
+        assert propose(model, batches[0][0])[0].description == ALL
+
+
+@pytest.mark.parametrize("place", [1, 2])
+@pytest.mark.parametrize("block", [nn.Identity(), nn.Dropout(0.1), nn.Sequential()])
+def test_a_block_that_returns_its_input_itself_has_its_own_gradient(block, place):
+    blocks = [linear(12, 12) for _ in range(3)]
+    blocks[place] = block
+    model, batches = Skips((1, 1, 1), blocks=blocks).double(), made("square")[1]
+    report = diagnose(model, batches, None, description=ALL)
+    assert report.bp_grad_norms == pytest.approx(gradients(copy.deepcopy(model).eval().passes, *batches[0]))
+
+
+@pytest.mark.parametrize("around", [torch.clone, nn.Linear(12, 12).double()])
+def test_paths_that_begin_before_the_first_block_are_named_and_the_other_states_are_right(around):
+    model, batches = Skips((1, 1, 1), around=around).double(), made("square")[1]
+    report = diagnose(model, batches, None, description=ALL)
+    assert any("before the first block runs" in text for text in report.warnings)
+    assert report.bp_grad_norms[1:] == pytest.approx(gradients(model.passes, *batches[0])[1:])
+    assert diagnose(Skips((1, 1, 1)).double(), batches, None, description=ALL).warnings == ()
+
+
+class Sequences(Chain):
+    """Convolutions of one dimension, whose head reads the mean over positions of (B, d, T)."""
+
+    def __init__(self):
+        torch.manual_seed(4)
+        blocks = [nn.Sequential(nn.Conv1d(6, 6, 3, 1, 1), nn.Tanh()) for _ in range(2)]
+        super().__init__(nn.Conv1d(2, 6, 3, 1, 1), blocks, nn.Linear(6, 5))
+
+    def passes(self, x):
+        states = [self.embed(x)]
+        for block in self.layers:
+            states.append(block(states[-1]))
+        return states, self.head(states[-1].mean(2))
+
+    def forward(self, x):
+        return self.passes(x)[1]
+
+
+def test_maps_of_one_dimension_are_averaged_over_positions_as_their_head_does():
+    model, x, y = Sequences().double(), torch.randn(32, 2, 9, dtype=F64), torch.arange(32) % 5
+    assert propose(model, x)[0].description.reads == "spatial mean"
+    report = diagnose(model, [(x, y)], None, description=Description(BLOCKS, "spatial mean"))
+    states, logits = model.passes(x)
+    found = torch.autograd.grad(F.cross_entropy(logits, y), states)
+    assert report.residual_norms == pytest.approx([h.mean(2).norm(dim=1).median().item() for h in states])
+    assert report.bp_grad_norms == pytest.approx([g.sum(2).norm(dim=1).median().item() for g in found])
+
+
+def test_a_network_whose_samples_depend_on_one_another_is_run_on_whole_batches():
+    torch.manual_seed(5)
+    norm = nn.BatchNorm2d(4, track_running_stats=False)
+    model = Chain(nn.Conv2d(3, 4, 3, 4, 1), [nn.Sequential(nn.Conv2d(4, 4, 3, 1, 1), norm, nn.Tanh())],
+                  nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)))  # fmt: skip
+    x, y = torch.randn(100, 3, 64, 64) * torch.linspace(1, 9, 100).view(-1, 1, 1, 1), torch.arange(100) % 5
+    maps = Description(BLOCKS, "spatial mean")
+    found = [diagnose(model, [(x, y)], None, description=maps, loss_fn=loss_fn).residual_norms
+             for loss_fn in (F.cross_entropy, lambda z, y: F.cross_entropy(z, y))]  # fmt: skip
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
+class Keeps(Chain):
+    """Feedback alignment that keeps its activations, and its feedback in a plain attribute and a list."""
+
+    def forward(self, x):
+        self.activations = [self.embed(x)]
+        for block in self.layers:
+            self.activations.append(block(self.activations[-1]))
+        return self.head(self.activations[-1])
+
+
+class PlainFeedback(nn.Linear):
+    def __init__(self, a, b):
+        super().__init__(a, b)
+        self.feedback = [torch.randn(b, a) / a**0.5]
+
+    def forward(self, x):
+        return Feedback.apply(x, self.weight, self.bias, self.feedback[0])
+
+
+@pytest.mark.parametrize("loss_fn", [F.cross_entropy, nn.CrossEntropyLoss(weight=torch.arange(1.0, 6.0))])
+@pytest.mark.parametrize("layer", [FALinear, PlainFeedback])
+def test_its_own_backward_pass_is_found_whatever_a_model_and_its_loss_keep(layer, loss_fn):
+    torch.manual_seed(6)
+    inner = narrowing(layer)
+    model = Keeps(inner.embed, inner.layers, inner.head)
+    batches = [(x.float(), y) for x, y in made("narrowing")[1]]
+    model(batches[0][0])
+    report = diagnose(model, batches, None, description=ALL, loss_fn=loss_fn, credits=model.credits(loss_fn))
+    assert report.evidence.untrue == (0, 1, 2) and report.credit[0]["cosine"].value is None
+
+
+def test_credits_have_no_sentence_where_the_backward_pass_could_not_be_compared():
+    torch.manual_seed(7)
+    model, batches, description = made("square")
+    model, batches = model.float(), [(x.float(), y) for x, y in batches]
+    narrow = torch.ones(16)
+    model.layers[0].register_forward_hook(lambda module, given, h: torch.nn.functional.linear(h, narrow.diag()))
+
+    def draw(model, x, y, states, number):
+        return [torch.randn(h.shape, generator=torch.Generator().manual_seed(number)) for h in states[1:]]
+
+    given = {"description": description, "credits": model.credits(), "draw": draw}
+    said = " ".join(str(diagnose(model, batches, None, **given)).split())
+    assert (
+        "that the credits align with the gradient more than fresh feedback does, or the opposite: the backward" in said
+    )
+
+
+def test_labels_that_a_loss_ignores_do_not_shrink_an_estimated_gradient():
+    torch.manual_seed(8)
+    inner = narrowing(FALinear).double()
+    plain = narrowing().double()
+    plain.load_state_dict({name: v for name, v in inner.state_dict().items() if "feedback" not in name})
+    x = torch.randn(256, 20, dtype=F64)
+    y = torch.where(torch.arange(256) % 9 < 4, -100, torch.arange(256) % 5)
+    loss = nn.CrossEntropyLoss(label_smoothing=1e-9)  # not the function that the audit knows
+    found = [diagnose(model, [(x, y)], None, description=ALL, loss_fn=loss).bp_grad_norms for model in (inner, plain)]
+    assert found[0] == pytest.approx(found[1], rel=0.2)
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.layers = nn.Embedding(30, 12), nn.ModuleList(linear(12, 12) for _ in range(2))
+        self.head = nn.Linear(12, 5)
+
+    def forward(self, ids, mask):
+        h = (self.table(ids) * mask.unsqueeze(2)).mean(1)
+        for block in self.layers:
+            h = block(h)
+        return self.head(h)
+
+
+def test_mappings_are_read_by_their_names_in_whatever_order():
+    torch.manual_seed(9)
+    drawn = [(torch.randint(1, 30, (32, 4)), torch.randint(2, (32, 4)), torch.randint(5, (32,))) for _ in range(8)]
+    batches = [dict(zip(("ids", "mask", "labels"), parts)) for parts in drawn]
+    turned = [batches[0], *(dict(reversed(batch.items())) for batch in batches[1:])]
+    model = Words()
+    one, other = (diagnose(model, given, None, description=ALL) for given in (batches, turned))
+    assert one.cross_batch_stability == other.cross_batch_stability
+
+
+def test_a_batch_of_another_size_is_left_out_of_the_stability_and_maps_of_two_sizes_are_refused():
+    model, batches, description = made("square", batches=9)
+    short = [*batches[:8], tuple(part[:5] for part in batches[8])]
+    one, other = (diagnose(model, given, None, description=description) for given in (batches[:8], short))
+    assert one.cross_batch_stability == other.cross_batch_stability and other.evidence.batches == 8
+    sequences = Sequences()
+    uneven = [(torch.randn(8, 2, length), torch.arange(8) % 5) for length in (9, 12)]
+    with pytest.raises(AuditError, match="have 54, 72 entries"):
+        diagnose(sequences, uneven, None, description=ALL)
+
+
+def test_nan_in_the_data_is_not_the_networks_fault():
+    model, batches, description = made("square")
+    batches[5][0][3, 2] = torch.nan
+    report = diagnose(model, batches, None, description=description)
+    assert any(text.startswith("eval_batches: batch 5 has NaN in its inputs") for text in report.warnings)
+    labels = [(x, torch.randn(32, 5, dtype=F64)) for x, _ in made("square")[1]]
+    labels[1][1][0, 0] = torch.nan
+    report = diagnose(model, labels, None, description=description, loss_fn=F.mse_loss)
+    assert any(text.startswith("eval_batches: batch 1 has NaN in its labels") for text in report.warnings)
+
+
+def test_a_state_that_vanishes_is_not_said_to_inflate():
+    model, batches, description = made("square")
+    for parameter in model.layers.parameters():
+        nn.init.zeros_(parameter)
+    report = diagnose(model, batches, None, description=description)
+    assert report.flags == ["D1 (vanished state)"] and "A state has length 0, and every" in " ".join(
+        str(report).split()
+    )
+
+
+def test_labels_below_zero_of_an_own_loss_are_labels():
+    model, batches, description = made("square")
+    signs = [(x, 2 * (y % 2) - 1) for x, y in batches]
+    report = diagnose(model, signs, 0.9, 0.5, description=description, loss_fn=lambda z, y: (1 - y * z[:, 0]).mean())
+    assert report.warnings == ()
+
+
+class Stateful(Chain):
+    """Begins in a tensor of its own, draws from its own stream and counts its passes in plain attributes."""
+
+    def __init__(self):
+        super().__init__(nn.Linear(20, 16), [linear(16, 16) for _ in range(2)], nn.Linear(16, 5))
+        self.start, self.passes = torch.ones(32, 16), torch.zeros(1)
+        self.seen, self.stream = deque(maxlen=3), torch.Generator().manual_seed(1)
+
+    def forward(self, x):
+        self.passes += 1
+        self.seen.append(len(x))
+        torch.rand(1, generator=self.stream)
+        h = self.start[: len(x)]
+        for block in self.layers:
+            h = block(h) + 0 * self.embed(x)
+        return self.head(h)
+
+
+def test_tensors_streams_and_queues_of_a_model_stay_as_they_were():
+    model = Stateful()
+    stream = model.stream.get_state()
+    diagnose(model, [(torch.randn(32, 20), torch.arange(32) % 5)], None, description=ALL)
+    assert model.passes == 0 and not model.seen and torch.equal(model.stream.get_state(), stream)
+    assert not model.start.requires_grad and torch.equal(model.start, torch.ones(32, 16))
+
+
+class Padded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(30, 8, padding_idx=0)
+        self.encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, ids):
+        return self.head(self.encoder(self.table(ids), src_key_padding_mask=ids == 0)[:, 0])
+
+
+def test_padding_masks_of_torchs_transformer_are_audited():
+    ids = torch.randint(1, 30, (16, 6)).triu(-10).where(torch.arange(6) < 4, 0)
+    description = Description("encoder.layers.*", "cls token")
+    fast = torch.backends.mha.get_fastpath_enabled()
+    report = diagnose(Padded(), [(ids, torch.arange(16) % 5)], None, description=description)
+    assert report.warnings == () and torch.backends.mha.get_fastpath_enabled() is fast
+
+
+class State(NamedTuple):
+    h: torch.Tensor
+    more: int
+
+
+class Names(nn.Module):
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, h):
+        return State(self.block(h), 1)
+
+
+class ByName(nn.Module):
+    def forward(self, state):
+        return state.h
+
+
+def test_states_in_named_tuples_keep_their_names():
+    model, batches, description = made("square")
+    own = diagnose(model, batches, None, description=description)
+    model.layers = nn.ModuleList(nn.Sequential(Names(block), ByName()) for block in model.layers)
+    named = diagnose(model, batches, None, description=Description("layers.*.0", "all features"))
+    assert named.bp_grad_norms == pytest.approx(own.bp_grad_norms, rel=1e-12)
+
+
+def test_a_sum_is_refused_though_the_first_batch_has_one_sample_and_a_strange_check_by_its_name():
+    model, batches, description = made("square")
+    one = [tuple(part[:1] for part in batches[0]), *batches]
+    with pytest.raises(AuditError, match="found a sum over the batch"):
+        diagnose(model, one, None, description=description, loss_fn=nn.CrossEntropyLoss(reduction="sum"))
+    with pytest.raises(AuditError, match="stop_on: unknown check '3'"):
+        Monitor(model, batches, description=description, stop_on=3)
+
+
+def test_one_network_is_not_two_seeds_and_a_method_may_be_called_na(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    model, batches, _ = made("square")
+
+    def written(name, blocks, method):
+        given = {"method_name": method, "description": Description(blocks, "all features")}
+        (tmp_path / name).write_text(json.dumps(diagnose(model, batches, 0.3, 0.2, **given).to_dict()))
+
+    written("one.json", BLOCKS, "NA")
+    written("again.json", BLOCKS, "NA")
+    written("other.json", "layers.*.0", "NA")
+    assert main(["report", "one.json", "again.json"]) == 1 and "the same audit as one.json" in capsys.readouterr().err
+    assert main(["report", "one.json", "other.json"]) == 1 and "it differs in blocks" in capsys.readouterr().err
+    assert main(["draw", "one.json", "--output", "drawn"]) == 0
