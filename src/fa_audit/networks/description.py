@@ -186,8 +186,8 @@ class DescribedNetwork(Network):
         """Return whether what the last block returns is added to its input, which no later block shows."""
         if not _equal(seen.inputs[-1][1], self.states_at(points)[-2]) or points[-1].shape != points[-2].shape:
             return False
-        missing = gradient_around(points[-2], points[-1], seen.answer, added=True)
-        return default if math.isnan(missing) else missing <= EXACT
+        missing = {added: gradient_around(*points[-2:], seen.answer, added=added) for added in (True, False)}
+        return next((added for added, share in missing.items() if share <= EXACT), default)
 
     def _observe(self, x: Tensor) -> Observation:
         """Record one forward pass of the model, and check that it runs on `x` and matches the description."""
