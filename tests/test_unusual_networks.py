@@ -20,6 +20,12 @@ from fa_audit.networks.proposals import propose
 ALL = Description(BLOCKS, "all features")
 
 
+def filled(model, value):
+    for parameter in model.parameters():
+        nn.init.constant_(parameter, value)
+    return model
+
+
 def gradients(passes, x, y, loss_fn=F.cross_entropy):
     """Median norms of the gradients at the states of a hand-written pass, which returns them and the logits."""
     states, logits = passes(x)
@@ -44,6 +50,38 @@ class Skips(Chain):
 
     def forward(self, x):
         return self.passes(x)[1]
+
+
+class Otherwise(Skips):
+    """The same network with another way to add: behind a detached skip, or a norm outside the block."""
+
+    def __init__(self, way):
+        super().__init__((1, 1, 1))
+        self.way = way
+
+    def forward(self, x):
+        h = self.embed(x)
+        for block in self.layers:
+            h = h.detach() + block(h) if self.way == "detached" else h + block(F.layer_norm(h, h.shape[1:]))
+        return self.head(h)
+
+
+@pytest.mark.parametrize(("way", "summed"), [("detached", True), ("norm outside", False)])
+def test_the_last_block_is_like_the_others_where_gradients_do_not_tell_and_no_sum_is_assumed_of_other_inputs(
+    way, summed
+):
+    model, x = Otherwise(way), made("square")[1][0][0].float()
+    report = diagnose(model, [(x, torch.arange(32) % 5)], None, description=ALL)
+    with torch.no_grad():
+        h, states = model.embed(x), []
+        for block in model.layers:
+            returned = block(h if summed else F.layer_norm(h, h.shape[1:]))
+            h = h + returned
+            states.append(h if summed else returned)
+    assert report.residual_norms[1:] == pytest.approx([s.norm(dim=1).median().item() for s in states], rel=1e-5)
+    nn.init.zeros_(model.head.weight)
+    again = diagnose(model, [(x, torch.arange(32) % 5)], None, description=ALL)
+    assert again.residual_norms == pytest.approx(report.residual_norms)
 
 
 UNEVEN = {
@@ -142,7 +180,7 @@ class Keeps(Chain):
         return self.head(self.activations[-1])
 
 
-class PlainFeedback(nn.Linear):
+class ListedFeedback(nn.Linear):
     def __init__(self, a, b):
         super().__init__(a, b)
         self.feedback = [torch.randn(b, a) / a**0.5]
@@ -151,8 +189,14 @@ class PlainFeedback(nn.Linear):
         return Feedback.apply(x, self.weight, self.bias, self.feedback[0])
 
 
+class NamedFeedback(ListedFeedback):
+    def __init__(self, a, b):
+        super().__init__(a, b)
+        self.feedback = dict(enumerate(self.feedback))
+
+
 @pytest.mark.parametrize("loss_fn", [F.cross_entropy, nn.CrossEntropyLoss(weight=torch.arange(1.0, 6.0))])
-@pytest.mark.parametrize("layer", [FALinear, PlainFeedback])
+@pytest.mark.parametrize("layer", [FALinear, ListedFeedback, NamedFeedback])
 def test_its_own_backward_pass_is_found_whatever_a_model_and_its_loss_keep(layer, loss_fn):
     torch.manual_seed(6)
     inner = narrowing(layer)
@@ -161,6 +205,34 @@ def test_its_own_backward_pass_is_found_whatever_a_model_and_its_loss_keep(layer
     model(batches[0][0])
     report = diagnose(model, batches, None, description=ALL, loss_fn=loss_fn, credits=model.credits(loss_fn))
     assert report.evidence.untrue == (0, 1, 2) and report.credit[0]["cosine"].value is None
+
+
+def test_a_loss_with_weights_in_float32_has_a_correlation():
+    torch.manual_seed(7)
+    model, batches, description = made("square", "floats")
+    batches = [(x.float(), (y > 0).float()) for x, y in batches]
+    loss_fn = nn.BCEWithLogitsLoss(pos_weight=torch.full((5,), 2.0))
+    given = {"description": description, "loss_fn": loss_fn, "credits": model.float().credits(loss_fn)}
+    report = diagnose(model, batches, None, **given)
+    assert report.warnings == () and all(block["rho"].value > 0.99 for block in report.credit)
+
+
+class Clears(Skips):
+    """Keeps its activations and clears them at the beginning of the next pass, so that their memory is used again."""
+
+    def passes(self, x):
+        kept = self.__dict__.setdefault("kept", [])
+        kept.clear()
+        states, logits = super().passes(x)
+        kept.extend(states)
+        return states, logits
+
+
+def test_activations_that_are_cleared_are_not_taken_for_the_next_ones():
+    model, x, y = Clears((1, 1, 1), (64,) * 4), torch.randn(256, 20), torch.arange(256) % 5
+    model(x)
+    report = diagnose(model, [(x, y)], None, description=ALL)
+    assert report.bp_grad_norms == pytest.approx(gradients(model.passes, x, y), rel=1e-4)
 
 
 def test_credits_have_no_sentence_where_the_backward_pass_could_not_be_compared():
@@ -217,13 +289,17 @@ def test_mappings_are_read_by_their_names_in_whatever_order():
 
 def test_a_batch_of_another_size_is_left_out_of_the_stability_and_maps_of_two_sizes_are_refused():
     model, batches, description = made("square", batches=9)
-    short = [*batches[:8], tuple(part[:5] for part in batches[8])]
-    one, other = (diagnose(model, given, None, description=description) for given in (batches[:8], short))
-    assert one.cross_batch_stability == other.cross_batch_stability and other.evidence.batches == 8
-    sequences = Sequences()
+    small = tuple(part[:5] for part in batches[8])
+    model.head.bias.data[3] = 3.0  # (c) fires, and predictions are compared with labels
+    one, *others = (diagnose(model, given, None, description=description).evidence
+                    for given in (batches[:8], [*batches[:8], small], [small, *batches[:8]]))  # fmt: skip
+    for other in others:
+        assert (other.stability, other.frequencies, other.batches) == (one.stability, one.frequencies, 8)
+    with pytest.raises(AuditError, match="found 'c' with 7 batches; expected 8 or more"):
+        Monitor(model, [*batches[:7], small], description=description, stop_on="c")
     uneven = [(torch.randn(8, 2, length), torch.arange(8) % 5) for length in (9, 12)]
     with pytest.raises(AuditError, match="have 54, 72 entries"):
-        diagnose(sequences, uneven, None, description=ALL)
+        diagnose(Sequences(), uneven, None, description=ALL)
 
 
 def test_nan_in_the_data_is_not_the_networks_fault():
@@ -239,16 +315,20 @@ def test_nan_in_the_data_is_not_the_networks_fault():
 
 def test_a_state_that_vanishes_is_not_said_to_inflate():
     model, batches, description = made("square")
-    for parameter in model.layers.parameters():
-        nn.init.zeros_(parameter)
+    filled(model.layers, 0.0)
     report = diagnose(model, batches, None, description=description)
     assert report.flags == ["D1 (vanished state)"] and "A state has length 0, and every" in " ".join(
         str(report).split()
     )
 
 
-def test_labels_below_zero_of_an_own_loss_are_labels():
+def test_labels_below_zero_of_an_own_loss_are_labels_unless_it_names_one_that_it_ignores():
     model, batches, description = made("square")
+    one = [(x, torch.where(torch.arange(32) < 9, -1, 2)) for x, _ in batches]
+    loss = nn.CrossEntropyLoss(ignore_index=-1)
+    assert any(
+        "one class only" in text for text in diagnose(model, one, None, description=description, loss_fn=loss).warnings
+    )
     signs = [(x, 2 * (y % 2) - 1) for x, y in batches]
     report = diagnose(model, signs, 0.9, 0.5, description=description, loss_fn=lambda z, y: (1 - y * z[:, 0]).mean())
     assert report.warnings == ()
@@ -261,6 +341,7 @@ class Stateful(Chain):
         super().__init__(nn.Linear(20, 16), [linear(16, 16) for _ in range(2)], nn.Linear(16, 5))
         self.start, self.passes = torch.ones(32, 16), torch.zeros(1)
         self.seen, self.stream = deque(maxlen=3), torch.Generator().manual_seed(1)
+        self.graph, self.gaps = torch.eye(4).to_sparse(), torch.full((1,), torch.nan).expand(3)
 
     def forward(self, x):
         self.passes += 1
@@ -277,7 +358,7 @@ def test_tensors_streams_and_queues_of_a_model_stay_as_they_were():
     stream = model.stream.get_state()
     diagnose(model, [(torch.randn(32, 20), torch.arange(32) % 5)], None, description=ALL)
     assert model.passes == 0 and not model.seen and torch.equal(model.stream.get_state(), stream)
-    assert not model.start.requires_grad and torch.equal(model.start, torch.ones(32, 16))
+    assert model.gaps._version == 0 and not model.start.requires_grad and torch.equal(model.start, torch.ones(32, 16))
 
 
 class Padded(nn.Module):
@@ -337,7 +418,7 @@ def test_a_sum_is_refused_though_the_first_batch_has_one_sample_and_a_strange_ch
 
 def test_one_network_is_not_two_seeds_and_a_method_may_be_called_na(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    model, batches, _ = made("square")
+    model, batches, description = made("square")
 
     def written(name, blocks, method):
         given = {"method_name": method, "description": Description(blocks, "all features")}
@@ -349,3 +430,17 @@ def test_one_network_is_not_two_seeds_and_a_method_may_be_called_na(tmp_path, mo
     assert main(["report", "one.json", "again.json"]) == 1 and "the same audit as one.json" in capsys.readouterr().err
     assert main(["report", "one.json", "other.json"]) == 1 and "it differs in blocks" in capsys.readouterr().err
     assert main(["draw", "one.json", "--output", "drawn"]) == 0
+    lost = json.dumps(diagnose(filled(model, torch.nan), batches, 0.2, 0.2, description=description).to_dict())
+    (tmp_path / "lost.json").write_text(lost)
+    (tmp_path / "lost too.json").write_text(lost)
+    assert main(["report", "lost.json", "lost too.json"]) == 0  # networks that diverged are all alike
+
+
+def test_the_command_line_reads_what_the_head_reads_and_names_batches_that_are_none(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    lines = "import torch, test_unusual_networks as t\nmake = t.Sequences\nnone = [5]\n"
+    (tmp_path / "own_maps.py").write_text(lines + "batches = [(torch.ones(8, 2, 9), torch.arange(8) % 5)]\n")
+    command = ["audit", "own_maps:make", "--blocks", BLOCKS, "--format", "json", "--data"]
+    assert main([*command, "own_maps:batches"]) == 0
+    assert json.loads(capsys.readouterr().out)["about"]["reads"] == "spatial mean"
+    assert main([*command, "own_maps:none"]) == 1 and "expected pairs of tensors" in capsys.readouterr().err

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
-from fa_audit.audit.diagnostics import Batch, Diagnostics, measure
+from fa_audit.audit.diagnostics import Batch, Diagnostics, least_size, measure
 from fa_audit.audit.expected_time import expected_seconds
 from fa_audit.audit.frequencies import frequencies
 from fa_audit.audit.given_credits import CreditFunction, checked_credits, measure_given_credits
-from fa_audit.audit.guards import alike, contradictions, gradient_warnings, recorded
+from fa_audit.audit.guards import alike, contradictions, gradient_warnings, ignored_by, recorded
 from fa_audit.audit.inputs import check_layer, check_texts, fraction, paired, prepared
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.verdicts import Baselines
@@ -112,8 +112,8 @@ def diagnose(
         credit = measure_given_credits(asked, model, network, *where, loss_fn) if asked else CreditReport()
         evidence = measure(network, batches, layer_for_stability, loss_fn, where, over)
         evidence = _with_frequencies(evidence, network, over, loss_fn, limits)
-        warnings += contradictions(network, batches, headline_acc, own)
-        warnings += [*alike(over), *gradient_warnings(evidence)]
+        warnings += contradictions(network, batches, headline_acc, own, ignored_by(loss_fn))
+        warnings += [*alike(over, ignored_by(loss_fn)), *gradient_warnings(evidence)]
         about = recorded(model, network, description, where[0])
     credit = credit.without(evidence.untrue)
     name_of_loss = getattr(loss_fn, "__name__", type(loss_fn).__name__)
@@ -151,4 +151,5 @@ def _with_frequencies(
     fired = fires("stability", evidence.stability.value or 0, limits.stability_drift_ceiling)
     if loss_fn is not F.cross_entropy or not fired:
         return evidence
-    return replace(evidence, frequencies=frequencies(network, batches, evidence.stability_layer))
+    large = [batch for batch in batches if len(batch[1]) >= least_size(batches)]
+    return replace(evidence, frequencies=frequencies(network, large, evidence.stability_layer))

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from fa_audit.audit.backward import check_backward, norms_along_directions
 from fa_audit.core.checks import UNRESOLVED, UNTRUE
@@ -153,8 +153,8 @@ def measure(
         layer_for_stability: a state 0..L; default ``max(1, (L + 1) // 2)``.
         loss_fn: the loss whose gradients are taken.
         sample: where the layers' evidence comes from; default the first batch.
-        stability_batches: those over which the stability is taken, in place of `batches`. It is taken over as many as
-            have the size of the first.
+        stability_batches: those over which the stability is taken, in place of `batches`. Batches of less than half the
+            largest one's size are left out.
     """
     depth = len(network.blocks)
     middle = min(depth, max(1, (depth + 1) // 2)) if layer_for_stability is None else layer_for_stability
@@ -171,11 +171,11 @@ def measure(
             if batch is not sample:
                 truth = reference(network, *batch, loss_fn)  # one batch at a time is kept: states can be large
             finite = finite and truth.finite
-            if len(batch[1]) == len(over[0][1]):  # a smaller one has another noise
+            if len(batch[1]) >= least_size(over):
                 means.append(mean_gradient(truth, middle))
-    if len({mean.shape for mean in means}) > 1:
+    if len(widths := {len(mean) for mean in means}) > 1:
         raise AuditError(
-            f"eval_batches: the vectors that are read of h_{middle} have {listed(str(len(m)) for m in means)} entries;"
+            f"eval_batches: the vectors that are read of h_{middle} have {listed(map(str, sorted(widths)))} entries;"
             " expected as many in every batch: inputs of one shape, or a reading of one token or of a mean."
         )
     if middle in estimates:
@@ -192,12 +192,17 @@ def measure(
         growth_interval=growth_interval,
         gradient_interval=gradient_interval,
         stability_interval=around,
-        stability_samples=len(over[0][1]) if over else None,
+        stability_samples=max((len(labels) for _, labels in over), default=None),
         untrue=tuple(estimates),
         unchecked=unchecked,
         loss=loss,
         at_logits=at_logits,
     )
+
+
+def least_size(batches: list[Batch]) -> float:
+    """Return the size from which a batch counts in (c): the mean gradient of a much smaller one is another quantity."""
+    return max(len(labels) for _, labels in batches) / 2
 
 
 def mean_gradient(truth: Reference, layer: int) -> Tensor:
@@ -278,9 +283,7 @@ def _compared(
 ) -> tuple[Reference | str, Estimates, str]:
     """Return the reference of a float64 copy, or why it fails; norms where its gradient is not true; what is open."""
     try:
-        twin = in_double(network)
-        loss_fn = in_double(loss_fn) if isinstance(loss_fn, nn.Module) else loss_fn
-        x, labels = (part.double() if part.is_floating_point() else part for part in (x, labels))
+        twin, x, labels, loss_fn = in_double(network, x, labels, loss_fn)
         truth = reference(twin, x, labels, loss_fn)
     except Exception as error:  # external code may raise anything; the audit goes on without this evidence
         reason = f"float64 recomputation failed: {first_line(error)}"

@@ -180,9 +180,7 @@ def _against_the_loss(
 ) -> list[Block]:
     """Compute per block the metrics that need float64, or record why that is impossible."""
     try:
-        twin = in_double(network)
-        loss_fn = in_double(loss_fn) if isinstance(loss_fn, nn.Module) else loss_fn
-        x, targets = (part.double() if part.is_floating_point() else part for part in (x, targets))
+        twin, x, targets, loss_fn = in_double(network, x, targets, loss_fn)
         with untouched(twin):
             truth = reference(twin, x, targets, loss_fn)
             losses = losses_of_samples(loss_fn, truth.logits, targets)

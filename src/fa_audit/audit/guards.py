@@ -23,7 +23,16 @@ from fa_audit.core.checks import DOUBTED, NOT_COMPARED
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.contract import deviation
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, LossFunction, forward, outputs_of, reads_data, scalar_loss, untouched
+from fa_audit.networks.trace import (
+    Description,
+    LossFunction,
+    equal,
+    forward,
+    outputs_of,
+    reads_data,
+    scalar_loss,
+    untouched,
+)
 
 IGNORED = -100  # the label that torch's losses ignore
 SAMPLES = 8  # of the first batch, on which a forward pass is repeated
@@ -43,7 +52,8 @@ DATA_AS_STATE = (
 )
 EARLIER_PATHS = (
     "The model makes something of h_0 before the first block runs (a copy, a projection, a gate): the gradient at state"
-    " 0, and what is compared with it, lack that path. Choose a first block that holds it, or compute it afterwards."
+    " 0, and what is compared with it, lack that path. Take a first block that contains it, or make it after the first"
+    " block has run."
 )
 
 
@@ -121,7 +131,7 @@ def as_found(model: nn.Module) -> Iterator[None]:
         random.setstate(streams[0])
         np.random.set_state(streams[1])
         torch.set_rng_state(streams[2])
-        changed = [name for name, p, _, found, *_ in parameters if not _same(p.data, found)]
+        changed = [name for name, p, _, found, *_ in parameters if not equal(p.data, found)]
         for name, p, data, found, learns, grad in parameters:
             p.requires_grad_(learns)
             p.data, p.grad = data.copy_(found) if name in changed else data, grad
@@ -130,12 +140,6 @@ def as_found(model: nn.Module) -> Iterator[None]:
             f"{type(model).__name__}: its forward pass changes {listed(changed, 3)} in evaluation mode; expected one"
             " that leaves parameters alone. Compute what it needs without writing to them."
         )
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return (one.shape, one.dtype) == (other.shape, other.dtype) and torch.allclose(
-        one, other, rtol=0, atol=0, equal_nan=True
-    )
 
 
 def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, list[str]]:
@@ -189,7 +193,7 @@ def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFuncti
     if not math.isfinite(whole) and bool(logits.isfinite().all()):
         raise AuditError(
             f"loss_fn: found a loss of {whole} for {len(x)} samples with finite logits; expected a finite number. Does"
-            " it ignore the labels of all samples?"
+            " it ignore the labels of all samples, or are some of them NaN?"
         )
     mean = (half * one + (len(x) - half) * other) / len(x)
     if half and abs(whole - one - other) <= SUMMED * abs(whole) < abs(whole - mean):
@@ -199,22 +203,30 @@ def check_loss(network: Network, x: Tensor, targets: Tensor, loss_fn: LossFuncti
         )
 
 
-def contradictions(network: Network, batches: list[Batch], accuracy: float | None, frozen: float | None) -> list[str]:
+def ignored_by(loss_fn: LossFunction) -> int:
+    """Return the label that a loss ignores, by default that of torch's losses."""
+    return int(getattr(loss_fn, "ignore_index", IGNORED))
+
+
+def contradictions(
+    network: Network, batches: list[Batch], accuracy: float | None, frozen: float | None, ignored: int
+) -> list[str]:
     """Warn of accuracies that the batches contradict: by hits beyond chance, or by a readout that needs no blocks.
 
-    Nothing is known where labels are not class indices; those that torch's losses ignore are left out.
+    Nothing is known where labels are not class indices.
 
     Args:
         accuracy, frozen: those of the network and of its frozen baseline, as fractions.
+        ignored: the label of samples that are left out.
     """
     if (accuracy, frozen) == (None, None) or not all(are_classes(labels) for _, labels in batches):
         return []
     passes = forward(network, batches)
-    known = [p.labels[p.labels != IGNORED] for p in passes]
+    known = [p.labels[p.labels != ignored] for p in passes]
     if not passes or any(len(y) and not 0 <= int(y.min()) <= int(y.max()) < passes[0].logits.shape[-1] for y in known):
         return []
-    hits = torch.cat([(p.logits.argmax(dim=-1) == p.labels)[p.labels != IGNORED] for p in passes])
-    embedded = [(p.embedded[p.labels != IGNORED], y) for p, y in zip(passes, known)]
+    hits = torch.cat([(p.logits.argmax(dim=-1) == p.labels)[p.labels != ignored] for p in passes])
+    embedded = [(p.embedded[p.labels != ignored], y) for p, y in zip(passes, known)]
     return list(filter(None, (_unlikely(hits, accuracy), _failed_to_train(embedded, frozen))))
 
 
@@ -267,12 +279,15 @@ def are_classes(labels: Tensor) -> bool:
     return labels.dim() == 1 and not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
 
 
-def alike(batches: list[Batch]) -> Iterator[str]:
-    """Warn of samples that are in several batches, and of batches of one class: (c) is then large by itself."""
+def alike(batches: list[Batch], ignored: int) -> Iterator[str]:
+    """Warn of samples that are in several batches, and of batches of one class: (c) is then large by itself.
+
+    Labels that are `ignored` are of no class.
+    """
     flat = [x.detach().cpu().reshape(len(x), -1).contiguous().view(torch.uint8) for x, _ in batches]
     rows = [hash(row.numpy().tobytes()) for part in flat for row in part]
     repeated = len(rows) - len(set(rows)) if len(batches) > 1 else 0
-    kept = [y[y != IGNORED] for _, y in batches if are_classes(y)]
+    kept = [y[y != ignored] for _, y in batches if are_classes(y)]
     single = sum(len(y.unique()) == 1 < len(y) for y in kept)
     if repeated > OVERLAP * len(rows):
         yield (

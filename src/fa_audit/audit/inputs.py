@@ -124,7 +124,6 @@ def prepared(
         network = describe(model, description, x) if description else wrap_contract_model(model, x)
         classes, warnings = look_at(network, x, logits=loss_fn is F.cross_entropy)
         for name, part in zip(given, batches):
-            warnings += _gaps(name, part, network, loss_fn)
             if loss_fn is F.cross_entropy:
                 highest = max((int(labels.max()) for _, labels in part), default=-1)
                 if highest >= classes:
@@ -133,6 +132,7 @@ def prepared(
                     )
             elif part:
                 check_loss(network, *max(part, key=lambda batch: len(batch[0])), loss_fn)
+            warnings += _gaps(name, part, network, loss_fn)
         yield network, batches, warnings
 
 

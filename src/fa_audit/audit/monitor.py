@@ -70,21 +70,19 @@ class Monitor:
         Raises:
             AuditError: as of `diagnose`; a check in `stop_on` is unknown, or (c) and there are fewer than 8 batches.
         """
-        self.stop_on = (
-            tuple(stop_on) if isinstance(stop_on, Collection) and not isinstance(stop_on, str) else (stop_on,)
-        )
+        self.stop_on = tuple(stop_on) if isinstance(stop_on, Iterable) and not isinstance(stop_on, str) else (stop_on,)
         if strange := [name for name in self.stop_on if name not in FOLLOWED]:
             raise unknown("check", strange[0], FOLLOWED, where="stop_on")
         check_model(model, description)
         with as_found(model):  # a DataLoader draws from the global stream
             batches = list(islice(listed_batches("eval_batches", eval_batches), BATCHES))
-        if "c" in self.stop_on and len(batches) < FEWEST:
-            raise AuditError(f"stop_on: found 'c' with {len(batches)} batches; expected {FEWEST} or more for (c).")
         self._given: dict[str, Any] = {"model": model, "eval_batches": batches, "headline_acc": None}
         self._given |= {"description": description, "loss_fn": loss_fn, "thresholds": thresholds}
         self.history: list[dict[str, Any]] = []
         self.epoch, self.stopped, self._warned = epoch, False, set[str]()
         self._look()
+        if "c" in self.stop_on and (found := self.report.evidence.batches) < FEWEST:
+            raise AuditError(f"stop_on: found 'c' with {found} batches; expected {FEWEST} or more of similar size.")
         for warning in self.report.warnings:
             warnings.warn(f"fa-audit: {warning}", stacklevel=2)
 

@@ -16,12 +16,11 @@ from torch import Tensor, nn
 
 from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.diagnostics import Batch, mean_gradient
-from fa_audit.audit.guards import are_classes, is_count
+from fa_audit.audit.guards import are_classes, ignored_by, is_count
 from fa_audit.audit.inputs import BATCH_SIZE, as_rows, check_layer, prepared
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, first_line, shortened
-from fa_audit.core.intervals import FEWEST
 from fa_audit.core.metrics import mean_pairwise_cosine, median_norm
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.networks.trace import Description, LossFunction, forward, outputs_of, reference, untouched
@@ -190,8 +189,7 @@ class FAProtocol:
             raise AuditError(f"batch_size: found {shortened(batch_size)}; expected an integer >= 1.")
         self.model = model
         self.samples = x_eval, y_eval
-        size = max(1, min(BATCH_SIZE, len(x_eval) // FEWEST))  # so that (c) has enough of one size
-        self.batches = list(zip(*(part.split(int(batch_size or size)) for part in self.samples)))
+        self.batches = list(zip(*(part.split(int(batch_size or BATCH_SIZE)) for part in self.samples)))
         factors = d2_eps, d2_factor
         floor: Any = d2_eps * d2_factor if all(isinstance(factor, Real) for factor in factors) else factors
         with _named_as_here():
@@ -234,7 +232,7 @@ class FAProtocol:
     def _hits(self) -> list[bool]:
         """Return which evaluation samples are classified correctly; none if their labels are not class indices.
 
-        Samples with labels below 0, which a loss may ignore, are left out.
+        Samples with the label that the loss ignores are left out.
         """
         if not are_classes(self.samples[1]):
             return []
@@ -242,9 +240,10 @@ class FAProtocol:
         with prepared(self.model, given, *options, limit=None) as (network, [batches], _):
             passes = forward(network, batches)
         logits, labels = (torch.cat([getattr(each, name) for each in passes]) for name in ("logits", "labels"))
-        if labels.max() >= logits.shape[-1]:
+        known = labels != ignored_by(self.options["loss_fn"])
+        if not known.any() or not 0 <= int(labels[known].min()) <= int(labels[known].max()) < logits.shape[-1]:
             return []
-        hits: list[bool] = (logits.argmax(dim=-1) == labels)[labels >= 0].tolist()
+        hits: list[bool] = (logits.argmax(dim=-1) == labels)[known].tolist()
         return hits
 
     def summary(self, report: Mapping[str, Any] | DiagnosticReport) -> str:

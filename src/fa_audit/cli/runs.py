@@ -213,8 +213,8 @@ def _description(options: argparse.Namespace, model: nn.Module, batches: list[An
 
     if options.blocks and options.reads:
         return Description(tuple(options.blocks), options.reads)
-    if options.blocks and batches:
-        reads = fitting_reading(model, tuple(options.blocks), batches[0])
+    if options.blocks:
+        reads = fitting_reading(model, tuple(options.blocks), batches)
         print(f"fa-audit: reads {reads}", file=sys.stderr)
         return Description(tuple(options.blocks), reads)
     if not batches or not isinstance(batches[0], list | tuple):

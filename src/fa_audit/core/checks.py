@@ -109,7 +109,7 @@ CHECKS: dict[str, Check] = {  # by their names in an audit's JSON
         finding="a block inflates the states",
         causes={"vanished state": "a state has length 0, and every growth from there is infinite"},
         advice={
-            "vanished state": "Look for dead units or blocks of zeros before it.",
+            "vanished state": "Look for dead units, or blocks of zeros, before that state.",
             "": "Retrain with a residual penalty (lambda times the mean of ||f_l||^2, what a block adds, in the loss of"
             " every block; in a configuration dfa+penalty1e-2).",
         },

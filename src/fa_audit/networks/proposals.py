@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -224,13 +224,16 @@ def _is_in(name: str, block: str) -> bool:
 # --- readings --------------------------------------------------------------------------------------------------------
 
 
-def fitting_reading(model: nn.Module, blocks: tuple[str, ...], batch: Any) -> str:
-    """Return the most special reading that fits some blocks of a model on a batch; errors as of `describe`."""
+def fitting_reading(model: nn.Module, blocks: tuple[str, ...], batches: Sequence[Any]) -> str:
+    """Return the most special reading that fits some blocks of a model; all features where batches have no inputs."""
+    batch = batches[0] if batches else ()
     if isinstance(batch, Mapping):
         model, description = by_name(model, Description(blocks, ""), batch)
-        blocks = tuple(description.blocks)
+        blocks, batch = tuple(description.blocks), as_pair(batch)
+    if not isinstance(batch, list | tuple) or len(batch) != 2 or not isinstance(batch[0], Tensor):
+        return "all features"
     with untouched(model):
-        return _described(model, blocks, as_pair(batch)[0][:SAMPLES]).reads
+        return _described(model, blocks, batch[0][:SAMPLES]).reads
 
 
 def _described(model: nn.Module, blocks: tuple[str, ...], x: Tensor) -> DescribedNetwork:
@@ -251,11 +254,9 @@ def _readings(network: DescribedNetwork, x: Tensor, dims: list[int]) -> Iterator
     if dims[-1] == 3:
         yield from TOKENS
     for name in ("spatial mean", "spatial mean, channels last"):
-        positions = READS[name][1].get(dims[-1], ())
-        if positions and network.any_order(x, positions):
+        positions = [READS[name][1].get(dims[-1], ()), *([CHANNELS_FIRST] if dims[-1] == 3 else [])]
+        if any(each and network.any_order(x, each, len(network.blocks)) for each in positions):
             yield name
-    if dims[-1] == 3 and network.any_order(x, CHANNELS_FIRST):
-        yield "spatial mean"
 
 
 def _cuts(network: DescribedNetwork, x: Tensor) -> bool:
@@ -267,8 +268,8 @@ def _cuts(network: DescribedNetwork, x: Tensor) -> bool:
         return True
     if any(network.added):
         points, logits = network.chain(x)
-        around = (gradient_around(*pair, logits, added=own) for pair, own in zip(pairwise(points), network.added))
-        return all(missing <= EXACT for missing in around)
+        pairs = zip(pairwise(points), network.added)
+        return all(gradient_around(*pair, logits)[added] <= EXACT for pair, added in pairs)
     leaves: list[Tensor] = []
     ends: list[Tensor] = []
 

@@ -10,7 +10,7 @@ import os
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
@@ -25,6 +25,7 @@ from fa_audit.networks.network import Network
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # of logits (B, C) and labels, a scalar: a mean over the batch
 CHUNK = 2048  # samples that run at once by default
+SMALL = 2**20  # entries of a tensor beside parameters and buffers whose values are put back, too
 CONTAINERS = (dict, OrderedDict, list, set, deque)  # of a module's attributes, those whose contents are put back
 
 
@@ -214,7 +215,7 @@ class Observation:
         inputs: ``(block, value)`` of every call, the value detached; None where it is not one tensor.
         outputs: ``(block, what it returned)`` of every call, in order.
         answer: what the model returned.
-        owned: addresses of the model's own tensors.
+        owned: the model's own tensors, held so that nothing else takes their place in memory during the pass.
         whole: whether the model's own tensor holds `start`, too, so that a skip outside the block also begins there.
         checkpointed: whether a block ran under ``torch.utils.checkpoint``, which runs it a second time in the backward
             pass, unseen.
@@ -224,7 +225,7 @@ class Observation:
     inputs: list[tuple[int, Tensor | None]] = field(default_factory=list)
     outputs: list[tuple[int, Any]] = field(default_factory=list)
     answer: Any = None
-    owned: frozenset[int] = frozenset()
+    owned: tuple[Tensor, ...] = ()
     whole: bool = False
     checkpointed: bool = False
 
@@ -260,8 +261,10 @@ def with_first(returned: Any, h: Tensor) -> Any:
     """Return what a block returns, with another state in it."""
     if not isinstance(returned, tuple):
         return h
-    parts = (h, *returned[1:])
-    return type(returned)(*parts) if hasattr(returned, "_fields") else parts
+    if hasattr(returned, "_fields"):
+        named: Any = returned
+        return named._replace(**{named._fields[0]: h})
+    return (h, *returned[1:])
 
 
 def reads_data(h: Tensor, x: Tensor) -> bool:
@@ -283,37 +286,51 @@ def _is_recomputed() -> bool:
 
 
 def storages(values: Iterable[Any]) -> frozenset[int]:
-    """Return the addresses in memory of the tensors among some values."""
-    return frozenset(value.untyped_storage().data_ptr() for value in values if isinstance(value, Tensor))
+    """Return the addresses in memory of the dense tensors among some values."""
+    return frozenset(value.untyped_storage().data_ptr() for value in values if _is_dense(value))
 
 
-def owned_by(model: nn.Module) -> frozenset[int]:
-    """Return the addresses of a model's parameters, of its buffers and of other tensors that it keeps."""
-    return storages([*model.parameters(), *model.buffers(), *_kept(model)])
+def _is_dense(value: Any) -> bool:
+    strided = isinstance(value, Tensor) and value.layout == torch.strided
+    return strided and not (value.is_nested or value.is_meta)
+
+
+def owned_by(model: nn.Module) -> tuple[Tensor, ...]:
+    """Return a model's parameters, its buffers and the other tensors that it keeps."""
+    return (*model.parameters(), *model.buffers(), *_kept(model))
 
 
 def _kept(model: nn.Module) -> list[Tensor]:
-    """Return the tensors that modules keep as plain attributes, alone or in a list, a tuple or a dictionary."""
+    """Return the tensors that modules keep as plain attributes, alone or in a list, tuple, deque or dictionary."""
     registered = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}
     values = [value for module in model.modules() for value in vars(module).values()]
-    values += [part for value in values if isinstance(value, list | tuple) for part in value]
+    values += [part for value in values if isinstance(value, list | tuple | deque) for part in value]
     values += [part for value in values if isinstance(value, dict) for part in value.values()]
     return [value for value in values if isinstance(value, Tensor) and id(value) not in registered]
 
 
-def in_double(module: nn.Module) -> Any:
-    """Return a float64 copy of a module: also of tensors that it keeps as plain attributes, without their graphs."""
-    kept = {id(tensor): tensor.detach().clone() for tensor in _kept(module)}
-    twins = {key: tensor.double() if tensor.is_floating_point() else tensor for key, tensor in kept.items()}
-    return copy.deepcopy(module, twins).double()
+def in_double(
+    network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction
+) -> tuple[Network, Tensor, Tensor, LossFunction]:
+    """Return float64 copies of a network, its inputs, its targets and its loss, which stays if it cannot be copied."""
+    with suppress(Exception):  # external code may raise anything
+        loss_fn = _doubled(loss_fn) if isinstance(loss_fn, nn.Module) else loss_fn
+    x, targets = (part.double() if part.is_floating_point() else part for part in (x, targets))
+    return _doubled(network), x, targets, loss_fn
 
 
-def overwritten(h: Tensor, value: Tensor, owned: frozenset[int]) -> bool:
+def _doubled(module: nn.Module) -> Any:
+    """Copy a module to float64, with the tensors that it keeps as plain attributes, but without their graphs."""
+    kept = {id(t): t.detach().double() if t.is_floating_point() else t.detach().clone() for t in _kept(module)}
+    return copy.deepcopy(module, kept).double()
+
+
+def overwritten(h: Tensor, value: Tensor, owned: Iterable[Tensor]) -> bool:
     """Write `value` into a tensor `h` that a model is about to use, so that every use of it sees the value.
 
-    Return False where that is impossible: for tensors of the model, whose addresses are `owned`, and some views.
+    Return False where that is impossible: for tensors that the model has `owned`, and some views.
     """
-    if h.untyped_storage().data_ptr() in owned:
+    if storages([h]) & storages(owned):
         return False
     try:
         h.copy_(value)
@@ -363,19 +380,28 @@ def keeping_statistics(model: nn.Module) -> Iterator[None]:
             module.track_running_stats = True
 
 
+def equal(one: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors have one shape, one type and the same values, NaN in the same places."""
+    if torch.equal(one, other):
+        return True
+    alike = (one.shape, one.dtype) == (other.shape, other.dtype) and one.is_floating_point()
+    return alike and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
+
+
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
     """Evaluate `model` (eval mode) and leave it exactly as it was found.
 
     Restores every module's attributes (its mode, hooks, parts, parameters, buffers, counters), the contents of its
-    buffers and other tensors, whether a forward pass changed, replaced or created them, and the random streams: the
+    buffers and small tensors, whether a forward pass changed, replaced or created them, and the random streams: the
     global ones and its own.
     """
     modules = list(model.modules())
     modes = [module.training for module in modules]
     kept = [(vars(module), dict(vars(module))) for module in modules]
     kept += [(part, copy.copy(part)) for found, _ in kept for part in found.values() if type(part) in CONTAINERS]
-    tensors = [*model.buffers(), *(tensor for tensor in _kept(model) if tensor.grad_fn is None)]
+    small = [tensor for tensor in _kept(model) if tensor.numel() <= SMALL and tensor.grad_fn is None]
+    tensors = [tensor for tensor in (*model.buffers(), *small) if _is_dense(tensor)]
     contents = [(tensor, tensor.detach().clone()) for tensor in tensors]
     own = {part for _, found in kept[: len(modules)] for part in found.values() if isinstance(part, torch.Generator)}
     streams = [(stream, stream.get_state()) for stream in own]
@@ -395,7 +421,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
             module.training = training
         with torch.no_grad():
             for tensor, content in contents:
-                if not torch.equal(tensor, content):
+                if not equal(tensor, content):
                     tensor.resize_(content.shape).copy_(content)
         for stream, state in streams:
             stream.set_state(state)

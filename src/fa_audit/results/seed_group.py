@@ -57,7 +57,7 @@ def read_seed_group(paths: Sequence[str | Path]) -> SeedGroup:
         content = json.dumps(
             {**audit, "about": None, SIGNATURE: None}, sort_keys=True, default=str
         )  # the date may differ
-        if (first := measured.setdefault(content, path)) != path:
+        if (first := measured.setdefault(content, path)) != path and audit["finite"]:
             raise AuditError(f"{path}: the same audit as {first}; expected one file for each network.")
     shared = _identity(audits[given[0]])
     for path, audit in audits.items():
