@@ -166,12 +166,12 @@ def measure(
         layers, finite = tuple(_layers(truth, double, estimates)), truth.finite
         growth_interval, gradient_interval = _intervals(truth, layers, estimates)
         loss, at_logits = truth.loss, len(truth.logits) * median_norm(truth.at_logits.flatten(1))
-        means = []
+        means, least = [], least_size(over)
         for batch in following(over, "batch"):
             if batch is not sample:
                 truth = reference(network, *batch, loss_fn)  # one batch at a time is kept: states can be large
             finite = finite and truth.finite
-            if len(batch[1]) >= least_size(over):
+            if len(batch[1]) >= least:
                 means.append(mean_gradient(truth, middle))
     if len(widths := {len(mean) for mean in means}) > 1:
         raise AuditError(
@@ -202,7 +202,7 @@ def measure(
 
 def least_size(batches: list[Batch]) -> float:
     """Return the size from which a batch counts in (c): the mean gradient of a much smaller one is another quantity."""
-    return max(len(labels) for _, labels in batches) / 2
+    return max((len(labels) for _, labels in batches), default=0) / 2
 
 
 def mean_gradient(truth: Reference, layer: int) -> Tensor:

@@ -25,6 +25,7 @@ from fa_audit.networks.contract import deviation
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import (
     Description,
+    Forward,
     LossFunction,
     equal,
     forward,
@@ -222,12 +223,22 @@ def contradictions(
     if (accuracy, frozen) == (None, None) or not all(are_classes(labels) for _, labels in batches):
         return []
     passes = forward(network, batches)
-    known = [p.labels[p.labels != ignored] for p in passes]
-    if not passes or any(len(y) and not 0 <= int(y.min()) <= int(y.max()) < passes[0].logits.shape[-1] for y in known):
+    hits = hits_of(passes, ignored)
+    if hits is None:
         return []
-    hits = torch.cat([(p.logits.argmax(dim=-1) == p.labels)[p.labels != ignored] for p in passes])
-    embedded = [(p.embedded[p.labels != ignored], y) for p, y in zip(passes, known)]
+    embedded = [(p.embedded[p.labels != ignored], p.labels[p.labels != ignored]) for p in passes]
     return list(filter(None, (_unlikely(hits, accuracy), _failed_to_train(embedded, frozen))))
+
+
+def hits_of(passes: list[Forward], ignored: int) -> Tensor | None:
+    """Return which samples are classified correctly, without those of a label; None where others are no classes."""
+    if not passes:
+        return None
+    logits, labels = (torch.cat([getattr(each, name) for each in passes]) for name in ("logits", "labels"))
+    known = labels[labels != ignored]
+    if len(known) and not 0 <= int(known.min()) <= int(known.max()) < logits.shape[-1]:
+        return None
+    return (logits.argmax(dim=-1) == labels)[labels != ignored]
 
 
 def _unlikely(hits: Tensor, accuracy: float | None) -> str:

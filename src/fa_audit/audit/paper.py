@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.diagnostics import Batch, mean_gradient
-from fa_audit.audit.guards import are_classes, ignored_by, is_count
+from fa_audit.audit.guards import are_classes, hits_of, ignored_by, is_count
 from fa_audit.audit.inputs import BATCH_SIZE, as_rows, check_layer, prepared
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.checks import CHECKS
@@ -239,12 +239,8 @@ class FAProtocol:
         given, options = {"x_eval and y_eval": self.batches}, (self.options["description"], self.options["loss_fn"])
         with prepared(self.model, given, *options, limit=None) as (network, [batches], _):
             passes = forward(network, batches)
-        logits, labels = (torch.cat([getattr(each, name) for each in passes]) for name in ("logits", "labels"))
-        known = labels != ignored_by(self.options["loss_fn"])
-        if not known.any() or not 0 <= int(labels[known].min()) <= int(labels[known].max()) < logits.shape[-1]:
-            return []
-        hits: list[bool] = (logits.argmax(dim=-1) == labels)[known].tolist()
-        return hits
+        hits = hits_of(passes, ignored_by(self.options["loss_fn"]))
+        return [] if hits is None else hits.tolist()
 
     def summary(self, report: Mapping[str, Any] | DiagnosticReport) -> str:
         """Return a readable text: verdict, accuracy, a line for each check with value, limit and outcome, warnings.

@@ -190,10 +190,9 @@ class DescribedNetwork(Network):
         """
         if not _equal(seen.inputs[-1][1], self.states_at(points)[-2]) or points[-1].shape != points[-2].shape:
             return False
-        known = [pair for pair, added in zip(pairwise(points), self.added) if added]
-        if not all(gradient_around(*pair, seen.answer)[True] <= EXACT for pair in known):
+        *others, missing = gradients_around(points, seen.answer)
+        if not all(other[True] <= EXACT for other, added in zip(others, self.added) if added):
             return default
-        missing = gradient_around(*points[-2:], seen.answer)
         return next((added for added in (True, False) if missing[added] <= EXACT), default)
 
     def _observe(self, x: Tensor) -> Observation:
@@ -395,17 +394,19 @@ def passes_from(network: Network, x: Tensor, vectors: Sequence[Tensor]) -> tuple
 
 
 @torch.enable_grad()
-def gradient_around(before: Tensor, after: Tensor, logits: Tensor) -> dict[bool, float]:
-    """Return how much of the gradient at a block's input is not explained, without a skip (False) and with one (True).
+def gradients_around(points: Sequence[Tensor], logits: Tensor) -> list[dict[bool, float]]:
+    """Return for every block how much of the gradient at its input is not explained, without and with a skip.
 
-    The gradient through the block is explained and, with a skip, the gradient at `after`, what the block returns. The
+    The gradient through the block is explained and, with a skip (True), the gradient at what the block returns. The
     rest is in units of the latter: NaN where that is zero, or so small that float32 loses it beside the former.
     """
-    whole, top = _weighted(logits, [before, after])
-    (through,) = torch.autograd.grad(after, before, top, retain_graph=True)
-    rest, length = whole - through, top.norm() if top.norm() > EXACT * through.norm() else math.nan
-    with_skip = (rest - top).norm() if rest.shape == top.shape else math.nan
-    return {False: float(rest.norm() / length), True: float(with_skip / length)}
+    found = []
+    for (before, after), (whole, top) in zip(pairwise(points), pairwise(_weighted(logits, points))):
+        (through,) = torch.autograd.grad(after, before, top, retain_graph=True)
+        rest, length = whole - through, top.norm() if top.norm() > EXACT * through.norm() else math.nan
+        with_skip = (rest - top).norm() if rest.shape == top.shape else math.nan
+        found.append({False: float(rest.norm() / length), True: float(with_skip / length)})
+    return found
 
 
 def _weighted(logits: Tensor, points: Sequence[Any]) -> tuple[Tensor, ...]:

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 from os.path import commonprefix
 from typing import Any
 
@@ -28,7 +28,7 @@ from fa_audit.networks.description import (
     TOKENS,
     DescribedNetwork,
     describe,
-    gradient_around,
+    gradients_around,
     matches,
     shown,
 )
@@ -268,8 +268,8 @@ def _cuts(network: DescribedNetwork, x: Tensor) -> bool:
         return True
     if any(network.added):
         points, logits = network.chain(x)
-        pairs = zip(pairwise(points), network.added)
-        return all(gradient_around(*pair, logits)[added] <= EXACT for pair, added in pairs)
+        missing = zip(gradients_around(points, logits), network.added)
+        return all(share[added] <= EXACT for share, added in missing)
     leaves: list[Tensor] = []
     ends: list[Tensor] = []
 

@@ -54,9 +54,8 @@ def read_seed_group(paths: Sequence[str | Path]) -> SeedGroup:
     audits = {path: read_audit(path) for path in given}
     measured: dict[str, str] = {}
     for path, audit in audits.items():
-        content = json.dumps(
-            {**audit, "about": None, SIGNATURE: None}, sort_keys=True, default=str
-        )  # the date may differ
+        found = {**audit, "about": None, SIGNATURE: None}  # without the date of the audit
+        content = json.dumps(found, sort_keys=True, default=str)
         if (first := measured.setdefault(content, path)) != path and audit["finite"]:
             raise AuditError(f"{path}: the same audit as {first}; expected one file for each network.")
     shared = _identity(audits[given[0]])
