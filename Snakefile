@@ -70,9 +70,7 @@ rule baselines:
     """Every frozen and shallow baseline."""
     input:
         baselines=baseline_files,
-        checkpoints=lambda wildcards: run_files(
-            "checkpoints", "safetensors", GRID.run_keys("baselines")
-        ),
+        checkpoints=lambda wildcards: network_files(GRID.run_keys("baselines")),
     localrule: True
 
 

@@ -18,7 +18,7 @@ rule collect_baseline:
         mem_mb=200,
         runtime=5,
     params:
-        code=lambda wildcards: code_digest(*stage("collect_baseline")),
+        code=lambda wildcards: code_digest("collect_baseline"),
         origin=lambda wildcards: ORIGINS.network(key_of(wildcards)),
         spec=spec_values,
     script:

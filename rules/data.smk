@@ -15,6 +15,6 @@ rule prepare_data:
         mem_mb=2000,
         runtime=60,
     params:
-        code=lambda wildcards: code_digest(*readable(data_stage)(wildcards.dataset)),
+        code=lambda wildcards: readable(data_code)(wildcards.dataset),
     script:
         "../workflow_scripts/prepare_data.py"

@@ -22,7 +22,7 @@ rule manifest:
         mem_mb=500,
         runtime=5,
     params:
-        code=lambda wildcards: code_digest(*stage("manifest")),
+        code=lambda wildcards: code_digest("manifest"),
         origin=lambda wildcards: artefacts_digest(),
     script:
         "../workflow_scripts/manifest.py"

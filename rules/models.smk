@@ -5,7 +5,6 @@ rule audit_model:
         weights=model_weights,
     output:
         audit="results/models/{model}.json",
-        report="results/models/{model}.md",
     log:
         "results/logs/audit_model/{model}.log",
     benchmark:
@@ -22,10 +21,36 @@ rule audit_model:
         mem_mb=8000,
         runtime=60,
     params:
-        code=lambda wildcards: code_digest(*stage("audit_model", model_of(wildcards)["model"])),
+        code=lambda wildcards: code_digest("audit_model", model_of(wildcards)["model"]),
         model=model_of,
         thresholds=THRESHOLDS,
-        origin=lambda wildcards: code_digest(*data_stage(model_of(wildcards)["dataset"])),
+        origin=lambda wildcards: data_code(model_of(wildcards)["dataset"]),
         torch_threads=THREADS,
     script:
         "../workflow_scripts/audit_model.py"
+
+
+rule report_model:
+    """The report of one external model, from its audit."""
+    input:
+        audit="results/models/{model}.json",
+    output:
+        report="results/models/{model}.md",
+    log:
+        "results/logs/report_model/{model}.log",
+    benchmark:
+        "results/benchmarks/report_model/{model}.tsv"
+    wildcard_constraints:
+        model="[a-z][a-z0-9_]*",
+    localrule: True
+    conda:
+        "../envs/fa-audit.yaml"
+    threads: 1
+    resources:
+        gpu=0,
+        mem_mb=1000,
+        runtime=15,
+    params:
+        code=code_digest("report_model"),
+    script:
+        "../workflow_scripts/report_model.py"

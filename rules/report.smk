@@ -22,7 +22,7 @@ rule build_report:
         mem_mb=2000,
         runtime=15,
     params:
-        code=lambda wildcards: code_digest(*stage("build_report")),
+        code=lambda wildcards: code_digest("build_report"),
         labels=config.get("labels", {}),
         words=page_words,
         origin=lambda wildcards: [artefacts_digest(), *map(ORIGINS.tidy, sorted(GRID.settings))],

@@ -40,7 +40,7 @@ rule build_scorecard:
         mem_mb=1000,
         runtime=15,
     params:
-        code=lambda wildcards: code_digest(*stage("build_scorecard")),
+        code=lambda wildcards: code_digest("build_scorecard"),
         origin=lambda wildcards: ORIGINS.audits(published_keys()),
     script:
         "../workflow_scripts/build_scorecard.py"
@@ -75,9 +75,9 @@ rule draw_scorecard:
         mem_mb=1000,
         runtime=15,
     params:
-        code=lambda wildcards: code_digest(*stage("draw_scorecard")),
+        code=lambda wildcards: code_digest("draw_scorecard"),
         origin=lambda wildcards: [
-            code_digest(*stage("build_scorecard")),
+            code_digest("build_scorecard"),
             ORIGINS.audits(published_keys()),
         ],
     script:

@@ -22,7 +22,7 @@ rule tidy_setting:
         mem_mb=1000,
         runtime=15,
     params:
-        code=lambda wildcards: code_digest(*stage("tidy_setting")),
+        code=lambda wildcards: code_digest("tidy_setting"),
         origin=lambda wildcards: ORIGINS.audits(audited(wildcards.setting)),
     script:
         "../workflow_scripts/tidy_setting.py"
@@ -49,7 +49,7 @@ rule tidy:
         mem_mb=1000,
         runtime=15,
     params:
-        code=lambda wildcards: code_digest(*stage("tidy")),
+        code=lambda wildcards: code_digest("tidy"),
         origin=lambda wildcards: [ORIGINS.tidy(setting) for setting in sorted(GRID.settings)],
     script:
         "../workflow_scripts/tidy.py"

@@ -24,7 +24,7 @@ rule train_network:
         ),
     params:
         code=lambda wildcards: run_code("train", spec_of(wildcards)),
-        origin=lambda wildcards: code_digest(*data_stage(spec_of(wildcards).dataset)),
+        origin=lambda wildcards: data_code(spec_of(wildcards).dataset),
         spec=spec_values,
         torch_threads=THREADS,
     script:
@@ -58,7 +58,7 @@ rule share_run:
         mem_mb=200,
         runtime=5,
     params:
-        code=lambda wildcards: code_digest(*stage("share_run")),
+        code=lambda wildcards: code_digest("share_run"),
         spec=lambda wildcards: spec(*ORIGINALS[wildcards.duplicate]).to_dict(),
         origin=lambda wildcards: ORIGINS.network(ORIGINALS[wildcards.duplicate]),
     script:

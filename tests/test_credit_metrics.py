@@ -21,8 +21,8 @@ from fa_audit.audit.credit_metrics import (
     unit_directions,
 )
 from fa_audit.audit.run_credits import bridge_residuals, drift, feature_drift, measure_credits
-from fa_audit.core.metrics import Measured
 from fa_audit.core.randomness import generator
+from fa_audit.core.vectors import Measured
 from fa_audit.methods import METHODS
 from fa_audit.networks.trace import reference, trace
 from fa_audit.training.checkpoint import learner_tensors

@@ -5,7 +5,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fa_audit.core.metrics import Measured, clamped_cosine, cosine, growth, mean_pairwise_cosine, median_norm, unit
+from fa_audit.core.metrics import clamped_cosine, mean_pairwise_cosine
+from fa_audit.core.vectors import Measured, cosine, growth, median_norm, unit
 
 NAN, INF = float("nan"), float("inf")
 

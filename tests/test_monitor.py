@@ -7,7 +7,6 @@ import pytest
 
 from fa_audit.cli import main
 from fa_audit.core.files import sha256_of
-from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.data.dataset import save_dataset
 from fa_audit.training.loop import train
 from fa_audit.training.monitor import fired, first_flags, should_stop
@@ -43,7 +42,7 @@ def test_the_checks_of_one_epoch(growths, grad_norm, expected):
     assert should_stop(LIMITS, states) == (expected == {"D1", "D2"})
     assert [should_stop([pair], states) for pair in LIMITS] == [check in expected for check in ("D1", "D2")]
     assert not should_stop((), states) and not should_stop(LIMITS, [])
-    flags = first_flags(states, DiagnosticThresholds())
+    flags = first_flags(states, 50.0, 1e-7)
     assert flags == {f"first_{name}_flag": 3 if check in expected else None for name, check in
                      (("scale", "D1"), ("reference", "D2"))}  # fmt: skip
 
@@ -58,7 +57,7 @@ def test_only_the_last_epoch_stops_a_training_and_the_first_is_flagged():
     assert should_stop(LIMITS[:1], bad) and not should_stop(LIMITS[:1], [*bad, *good])
     rows = [*worse[::-1], *good, *bad]  # in any order
     assert should_stop(LIMITS, rows)
-    assert first_flags(rows, DiagnosticThresholds()) == {"first_scale_flag": 1, "first_reference_flag": 3}
+    assert first_flags(rows, 50.0, 1e-7) == {"first_scale_flag": 1, "first_reference_flag": 3}
 
 
 def test_a_monitor_ends_the_training_after_the_first_epoch_that_fires(dataset, make_spec, tmp_path):

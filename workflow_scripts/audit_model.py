@@ -5,7 +5,7 @@ from _workflow import device, logged
 
 from fa_audit.audit.model_audit import audit_model
 from fa_audit.audit.record import write_audit
-from fa_audit.core.files import sha256_of, write_text
+from fa_audit.core.files import sha256_of
 from fa_audit.core.numerics import set_numerics
 from fa_audit.core.origin import process_origin
 from fa_audit.core.thresholds import DiagnosticThresholds
@@ -20,4 +20,3 @@ with logged(snakemake), device(snakemake) as where:
     weights = sha256_of(entry["weights"]) if entry["weights"] else None
     about = {"entry": entry, "weights_sha256": weights, "provenance": process_origin(where)}
     write_audit(snakemake.output.audit, report, {"model": name}, about)
-    write_text(snakemake.output.report, report.to_markdown())

@@ -8,8 +8,7 @@ from _workflow import device, logged
 from fa_audit.core.files import digest_of
 from fa_audit.core.numerics import set_numerics
 from fa_audit.data.dataset import load_dataset
-from fa_audit.experiments.origins import RECORD
-from fa_audit.experiments.paths import RunKey
+from fa_audit.experiments.paths import RECORD, RunKey
 from fa_audit.experiments.spec import RunSpec, parse_run
 from fa_audit.training.resume import Resume
 from fa_audit.training.run_files import train_run, training_origin

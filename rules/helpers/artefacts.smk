@@ -46,7 +46,7 @@ def tidy_of(section, name):
 def code_of(section, name):
     script, registry = STAGES[section]
     kind = entry_in(section, name)["kind"]
-    return code_digest(*stage(script, entry_of(section.removesuffix("s"), registry, kind)))
+    return code_digest(script, entry_of(section.removesuffix("s"), registry, kind))
 
 
 def origin_of(section, name):
@@ -85,7 +85,7 @@ def origin_files():
 def artefacts_digest():
     """Return a digest of what decides every figure, every table and the scorecard."""
     parts = [[entry_in(*one), code_of(*one), origin_of(*one)] for one in drawn()]
-    scripts = [code_digest(*stage(name)) for name in ("build_scorecard", "draw_scorecard")]
+    scripts = [code_digest(name) for name in ("build_scorecard", "draw_scorecard")]
     return digest_of([parts, scripts, ORIGINS.audits(published_keys())])
 
 

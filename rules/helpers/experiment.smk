@@ -10,10 +10,10 @@ from pathlib import Path
 import fa_audit
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import digest_of
-from fa_audit.core.origin import code_digest
+from fa_audit.core.stages import code_digest
 from fa_audit.experiments.config_file import LineOf, load_config
 from fa_audit.experiments.read_grid import read_grid
-from fa_audit.experiments.origins import Origins, data_stage, previous_run, run_code, stage
+from fa_audit.experiments.origins import OF_A_NETWORK, Origins, data_code, previous_run, run_code
 from fa_audit.experiments.paths import TIDY, RunKey, data_file, run_files, tidy_file
 from fa_audit.results.kinds import KINDS
 from snakemake_interface_executor_plugins.settings import ExecMode
@@ -121,10 +121,13 @@ ORIGINALS = {str(key): original for key, original in GRID.duplicate_runs.items()
 # thousand runs take 15 MB.
 
 
+def network_files(keys):
+    """Return every file that the trainings of some runs write."""
+    return [path for kind in OF_A_NETWORK for path in run_files(*kind, keys)]
+
+
 def checkpoint_files(wildcards):
-    return run_files(
-        "checkpoints", "safetensors", [*GRID.run_keys("runs"), *GRID.run_keys("baselines")]
-    )
+    return network_files([*GRID.run_keys("runs"), *GRID.run_keys("baselines")])
 
 
 def baseline_files(wildcards):
@@ -136,8 +139,9 @@ def rest_of(settings):
     keys = dict.fromkeys(key for name in settings for key in audited(name))
     networks = dict.fromkeys(network for key in keys for network in ORIGINS.networks(key))
     return [
-        *run_files("checkpoints", "safetensors", networks),
+        *network_files(networks),
         *run_files("baselines", "json", [key for key in networks if key not in keys]),
         *run_files("audits", "json", keys),
         *(tidy_file(name, setting) for setting in settings for name in TIDY),
+        *(f"results/audits/{setting}.json" for setting in settings),
     ]

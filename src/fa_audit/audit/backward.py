@@ -16,9 +16,9 @@ from torch import Tensor
 
 from fa_audit.audit.credit_metrics import loss_changes, losses_of_samples
 from fa_audit.core.errors import AuditError
-from fa_audit.core.metrics import sample_norms
 from fa_audit.core.progress import following
 from fa_audit.core.randomness import generator
+from fa_audit.core.vectors import sample_norms
 from fa_audit.networks.description import passes_from
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fa_audit.audit.inputs import BATCH_SIZE
-from fa_audit.core.metrics import growth, median_norm
 from fa_audit.core.randomness import generator
+from fa_audit.core.vectors import growth, median_norm
 from fa_audit.data.dataset import Dataset, evaluation_batches, held_out, pad, training_batches
 from fa_audit.networks.trace import reference, untouched
 from fa_audit.training.learner import Learner

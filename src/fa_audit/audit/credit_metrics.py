@@ -23,9 +23,10 @@ from torch import Tensor
 from fa_audit.audit.record import DEEP_CREDIT, FLOAT32
 from fa_audit.core.checks import UNTRUE
 from fa_audit.core.errors import AuditError, first_line
-from fa_audit.core.metrics import Measured, clamped_cosine, cosine, mean_of, median_of, sample_norms, unit
+from fa_audit.core.metrics import clamped_cosine, median_of
 from fa_audit.core.progress import following
 from fa_audit.core.randomness import generator
+from fa_audit.core.vectors import Measured, cosine, mean_of, sample_norms, unit
 from fa_audit.experiments.paths import AT_INPUT, at_both_sides
 from fa_audit.networks.description import Passes
 from fa_audit.networks.network import Network

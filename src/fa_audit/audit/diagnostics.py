@@ -16,19 +16,10 @@ from fa_audit.audit.backward import check_backward, norms_along_directions
 from fa_audit.core.checks import UNRESOLVED, UNTRUE
 from fa_audit.core.errors import AuditError, first_line, listed
 from fa_audit.core.intervals import FEWEST, Interval
-from fa_audit.core.metrics import (
-    Measured,
-    growth,
-    mean_pairwise_cosine,
-    median_norm,
-    median_of,
-    median_ratio,
-    pairwise_cosines,
-    sample_norms,
-    unit,
-)
+from fa_audit.core.metrics import mean_pairwise_cosine, median_of, median_ratio, pairwise_cosines
 from fa_audit.core.progress import following
 from fa_audit.core.resampling import bootstrap_medians, jackknife_interval, largest_growth, percentile_interval
+from fa_audit.core.vectors import Measured, growth, median_norm, sample_norms, unit
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, Reference, in_double, reference, untouched
 

@@ -10,7 +10,7 @@ from fa_audit.audit.backward import SAMPLES as CHECKED_SAMPLES
 from fa_audit.audit.credit_metrics import DRAWS
 from fa_audit.audit.diagnostics import Batch
 from fa_audit.audit.given_credits import Given
-from fa_audit.core.metrics import median_norm
+from fa_audit.core.vectors import median_norm
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import LossFunction, reference, untouched
 

@@ -29,7 +29,8 @@ from fa_audit.audit.credit_metrics import (
 )
 from fa_audit.audit.guards import is_count
 from fa_audit.core.errors import AuditError, first_line, shortened
-from fa_audit.core.metrics import WITHOUT_ANGLE, Measured, median_of, sample_norms, unit
+from fa_audit.core.metrics import median_of
+from fa_audit.core.vectors import WITHOUT_ANGLE, Measured, sample_norms, unit
 from fa_audit.networks.adapters import OneTensor
 from fa_audit.networks.description import passes_from, shown
 from fa_audit.networks.network import Network

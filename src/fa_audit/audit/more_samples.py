@@ -6,7 +6,8 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from fa_audit.audit.diagnostics import Diagnostics, distance_from
-from fa_audit.core.metrics import median_norm, median_ratio
+from fa_audit.core.metrics import median_ratio
+from fa_audit.core.vectors import median_norm
 from fa_audit.data.dataset import Dataset, evaluation_batches
 from fa_audit.experiments.spec import SAMPLES
 from fa_audit.networks.network import Network

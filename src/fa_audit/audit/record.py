@@ -29,7 +29,7 @@ from fa_audit.training.sidecar import Provenance
 
 if TYPE_CHECKING:
     from fa_audit.audit.result import AuditResult
-    from fa_audit.core.metrics import Measured as Value
+    from fa_audit.core.vectors import Measured as Value
 
 AUDIT = (
     "an audit's JSON: results/audits/SETTING/RUN/seed*.json, results/models/NAME.json, or what"

@@ -8,9 +8,9 @@ from typing import Any
 
 from fa_audit.audit.diagnostics import Diagnostics
 from fa_audit.audit.verdicts import Baselines, Checks, Given, check
-from fa_audit.core.metrics import Measured
 from fa_audit.core.rules import FOUR, THREE
 from fa_audit.core.thresholds import DiagnosticThresholds
+from fa_audit.core.vectors import Measured
 
 
 @dataclass(frozen=True)

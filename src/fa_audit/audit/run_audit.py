@@ -65,8 +65,8 @@ def audit(
         stability_batches=stability_batches(dataset, BATCH_SIZE, BATCHES),
     )
     measured = measure_credits(learner, *batches[0]).without(report.evidence.untrue)
-    limits = replace(report.thresholds, g_norm_floor=report.checks.reference.threshold)  # of this batch size
-    flags = first_flags(trajectory, limits) if trajectory else {}
+    limits = report.checks.scale.threshold, report.checks.reference.threshold  # the latter of this batch size
+    flags = first_flags(trajectory, *limits) if trajectory else {}
     return replace(
         report,
         evidence=with_more_samples(report.evidence, learner.network, dataset),

@@ -32,8 +32,9 @@ from fa_audit.audit.credit_metrics import (
     unit_directions,
 )
 from fa_audit.audit.record import FLOAT32
-from fa_audit.core.metrics import Measured, mean_of, median_ratio
+from fa_audit.core.metrics import median_ratio
 from fa_audit.core.randomness import generator
+from fa_audit.core.vectors import Measured, mean_of
 from fa_audit.experiments.paths import at_both_sides
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import reference, trace, untouched

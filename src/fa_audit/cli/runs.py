@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from fa_audit.networks.trace import Description
 
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
-PACKAGE = Path(__file__).parents[1]
 OF_CHECKPOINTS = ("method", "architecture")  # options of `audit`
 OF_MODELS = ("accuracy", "test_samples", "blocks", "reads", "credits", "draw", "loss")
 
@@ -93,8 +92,9 @@ def _train(options: argparse.Namespace) -> int:
     import torch
 
     from fa_audit.core.numerics import set_numerics
-    from fa_audit.core.origin import own_code
     from fa_audit.data.dataset import load_dataset
+    from fa_audit.experiments.origins import run_code
+    from fa_audit.experiments.paths import RECORD
     from fa_audit.training.resume import Resume
     from fa_audit.training.run_files import train_run, training_origin
 
@@ -112,8 +112,8 @@ def _train(options: argparse.Namespace) -> int:
     data = _data(options)
     dataset = load_dataset(data)
     spec = _spec(options, dataset.name)
-    code = [*sorted(PACKAGE.rglob("*.py")), *own_code(spec.method, spec.architecture)]
-    resume = Resume(output.with_name(f".{output.stem}.resume"), training_origin(spec, [data, *code], options.device))
+    origin = training_origin(spec, [data], options.device) + RECORD + run_code("train", spec)
+    resume = Resume(output.with_name(f".{output.stem}.resume"), origin)
     sidecar, trajectory = output.with_suffix(".json"), output.with_suffix(".csv")
     train_run(spec, dataset, output, sidecar=sidecar, trajectory=trajectory, resume=resume, device=options.device)
     return 0

@@ -5,7 +5,6 @@ Imports torch only where the device is asked for.
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import os
 import platform
@@ -15,20 +14,16 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fa_audit.core.errors import AuditError
 from fa_audit.core.files import digest_of, sha256_of
-from fa_audit.core.registry import find_module
+from fa_audit.core.stages import ROOT, own_code
 
 if TYPE_CHECKING:
     import torch
 
-ROOT = Path(__file__).resolve().parents[3]
-PROJECT = (ROOT / "workflow_scripts", ROOT / "src")
 DRIVER = Path("/proc/driver/nvidia/version")
 CPU = Path("/proc/cpuinfo")
 
@@ -64,86 +59,6 @@ def origin_of(entry: Mapping[str, Any], runs: Iterable[str], inputs: Iterable[st
     """
     spec = digest_of([entry, sorted(set(runs))])
     return Origin(commit(), spec, {str(path): sha256_of(path) for path in inputs}, own_code(entry["kind"]))
-
-
-# --- code ------------------------------------------------------------------------------------------------------------
-
-
-@cache
-def code_files(*entries: str) -> list[str]:
-    """List the project files that `entries` import, directly or not, and the entries; paths relative to the root.
-
-    Code outside the project is followed in the working folder and in the folders in PYTHONPATH.
-
-    The project's own `__init__` files are left out: they hold registries and re-exports, and a method added to a
-    registry must not retrain the others.
-
-    Args:
-        entries: script paths relative to the root (``workflow_scripts/train.py``) or modules
-            (``fa_audit.methods.dfa``).
-    """
-    waiting = [ROOT / entry if entry.endswith(".py") else _module_file(entry) for entry in entries]
-    found: set[Path] = set()
-    while waiting:
-        path = waiting.pop()
-        if path is None or path in found:
-            continue
-        found.add(path)
-        waiting += _imported_files(path)
-    shown = (path for path in found if path.name != "__init__.py" or not _is_of_project(path))
-    return sorted(str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path) for path in shown)
-
-
-def own_code(*names: str) -> dict[str, str]:
-    """Return the SHA-256 of the files outside the project that names ``package.module:Name`` load, directly or not.
-
-    Registered names load none.
-    """
-    modules = [name.partition(":")[0] for name in names if ":" in name]
-    return {path: _content(path) for path in code_files(*modules) if not _is_of_project(ROOT / path)}
-
-
-@cache
-def code_digest(*entries: str) -> str:
-    """Return one digest of the contents of all files that `code_files` finds, and the entries.
-
-    It is a job's parameter: as inputs, some thirty files for each of ten thousand runs would make planning slow.
-    """
-    return " ".join([digest_of(sorted(_content(path) for path in code_files(*entries))), *entries])
-
-
-@cache
-def _content(path: str) -> str:
-    return sha256_of(ROOT / path)
-
-
-def _is_of_project(path: Path) -> bool:
-    return any(path.is_relative_to(folder) for folder in PROJECT)
-
-
-@cache
-def _imported_files(path: Path) -> tuple[Path | None, ...]:
-    """Return the files of all modules that a file imports; names imported from a package may be modules."""
-    found: list[Path | None] = []
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"), path.name)
-    except (SyntaxError, ValueError) as error:
-        raise AuditError(f"{path} is not Python source ({error}).") from error
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found += [_module_file(alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            folder = [path.parents[node.level - 1]] if node.level else None
-            names = [".".join(filter(None, (node.module, *more))) for more in [(), *((a.name,) for a in node.names)]]
-            found += [_module_file(name) if folder is None else find_module(name, folder) for name in names if name]
-    return tuple(found)
-
-
-@cache
-def _module_file(name: str) -> Path | None:
-    """Return the file of a module of this project or of its user, or None for everything else."""
-    users = [Path(folder).resolve() for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
-    return find_module(name, [*PROJECT, Path.cwd(), *users])
 
 
 # --- the process and its machine -----------------------------------------------------------------------------------

@@ -8,39 +8,34 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import FOREIGN, contents_digest, digest_of, read_json
-from fa_audit.core.origin import code_digest
 from fa_audit.core.registry import entry_of
+from fa_audit.core.stages import code_digest
 from fa_audit.data import DATASETS
 from fa_audit.experiments.grid import Grid
-from fa_audit.experiments.paths import RunKey, data_file
+from fa_audit.experiments.paths import RECORD, RunKey, data_file
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES
 
-RECORD = " lineage="  # in a sidecar's `fingerprint`, between what decided the network's bits and its origin
 OF_A_NETWORK = (("checkpoints", "safetensors"), ("checkpoints", "json"), ("trajectories", "csv"))
 
 
-def stage(name: str, *modules: str) -> tuple[str, ...]:
-    """Return what decides the code of a stage: its script and the modules ``package.module[:Object]`` it loads."""
-    return (f"workflow_scripts/{name}.py", *(module.partition(":")[0] for module in modules))
-
-
-def data_stage(dataset: str) -> tuple[str, ...]:
-    """Return what decides the code that makes a data set."""
-    return stage("prepare_data", entry_of("dataset", DATASETS, dataset))
+def data_code(dataset: str) -> str:
+    """Return a digest of the code that makes a data set."""
+    return code_digest("prepare_data", entry_of("dataset", DATASETS, dataset))
 
 
 def run_code(name: str, spec: RunSpec) -> str:
     """Return a digest of the code that a stage runs for one network, its method and architecture included."""
     method = entry_of("method", METHODS, spec.method)
-    return code_digest(*stage(name, method, entry_of("architecture", ARCHITECTURES, spec.architecture)))
+    return code_digest(name, method, entry_of("architecture", ARCHITECTURES, spec.architecture))
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,7 @@ class Origins:
         """Return the origin of a trained network: its specification, the training's code, the code of its data."""
         if key not in self._known:
             spec = self.grid.spec(key)
-            self._known[key] = digest_of([spec.digest, run_code("train", spec), code_digest(*data_stage(spec.dataset))])
+            self._known[key] = digest_of([spec.digest, run_code("train", spec), data_code(spec.dataset)])
         return self._known[key]
 
     def networks(self, key: RunKey) -> list[RunKey]:
@@ -73,7 +68,7 @@ class Origins:
 
     def audits(self, keys: Iterable[RunKey]) -> str:
         """Return one origin of several audits."""
-        codes = [code_digest(*stage(name)) for name in ("share_run", "collect_baseline")]
+        codes = [code_digest(name) for name in ("share_run", "collect_baseline")]
         parts = [[*key, run_code("audit", self.grid.spec(key)), self.audit_inputs(key)] for key in keys]
         return digest_of([codes, dict(self.thresholds), parts])
 
@@ -81,7 +76,7 @@ class Origins:
         """Return the origin of a setting's tidy tables."""
         if setting not in self._known:
             keys = self.grid.setting(setting).run_keys("runs")
-            self._known[setting] = digest_of([code_digest(*stage("tidy_setting")), self.audits(keys)])
+            self._known[setting] = digest_of([code_digest("tidy_setting"), self.audits(keys)])
         return self._known[setting]
 
 
@@ -90,9 +85,13 @@ class Finished:
     """Finished work, which need not be done again.
 
     A result without a recorded origin, as earlier versions of this package wrote, counts by its specification alone.
+
+    Attributes:
+        torch: the versions of torch that trained the networks that were found finished, and how many each.
     """
 
     origins: Origins
+    torch: Counter[str] = field(default_factory=Counter)
     _known: dict[Any, Any] = field(default_factory=dict)
 
     def network(self, key: RunKey) -> bool:
@@ -119,7 +118,10 @@ class Finished:
             return False
         bits, _, origin = str(facts.get("fingerprint")).partition(RECORD)
         same = not origin or (origin == self.origins.network(key) and self._data(key) in ("", *bits.split()))
-        return same and self._same_spec(facts, key)
+        if not (same and self._same_spec(facts, key)):
+            return False
+        self.torch[facts.get("provenance", {}).get("packages", {}).get("torch", "unknown")] += 1
+        return True
 
     def _same_spec(self, facts: dict[str, Any], key: RunKey) -> bool:
         return facts.get("spec") == self.origins.grid.spec(key).to_dict()

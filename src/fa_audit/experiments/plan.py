@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
+from importlib.metadata import version
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,16 @@ def plan_table(
     widths = [max(map(len, column)) for column in zip(*table)]
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in table]
     machines = [f"{d.upper()}: {', '.join(costs.machines(d)) or 'nothing measured yet'}" for d in DEVICES]
-    return "\n".join(["", *lines, NOTE, f"Measured on {'; '.join(machines)}.", *_replaced(grid, nets)])
+    notes = [NOTE, f"Measured on {'; '.join(machines)}.", *_replaced(grid, nets), *_other_torch(finished.torch)]
+    return "\n".join(["", *lines, *notes])
+
+
+def _other_torch(found: Mapping[str, int]) -> Iterator[str]:
+    """Yield a line for every other version of torch that finished networks were trained with: they are kept."""
+    installed = version("torch")
+    for other, count in sorted(found.items()):
+        if other != installed:
+            yield f"Finished networks of torch {other} (installed: {installed}): {count}. Delete them to train again."
 
 
 def _by_block(grid: Grid, keys: Iterable[RunKey]) -> dict[str, list[RunKey]]:

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fa_audit.core.metrics import cosine
 from fa_audit.core.randomness import generator, seeded
+from fa_audit.core.vectors import cosine
 from fa_audit.networks.trace import Trace, keeping_statistics, reference
 from fa_audit.testing.findings import differing, expect, expect_finite, expect_none, expect_same
 from fa_audit.testing.subject import CLASSES, HELD_OUT, WIDTH, Subject, credits_of, named

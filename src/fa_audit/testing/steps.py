@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from fa_audit.core.metrics import cosine
 from fa_audit.core.randomness import generator
+from fa_audit.core.vectors import cosine
 from fa_audit.methods.bp import BP
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import trace, untouched

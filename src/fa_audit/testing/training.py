@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fa_audit.core.metrics import cosine
 from fa_audit.core.randomness import generator, seeded, stream_seed
+from fa_audit.core.vectors import cosine
 from fa_audit.methods import METHODS
 from fa_audit.methods.info import MethodInfo, of_class
 from fa_audit.methods.method import Method

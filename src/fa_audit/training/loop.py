@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from fa_audit.core.errors import AuditError, listed
-from fa_audit.core.metrics import cosine, growth, median_norm
 from fa_audit.core.progress import duration, following
 from fa_audit.core.randomness import generator
+from fa_audit.core.vectors import cosine, growth, median_norm
 from fa_audit.data.dataset import Dataset, evaluation_batches, held_out, pad, training_batches
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.methods.method import Method

@@ -10,18 +10,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from fa_audit.core.thresholds import DiagnosticThresholds, fires
-
 Row = Mapping[str, Any]
-# check -> its limit, and the column that decides: of any block for the growth, of the last state for the gradient
-MONITORS = {"D1": ("growth", "growth"), "D2": ("reference", "grad_norm"), "D2@1024": ("reference", "grad_norm_1024")}
+GRADIENTS = {"D2": "grad_norm", "D2@1024": "grad_norm_1024"}  # the column that decides, of the last state
 
 
 def fired(check: str, states: Sequence[Row], limit: float) -> bool:
-    """Return whether a check fires on the rows of one epoch."""
-    kind, column = MONITORS[check]
-    deciding = states if kind == "growth" else [max(states, key=lambda row: row["layer"])]
-    return any(fires(kind, row[column], limit) for row in deciding if row[column] is not None)
+    """Return whether a check fires on the rows of one epoch: D1 above its limit in any block, D2 below at the end."""
+    if check == "D1":
+        return any(row["growth"] > limit for row in states if row["growth"] is not None)
+    norm = max(states, key=lambda row: row["layer"])[GRADIENTS[check]]
+    return norm is not None and bool(norm < limit)
 
 
 def all_fire(checks: Collection[str], outcomes: Mapping[str, Any]) -> bool:
@@ -36,11 +34,15 @@ def should_stop(monitor: Iterable[tuple[str, float]], history: Sequence[Row]) ->
     return bool(states) and all_fire(limits, {check: fired(check, states, limits[check]) for check in limits})
 
 
-def first_flags(trajectory: Iterable[Row], thresholds: DiagnosticThresholds) -> dict[str, int | None]:
-    """Return the first epochs at which the scale and the reference check fire; None where they never do."""
+def first_flags(trajectory: Iterable[Row], growth: float, reference: float) -> dict[str, int | None]:
+    """Return the first epochs at which the scale and the reference check fire; None where they never do.
+
+    Args:
+        growth, reference: the limits of D1 and D2.
+    """
     rows = sorted(trajectory, key=lambda row: row["epoch"])
     epochs = [(epoch, list(states)) for epoch, states in groupby(rows, key=lambda row: row["epoch"])]
-    limits = {"scale": ("D1", thresholds.h_norm_explosion_ratio), "reference": ("D2", thresholds.g_norm_floor)}
+    limits = {"scale": ("D1", growth), "reference": ("D2", reference)}
     return {
         f"first_{name}_flag": next((epoch for epoch, states in epochs if fired(check, states, limit)), None)
         for name, (check, limit) in limits.items()

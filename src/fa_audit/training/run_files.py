@@ -11,7 +11,8 @@ import torch
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.files import contents_digest, exclusive, remove_leftovers, sha256_of, write_json, write_text
-from fa_audit.core.origin import cuda_versions, device_name, own_code, peak_memory_mb, process_origin
+from fa_audit.core.origin import cuda_versions, device_name, peak_memory_mb, process_origin
+from fa_audit.core.stages import own_code
 from fa_audit.data.dataset import Dataset
 from fa_audit.experiments.spec import RunSpec
 from fa_audit.training.checkpoint import save_checkpoint

@@ -1,0 +1,238 @@
+"""The files that decide the results of each stage of the workflow, and digests of the code in them. Imports no torch.
+
+A digest becomes a parameter of the stage's jobs: Snakemake makes their results again where it changes. It is of what
+computes: comments, docstrings, layout, log messages and errors change nothing in a result, and are left out. Up to the
+audit, whose readers word it anew, so are the texts of this package.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from fa_audit.core.errors import AuditError
+from fa_audit.core.files import digest_of, sha256_of
+from fa_audit.core.registry import find_module
+
+PACKAGE = Path(__file__).resolve().parents[1]
+ROOT = PACKAGE.parents[1]
+SCRIPTS = ROOT / "workflow_scripts"
+
+NETWORK = (
+    "core/numerics.py",
+    "core/randomness.py",
+    "core/vectors.py",
+    "experiments/paths.py",
+    "experiments/spec.py",
+)
+TRAINING = (
+    "training/checkpoint.py",
+    "training/learner.py",
+    "training/loop.py",
+    "training/monitor.py",
+    "training/optimiser.py",
+    "training/resume.py",
+    "training/run_files.py",
+    "training/trajectory.py",
+)
+CHECKS = (
+    "audit/record.py",
+    "audit/verdicts.py",
+    "core/checks.py",
+    "core/intervals.py",
+    "core/rules.py",
+    "core/thresholds.py",
+    "experiments/paths.py",
+    "experiments/spec.py",
+    "training/trajectory.py",
+)
+AUDIT = (
+    "audit/backward.py",
+    "audit/batch_norm.py",
+    "audit/credit_metrics.py",
+    "audit/diagnose.py",
+    "audit/diagnostics.py",
+    "audit/frequencies.py",
+    "audit/given_credits.py",
+    "audit/guards.py",
+    "audit/inputs.py",
+    "audit/more_samples.py",
+    "audit/result.py",
+    "core/metrics.py",
+    "core/resampling.py",
+)
+TEXTS = ("core/check_texts.py", "audit/sentences.py", "documents/")
+
+# By script in workflow_scripts/, the files of the package outside of FOLLOWED; all of a folder where a slash ends it.
+STAGES: dict[str, tuple[str, ...]] = {
+    "prepare_data": ("core/randomness.py",),
+    "train": (*NETWORK, *TRAINING),
+    "share_run": (),
+    "collect_baseline": (),
+    "audit": (
+        *NETWORK,
+        *TRAINING,
+        *CHECKS,
+        *AUDIT,
+        "audit/run_audit.py",
+        "audit/run_credits.py",
+        "audit/run_inputs.py",
+    ),
+    "audit_model": (*NETWORK, *CHECKS, *AUDIT, "audit/model_audit.py"),
+    "report_model": (*CHECKS, *TEXTS),
+    "tidy_setting": CHECKS,
+    "tidy": CHECKS,
+    "draw_figure": (*CHECKS, *TEXTS),
+    "build_table": (*CHECKS, *TEXTS, "methods/claims.yaml"),
+    "build_scorecard": (*CHECKS, *TEXTS, "experiments/published.py"),
+    "draw_scorecard": (*CHECKS, *TEXTS, "experiments/published.py"),
+    "manifest": (),
+    "build_report": (*CHECKS, *TEXTS, "experiments/published.py", "methods/claims.yaml"),
+}
+# Whatever a stage runs counts with what it imports from these rooms, and from the folders of its user.
+FOLLOWED = ("data", "methods", "networks", "results")
+WORDLESS = ("prepare_data", "train", "share_run", "collect_baseline", "audit", "audit_model")
+LOGS = ("log", "logging", "warnings")
+SENTENCE = re.compile(r"\S \S+ \S")  # three words; one or two may be a key
+
+
+@cache
+def code_digest(stage: str, *entries: str) -> str:
+    """Return one digest of the code that a stage runs, followed by `entries`.
+
+    Args:
+        entries: ``package.module:Object`` of the methods, networks, data sets, figures or tables that it loads.
+
+    Raises:
+        AuditError: a file is not Python source.
+    """
+    contents = [[path.name, _content(path, stage not in WORDLESS)] for path in stage_files(stage, *entries)]
+    return " ".join([digest_of(sorted(contents)), *entries])
+
+
+def stage_files(stage: str, *entries: str) -> list[Path]:
+    """Return the files that decide the results of a stage: its script, those of `STAGES`, and what these import."""
+    script = SCRIPTS / f"{stage}.py"  # not in an installed package
+    declared = [path for name in STAGES[stage] for path in _files(name)]
+    return _with_imports([*([script] if script.exists() else []), *declared, *_modules(entries)])
+
+
+def own_code(*names: str) -> dict[str, str]:
+    """Return the SHA-256 of the files outside the project that names ``package.module:Name`` load, directly or not.
+
+    Registered names load none.
+    """
+    files = _with_imports(_modules(name for name in names if ":" in name))
+    own = [path for path in files if not path.is_relative_to(PACKAGE)]
+    return {str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path): sha256_of(path) for path in own}
+
+
+def _modules(entries: Iterable[str]) -> list[Path]:
+    found = [_module_file(entry.partition(":")[0]) for entry in entries]
+    return [path for path in found if path is not None]
+
+
+def _with_imports(files: Iterable[Path]) -> list[Path]:
+    """Return files and what they import, directly or not, from the rooms of `FOLLOWED` and the user's folders.
+
+    The package's `__init__` files hold registries, whose entries are in `code_digest`.
+    """
+    found = set(files)
+    waiting = list(found)
+    while waiting:
+        path = waiting.pop()
+        if path.suffix == ".py":
+            new = [file for file in _imported_files(path) if file not in found and _is_followed(file)]
+            found.update(new)
+            waiting += new
+    return sorted(found)
+
+
+def _files(name: str) -> list[Path]:
+    path = PACKAGE / name
+    if not name.endswith("/"):
+        return [path]
+    return [file for file in sorted(path.rglob("*")) if file.is_file() and file.suffix != ".pyc"]
+
+
+def _is_followed(path: Path) -> bool:
+    if not path.is_relative_to(PACKAGE):
+        return True
+    return path.relative_to(PACKAGE).parts[0] in FOLLOWED and path.name != "__init__.py"
+
+
+@cache
+def _imported_files(path: Path) -> list[Path]:
+    """Return the files of all modules that a file imports; names imported from a package may be modules."""
+    names: list[tuple[str, tuple[Path, ...]]] = []
+    for node in ast.walk(_tree(path)):
+        if isinstance(node, ast.Import):
+            names += [(alias.name, ()) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            folders = (path.parents[node.level - 1],) if node.level else ()
+            within = f"{node.module}." if node.module else ""
+            names += [(f"{within}{alias.name}", folders) for alias in node.names]
+            names.append((within.rstrip("."), folders))
+    found = [_module_file(name, *folders) for name, folders in names if name]
+    return [path for path in found if path is not None]
+
+
+def _module_file(name: str, *folders: Path) -> Path | None:
+    """Return the file of a module of this project or of its user, or None for everything else."""
+    users = [Path(folder).resolve() for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    return find_module(name, folders or [PACKAGE.parent, Path.cwd(), *users])
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"), path.name)
+    except (SyntaxError, ValueError) as error:
+        raise AuditError(f"{path} is not Python source ({error}).") from error
+
+
+@cache
+def _content(path: Path, texts: bool) -> str:
+    """Return a digest of what a file computes; `texts`: the texts of this package count, a user's always do."""
+    if path.suffix != ".py":
+        return sha256_of(path)
+    return digest_of(_form(_tree(path), texts or not path.is_relative_to(PACKAGE)))
+
+
+def _form(node: object, texts: bool) -> str:
+    """Return a part of a syntax tree as text, the same in all versions of Python, without what computes nothing."""
+    if isinstance(node, list):
+        return ",".join(_form(part, texts) for part in node if not _says_only(part))
+    if isinstance(node, ast.Raise):
+        error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        return f"Raise({_form(error, texts)})"
+    if isinstance(node, ast.JoinedStr) and not texts:
+        return f"JoinedStr({_form([part for part in node.values if not _is_text(part, ' ')], texts)})"
+    if _is_text(node, SENTENCE) and not texts:
+        return "Text"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    unread = {"ctx", "kind", "type_comment", "msg"}  # msg: of an assert
+    fields = [(name, getattr(node, name, None)) for name in node._fields if name not in unread]
+    parts = [f"{name}={_form(value, texts)}" for name, value in fields if value is not None and value != []]
+    return f"{type(node).__name__}({' '.join(parts)})"
+
+
+def _says_only(node: object) -> bool:
+    """Return whether a statement is a docstring, or a call that logs or warns."""
+    if not isinstance(node, ast.Expr):
+        return False
+    if isinstance(node.value, ast.Constant):
+        return True
+    call = node.value.func if isinstance(node.value, ast.Call) else None
+    return isinstance(call, ast.Attribute) and isinstance(call.value, ast.Name) and call.value.id in LOGS
+
+
+def _is_text(node: object, pattern: str | re.Pattern[str]) -> bool:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return re.search(pattern, node.value) is not None
+    return False

@@ -1,0 +1,103 @@
+"""Norms, growth and angles of rows ``(B, d)``: what a training's history and an audit both measure, in float64.
+
+A quantity that cannot be measured is marked, never 0, 1 or NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+WITHOUT_ANGLE = "no sample where both vectors are finite and non-zero"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number with its evidence.
+
+    Attributes:
+        value: the number, or None where it cannot be measured.
+        n: samples that were offered.
+        n_valid: samples that could be used.
+        reason: why `value` is None; empty otherwise.
+    """
+
+    value: float | None
+    n: int
+    n_valid: int
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the JSON form; the reason appears only where there is no value."""
+        entry: dict[str, Any] = {"value": self.value, "n": self.n, "n_valid": self.n_valid}
+        return entry | ({"reason": self.reason} if self.reason else {})
+
+
+def sample_norms(rows: Tensor) -> Tensor:
+    """Return the L2 norm of every row of ``(B, d)``, in float64."""
+    norms: Tensor = torch.linalg.vector_norm(rows.double(), dim=-1)
+    return norms
+
+
+def median_norm(rows: Tensor) -> float:
+    """Return the median over samples of the L2 norm of ``(B, d)``, in float64; NaN and infinities pass through.
+
+    >>> median_norm(torch.tensor([[3.0, 4.0], [0.0, 1.0], [0.0, 9.0]]))
+    5.0
+    """
+    return sample_norms(rows).median().item()
+
+
+def mean_of(values: Tensor, usable: Tensor, reason: str) -> Measured:
+    """Return the mean of the usable values ``(B,)``, or the reason why there is none."""
+    n, n_valid = len(values), int(usable.sum())
+    return Measured(values[usable].mean().item(), n, n_valid) if n_valid else Measured(None, n, 0, reason)
+
+
+def growth(hidden_norms: list[float]) -> list[float]:
+    """Return ``median||h_{l+1}|| / median||h_l||`` of every block; infinite where the block's input vanishes.
+
+    Args:
+        hidden_norms: the median norms of ``h_0..h_L``.
+
+    >>> growth([1.0, 2.0, 0.0, 3.0])
+    [2.0, 0.0, inf]
+    """
+    return [after / before if before else float("inf") for before, after in pairwise(hidden_norms)]
+
+
+def unit(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Scale rows to unit length in float64; also return a mask ``(B,)`` of the rows that have a direction.
+
+    Dividing by the largest entry first keeps squares from under- and overflowing.
+
+    >>> unit(torch.tensor([[3e30, 4e30], [0.0, 0.0]]))[1]
+    tensor([ True, False])
+    """
+    rows = rows.double()
+    largest = rows.abs().amax(dim=-1, keepdim=True)
+    valid = (largest > 0) & largest.isfinite()
+    scaled = rows / largest.where(valid, torch.ones_like(largest))
+    length = torch.linalg.vector_norm(scaled, dim=-1, keepdim=True)
+    return scaled / length.where(valid, torch.ones_like(length)), valid.squeeze(-1)
+
+
+def cosine(a: Tensor, b: Tensor) -> Measured:
+    """Return the mean over samples of ``<a, b> / (||a|| ||b||)``, without any epsilon, in float64.
+
+    Rows where either vector is zero or not finite have no angle and are left out.
+
+    Args:
+        a, b: ``(B, d)``.
+
+    >>> a, b = torch.tensor([[1.0, 0.0], [0.0, 0.0]]), torch.tensor([[2.0, 0.0], [1.0, 1.0]])
+    >>> cosine(a, b)
+    Measured(value=1.0, n=2, n_valid=1, reason='')
+    """
+    unit_a, valid_a = unit(a)
+    unit_b, valid_b = unit(b)
+    return mean_of((unit_a * unit_b).sum(dim=-1), valid_a & valid_b, WITHOUT_ANGLE)
