@@ -77,8 +77,9 @@ def test_an_edit_makes_stale_what_the_file_decides_and_docstrings_are_captions_i
     options = [*TARGETS, "--configfile", "mine.yaml", "--resources", "gpu=0", PLAIN]
     planned = {}
     with Server("snakemake.cli", *SNAKEMAKE) as server:
-        for name in ("mine.yaml", "my_net.py", "my_figures.py"):
-            (folder / name).write_text(FILES[name] + "# edited\n")
+        edits = {"mine.yaml": "# edited\n", "my_net.py": "EDITED = 1\n", "my_figures.py": "EDITED = 1\n"}
+        for name, edit in edits.items():
+            (folder / name).write_text(FILES[name] + edit)
             planned[name] = sorted(plan_of(server.run(folder, "-n", *options).said))
             (folder / name).write_text(FILES[name])
         server.run(folder, "--report", "report.zip", *options)

@@ -1,13 +1,11 @@
 """The workflow through its front door: everything of configs/test.yaml, made once, and what is promised of it."""
 
-import ast
 import json
 import os
 import re
 import shutil
 import signal
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -30,7 +28,6 @@ from projects import (
 
 from fa_audit.cli import main
 from fa_audit.core.files import exclusive, sha256_of
-from fa_audit.core.origin import code_files
 from fa_audit.data import DATASETS
 from fa_audit.experiments.paths import ORIGIN, RunKey
 from fa_audit.experiments.spec import parse_run
@@ -277,28 +274,6 @@ def test_every_rule_says_what_it_does_and_what_it_needs(block):
         assert f"    {directive}:" in block, directive
     for part in ("gpu=", "mem_mb=", "runtime=", "code="):
         assert part in block
-
-
-SCRIPTS = sorted(path.name for path in (ROOT / "workflow_scripts").glob("[a-z]*.py"))
-LOADED = """import importlib, sys
-sys.path.append({folder!r})
-{imports}
-print(*(m.__file__ for m in sys.modules.values() if getattr(m, "__file__", None)), sep="\\n")
-"""
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_s_declared_code_is_all_project_code_that_it_loads(script):
-    used = ["fa_audit.methods.dfa", "fa_audit.networks.resmlp"] if script in ("train.py", "audit.py") else []
-    tree = ast.parse((ROOT / "workflow_scripts" / script).read_text())
-    imports = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    imports += [f"import {module}" for module in used]
-    program = LOADED.format(folder=str(ROOT / "workflow_scripts"), imports="\n".join(imports))
-    listed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    loaded = {Path(line) for line in listed.splitlines() if not line.endswith("__init__.py")}
-    ours = {path for path in loaded if path.is_relative_to(ROOT / "src") or path.parent == ROOT / "workflow_scripts"}
-    declared = set(code_files(f"workflow_scripts/{script}", *used))
-    assert declared >= {str(path.relative_to(ROOT)) for path in ours} | {f"workflow_scripts/{script}"}
 
 
 def test_a_copy_of_the_project_does_not_run_with_another_one_s_library(tmp_path):

@@ -26,8 +26,25 @@ def configured(*path, value):
     return lambda folder: write_config(folder, config)
 
 
-def appended(name):
-    return lambda folder: (folder / name).write_text((folder / name).read_text() + "# edited\n")
+def appended(name, text="EDITED = 1\n"):
+    return lambda folder: (folder / name).write_text((folder / name).read_text() + text)
+
+
+def replaced(name, old, new):
+    def edit(folder):
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new))
+
+    return edit
+
+
+def reworded(folder):
+    """Comments, advice and messages are edited in files of every stage."""
+    for name in ("core/progress", "experiments/grid", "training/sidecar", "training/loop", "audit/guards"):
+        appended(f"src/fa_audit/{name}.py", "# edited\n")(folder)
+    appended("workflow_scripts/train.py", "# edited\n")(folder)
+    replaced("src/fa_audit/core/check_texts.py", "Quote no cosine with it", "Edited")(folder)
 
 
 def deleted(name):
@@ -114,7 +131,34 @@ PLANS = {
         {"collect_baseline", "audit_network", *AFTER_AUDITS},
     ),
     "the protocol": Plan(
-        appended("src/fa_audit/audit/verdicts.py"), {"audit_network": 20}, {"audit_model", *AFTER_AUDITS}
+        appended("src/fa_audit/audit/verdicts.py"),
+        {"audit_network": 20},
+        {"audit_model", "report_model", *AFTER_AUDITS},
+    ),
+    "words": Plan(reworded, {}, {"report_model", *DRAWN}),
+    "the optimiser": Plan(
+        appended("src/fa_audit/training/optimiser.py"),
+        {"train_network": 33, "audit_network": 20},
+        {"share_run", "collect_baseline", *AFTER_AUDITS},
+    ),
+    "claims": Plan(appended("src/fa_audit/methods/claims.yaml", "# edited\n"), {"build_table": 12}, {"manifest"}),
+    "the object of a registry's entry": Plan(
+        replaced("src/fa_audit/results/figures/__init__.py", "cosines:credit_layers", "cosines:layers"),
+        {"draw_figure": ["figure=credit_layers"]},
+        {"manifest"},
+    ),
+    "a deleted trajectory": Plan(
+        deleted("results/trajectories/student_mlp/ep/seed1.csv"),
+        {"train_network": runs("student_mlp", "ep"), "audit_network": runs("student_mlp", "ep")},
+        AFTER_AUDITS,
+    ),
+    "a deleted sidecar of a baseline": Plan(
+        deleted("results/checkpoints/student_mlp/ep+frozen/seed1.json"),
+        {"train_network": runs("student_mlp", "ep+frozen"), "audit_network": runs("student_mlp", "ep")},
+        {"collect_baseline", *AFTER_AUDITS},
+    ),
+    "the deleted audits of a setting": Plan(
+        deleted("results/audits/student_mlp.json"), {"tidy_setting": ["setting=student_mlp"]}, {"tidy", *DRAWN}
     ),
     "the style": Plan(
         appended("src/fa_audit/results/figures/style.py"), {"draw_figure": 14}, {"draw_scorecard", "manifest"}
@@ -134,7 +178,9 @@ PLANS = {
         {"prepare_data", "collect_baseline", "audit_network", *AFTER_AUDITS},
     ),
     "a threshold": Plan(
-        configured("thresholds", "growth", value=7.0), {"audit_network": 20}, {"audit_model", *AFTER_AUDITS}
+        configured("thresholds", "growth", value=7.0),
+        {"audit_network": 20},
+        {"audit_model", "report_model", *AFTER_AUDITS},
     ),
     "other snapshots, of finished runs": Plan(
         configured("settings", "snapshots", "snapshots", value=[0]),
@@ -155,11 +201,11 @@ PLANS = {
         AFTER_AUDITS - {"build_scorecard", "draw_scorecard"},
     ),
     "an edited copy of the published numbers": Plan(
-        appended("reference/published.yaml"), {"build_scorecard": [""]}, {"draw_scorecard", "manifest"}
+        appended("reference/published.yaml", "# edited\n"), {"build_scorecard": [""]}, {"draw_scorecard", "manifest"}
     ),
     "other blocks of one model": Plan(
         configured("models", "resnet18", "blocks", value="layer1.*"),
-        {"audit_model": ["model=resnet18"]},
+        {"audit_model": ["model=resnet18"], "report_model": ["model=resnet18"]},
         {"models"},
         ("models",),
     ),

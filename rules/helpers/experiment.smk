@@ -16,6 +16,8 @@ from fa_audit.experiments.read_grid import read_grid
 from fa_audit.experiments.origins import OF_A_NETWORK, Origins, data_code, previous_run, run_code
 from fa_audit.experiments.paths import TIDY, RunKey, data_file, run_files, tidy_file
 from fa_audit.results.kinds import KINDS
+from snakemake.logging import logger
+from snakemake.settings.enums import RerunTrigger
 from snakemake_interface_executor_plugins.settings import ExecMode
 
 
@@ -42,6 +44,7 @@ CONFIG_FILES = list(workflow.configfiles)
 MODE = workflow.exec_mode  # of this process: the main one, or one of a single job
 DRY_RUN = workflow.output_settings.dryrun
 LIMITS = workflow.global_resources  # of --resources, and cores and nodes
+LARGEST_DATA = 2_000_000_000  # bytes of a file whose content is compared, as in profiles/default
 
 
 @readable
@@ -97,7 +100,28 @@ def spec_values(wildcards):
     return values_of(key_of(wildcards))
 
 
+@cache
+def name_missing_options():
+    """Warn once where Snakemake was started without the options of profiles/default that keep finished trainings.
+
+    Modules have no profile of ours, nor has --workflow-profile none. Called while jobs are planned: options are not
+    known before. `dag_settings` is not documented; nothing else tells.
+    """
+    settings = workflow.dag_settings
+    missing = []
+    if RerunTrigger.CODE in settings.rerun_triggers:
+        missing.append("--rerun-triggers mtime params input software-env")
+    if settings.max_checksum_file_size < LARGEST_DATA:
+        missing.append(f"--max-checksum-file-size {LARGEST_DATA}")
+    if missing and MODE == ExecMode.DEFAULT:
+        logger.warning(
+            "fa-audit: a script or data file that is only touched makes every training stale. Add "
+            + " ".join(missing)
+        )
+
+
 def data_of(wildcards):
+    name_missing_options()
     return data_file(spec_of(wildcards).dataset)
 
 
