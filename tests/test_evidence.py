@@ -1,10 +1,12 @@
 """tools/evidence.py: searches without baselines become tables, and what they chose enters the configuration."""
 
 import sys
+import tarfile
 
 import pytest
 from projects import ROOT
 
+from fa_audit.audit.record import read_audit
 from fa_audit.data.dataset import load_dataset, prepare_data_file
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.paths import RunKey
@@ -78,3 +80,9 @@ def test_a_search_needs_no_baselines_and_is_taken_when_it_is_whole(tmp_path, tra
     assert after[after["run"] == "bp"].equals(before) and [*after["run"]] == ["bp", "dfa"]
     assert read_table(tables["search_lr1em3"].with_name("work.csv"))["beside_other_work"].all()
     assert [name.partition("+lr")[0] for name in chosen.split(", ")] == ["bp", "dfa"]
+
+    with tarfile.open(tables["search_lr1em3"].with_name("audits.tar.xz")) as packed:
+        packed.extractall(tmp_path / "unpacked", filter="data")
+    audits = [read_audit(path) for path in sorted((tmp_path / "unpacked").glob("search_lr1em3/*/seed1.json"))]
+    assert [audit["run"] for audit in audits] == ["bp", "dfa"]
+    assert [audit["headline_acc"] for audit in audits] == after["accuracy"].tolist()

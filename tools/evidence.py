@@ -7,14 +7,18 @@ RESULTS is a folder as the workflow makes it: checkpoints/, trajectories/, basel
 already are measured again where a file is newer; others of their setting stay. A run of a search (with `validation`)
 needs no baselines, and is taken once it is trained in every setting of the search. What searches choose is written into
 the list `runs: &chosen` of the configuration.
+
+Beside the tables of a setting its audits are kept, in one archive: tar -xf reference/measured/SETTING/audits.tar.xz
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import math
 import re
+import tarfile
 import textwrap
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -26,6 +30,7 @@ import pandas as pd
 
 from fa_audit.audit.record import write_audit
 from fa_audit.audit.run_audit import audit_files
+from fa_audit.core.files import write_bytes
 from fa_audit.core.numerics import set_numerics
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import cost_key, read_costs
@@ -87,6 +92,25 @@ def add(folder: Path, audits: list[Path], results: Path, *, busy: bool) -> None:
         work[TIMES_BP] = tables[folder / "runs.csv"]["spec"].map(times_bp).where(work[BUSY].eq(True))
     work[list(RECORDED)] = work.reindex(columns=RECORDED).fillna("not recorded")
     write_tables(tables)
+
+
+def pack(path: Path, audits: list[Path]) -> None:
+    """Add audits to an archive, SETTING/RUN/seed*.json in it, in place of earlier ones of the same runs.
+
+    The same audits give the same bytes.
+    """
+    files = {}
+    if path.exists():
+        with tarfile.open(path) as old:
+            files = {member.name: old.extractfile(member).read() for member in old if member.isfile()}
+    files |= {f"{RunKey.of(audit)}.json": audit.read_bytes() for audit in audits}
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:xz", preset=9) as new:
+        for name, data in sorted(files.items()):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            new.addfile(member, io.BytesIO(data))
+    write_bytes(path, content.getvalue())
 
 
 def times_bp(spec: str) -> float:
@@ -166,6 +190,7 @@ def measure(pool: ProcessPoolExecutor, grid: Grid, name: str, options: argparse.
     work = [pool.submit(partial(audited, options.results, setting, key, options.audits)) for key in there]
     if audits := [job.result() for job in work]:
         add(options.tables / name, audits, options.results, busy=options.busy)
+        pack(options.tables / name / "audits.tar.xz", audits)
         print(f"{name}: {len(audits)} audits", flush=True)
 
 
