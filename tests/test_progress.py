@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from fa_audit.core import progress
-from fa_audit.core.progress import announce, following
+from fa_audit.core.progress import following
 
 
 class Stream(io.StringIO):
@@ -52,9 +52,3 @@ def test_an_abandoned_line_is_cleared(monkeypatch):
         for item in following([0, 1], "batch"):
             _ = 1 / item
     assert stream.getvalue() == "\r\x1b[Kfa-audit: batch 1/2\r\x1b[K"
-
-
-def test_what_takes_more_than_ten_seconds_is_announced(capsys):
-    announce("this audit", 9)
-    announce("this audit", 200, "; fewer directions= take less")
-    assert capsys.readouterr().err == "fa-audit: this audit takes about 3 min; fewer directions= take less.\n"

@@ -36,7 +36,6 @@ WITHOUT_EFFECT = {  # why an edit of a file cannot change a result
     "core/registry.py": "imports what the specification names",
     "core/stages.py": "these digests",
     "core/validation.py": "refuses wrong input; changes no right one",
-    "audit/expected_time.py": "says how long it will take",
     "audit/rendering.py": "words an audit, which readers do again",
     "audit/report.py": "prints an audit",
     "audit/sentences.py": "words an audit, which readers do again",

@@ -10,7 +10,6 @@ from torch import nn
 
 from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
 from fa_audit.audit.diagnostics import Batch, Diagnostics, least_size, measure
-from fa_audit.audit.expected_time import expected_seconds
 from fa_audit.audit.frequencies import frequencies
 from fa_audit.audit.given_credits import CreditFunction, checked_credits, measure_given_credits
 from fa_audit.audit.guards import alike, contradictions, gradient_warnings, ignored_by, recorded
@@ -18,7 +17,6 @@ from fa_audit.audit.inputs import check_layer, check_texts, fraction, paired, pr
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.verdicts import Baselines
 from fa_audit.core.errors import AuditError, shortened
-from fa_audit.core.progress import announce
 from fa_audit.core.thresholds import DiagnosticThresholds, fires
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, LossFunction
@@ -107,8 +105,6 @@ def diagnose(
             check_layer("layer_for_stability", layer_for_stability, network)
         asked = checked_credits(credits, draw, directions, blocks, network)
         where, over = (first or batches or others)[0], others or batches
-        seconds = expected_seconds(network, where, [*batches, *others], loss_fn, asked)
-        announce("this audit", seconds, "; fewer directions= or blocks= take less" if asked else "")
         credit = measure_given_credits(asked, model, network, *where, loss_fn) if asked else CreditReport()
         evidence = measure(network, batches, layer_for_stability, loss_fn, where, over)
         evidence = _with_frequencies(evidence, network, over, loss_fn, limits)

@@ -1,4 +1,4 @@
-"""Tell on standard error how long work takes and how far it is."""
+"""Tell on standard error how far work is."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
-LONG = 10  # seconds that are announced, and between two lines of a log
+LONG = 10  # seconds between two lines of a log
 EVERY = 0.5  # seconds between two states of a terminal's line
-
-
-def announce(what: str, seconds: float, hint: str = "") -> None:
-    """Print the estimate before long work."""
-    if seconds > LONG:
-        print(f"fa-audit: {what} takes about {duration(seconds)}{hint}.", file=sys.stderr, flush=True)
 
 
 def following(items: Iterable[T], what: str, count: int | None = None) -> Iterator[T]:

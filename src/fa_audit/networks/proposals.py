@@ -6,7 +6,6 @@ Shapes: B batch, d features, T tokens.
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, first_line
-from fa_audit.core.progress import announce
 from fa_audit.networks.adapters import as_pair, by_name
 from fa_audit.networks.description import (
     CHANNELS_FIRST,
@@ -36,7 +34,6 @@ from fa_audit.networks.trace import Description, reads_data, untouched
 
 SAMPLES = 2  # on which descriptions are tried
 TRIED = 8  # chains, those with the largest part of the model first
-PASSES = 16  # about as many passes forward as one chain takes
 ALIKE = 0.8  # a chain with this share of the largest part is as good as the largest, and other things decide
 CONTAINERS = ("Sequential", "ModuleList", "ModuleDict")
 
@@ -117,9 +114,7 @@ def propose(model: nn.Module, x: Tensor) -> list[Proposal]:
         raise AuditError(f"found {type(model).__name__}; expected a torch.nn.Module that torch.jit did not compile.")
     x = x[:SAMPLES]
     with untouched(model):
-        started = time.perf_counter()
         ran = _ran_once(model, x)
-        announce("a description", PASSES * (time.perf_counter() - started))
         chains = sorted(_chains(model, ran), key=lambda chain: (len(chain.names) == 1, -chain.share))
         found = list(_fitting(model, chains[:TRIED], x))
     whole = [fit for fit in found if fit.whole] or found
