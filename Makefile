@@ -2,7 +2,6 @@
 
 PYTHON ?= python3
 CONFIG ?= config.yaml
-ARCHIVE ?= results.tar
 DATA ?= data
 SHELL := /bin/sh
 IN_VENV := PATH="$(CURDIR)/.venv/bin:$$PATH"
@@ -15,7 +14,7 @@ LOCK := results/.lock
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check-evidence test test-all test-extras test-faults test-mutations test-slurm test-browser slurm lint docs documents report bench archive verify clean-env bootstrap
+.PHONY: help demo check-evidence test test-all test-extras test-faults test-mutations test-slurm test-browser slurm lint docs documents report bench clean-env bootstrap
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
@@ -82,12 +81,6 @@ report: bootstrap ## make everything of CONFIG=config.yaml, and results/report.h
 	@$(IN_VENV) FA_AUDIT_COMMAND='make report CONFIG=$(CONFIG)' \
 		.venv/bin/snakemake all results/report.html --cores all --resources gpu=1 --configfile "$(CONFIG)" && \
 		echo 'fa-audit: open results/report.html'
-
-archive: bootstrap ## pack the results of CONFIG=config.yaml into ARCHIVE=results.tar (docs/archive.md)
-	@$(IN_VENV) .venv/bin/python tools/archive.py --configfile "$(CONFIG)" "$(ARCHIVE)"
-
-verify: bootstrap ## compare results with the SHA-256 that make archive and the workflow recorded of them
-	@$(IN_VENV) .venv/bin/fa-audit verify
 
 clean-env: ## delete .venv
 	rm -rf .venv

@@ -29,7 +29,6 @@ include: "rules/tidy.smk"
 include: "rules/figures.smk"
 include: "rules/tables.smk"
 include: "rules/scorecard.smk"
-include: "rules/manifest.smk"
 include: "rules/models.smk"
 include: "rules/report.smk"
 
@@ -55,7 +54,7 @@ rule all:
         tidy=expand("results/tidy/{name}.csv", name=TIDY if GRID.settings else []),
         results=lambda wildcards: rest_of(GRID.settings),
         models=model_files(),
-        manifest=lambda wildcards: paths.MANIFEST if origin_files() else [],
+        origins=lambda wildcards: origin_files(),
     localrule: True
 
 

@@ -31,7 +31,7 @@ PROMISED = {  # extra -> where, and what is run there; without an extra what the
     "report": (EMPTY, ["fa-audit report --html mine.json"]),
     "workflow": (CHECKOUT, [f"snakemake{OPTIONS}", f"snakemake results/report.html{OPTIONS}",
                             f"snakemake --report report.zip{OPTIONS}",
-                            "fa-audit plan --configfile configs/test.yaml", "fa-audit verify"]),
+                            "fa-audit plan --configfile configs/test.yaml"]),
     "completion": (EMPTY, ["register-python-argcomplete fa-audit"]),
     "lightning": (EMPTY, ["python lightning_section.py"]),
     "transformers": (EMPTY, ["python transformers_section.py"]),

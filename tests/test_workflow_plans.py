@@ -93,7 +93,7 @@ def runs(setting, *names, seed=1):
     return sorted(f"setting={setting}, run={name}, seed={seed}" for name in names)
 
 
-DRAWN = {"draw_figure", "build_table", "build_scorecard", "draw_scorecard", "manifest"}
+DRAWN = {"draw_figure", "build_table", "build_scorecard", "draw_scorecard"}
 AFTER_AUDITS = {"tidy_setting", "tidy", *DRAWN}
 STUDENTS = ["ep", "layerwise", "pepita"]
 TRAINED = ["bp+frozen", *STUDENTS, *(f"{name}+frozen" for name in STUDENTS)]
@@ -122,9 +122,7 @@ PLANS = {
     "a folder of data that is missing and not needed": Plan(without_what_is_not_needed, {}),
     "the same data elsewhere": Plan(configured("data_root", value="elsewhere"), {}),
     "no records and newer sources": Plan(without_records, {}),
-    "a deleted figure": Plan(
-        deleted("results/figures/trajectories.pdf"), {"draw_figure": ["figure=trajectories"], "manifest": [""]}
-    ),
+    "a deleted figure": Plan(deleted("results/figures/trajectories.pdf"), {"draw_figure": ["figure=trajectories"]}),
     "a method": Plan(
         appended("src/fa_audit/methods/ep.py"),
         {"train_network": runs("student_mlp", "ep", "ep+frozen")},
@@ -141,11 +139,10 @@ PLANS = {
         {"train_network": 33, "audit_network": 20},
         {"share_run", "collect_baseline", *AFTER_AUDITS},
     ),
-    "claims": Plan(appended("src/fa_audit/methods/claims.yaml", "# edited\n"), {"build_table": 12}, {"manifest"}),
+    "claims": Plan(appended("src/fa_audit/methods/claims.yaml", "# edited\n"), {"build_table": 12}),
     "the object of a registry's entry": Plan(
         replaced("src/fa_audit/results/figures/__init__.py", "cosines:credit_layers", "cosines:layers"),
         {"draw_figure": ["figure=credit_layers"]},
-        {"manifest"},
     ),
     "a deleted trajectory": Plan(
         deleted("results/trajectories/student_mlp/ep/seed1.csv"),
@@ -160,10 +157,8 @@ PLANS = {
     "the deleted audits of a setting": Plan(
         deleted("results/audits/student_mlp.json"), {"tidy_setting": ["setting=student_mlp"]}, {"tidy", *DRAWN}
     ),
-    "the style": Plan(
-        appended("src/fa_audit/results/figures/style.py"), {"draw_figure": 14}, {"draw_scorecard", "manifest"}
-    ),
-    "a label": Plan(configured("labels", "bp", value="Backprop"), {}, {"draw_figure", "build_table", "manifest"}),
+    "the style": Plan(appended("src/fa_audit/results/figures/style.py"), {"draw_figure": 14}, {"draw_scorecard"}),
+    "a label": Plan(configured("labels", "bp", value="Backprop"), {}, {"draw_figure", "build_table"}),
     "a seed": Plan(
         configured("settings", "student_mlp", "seeds", value=[1, 2]),
         {
@@ -201,7 +196,7 @@ PLANS = {
         AFTER_AUDITS - {"build_scorecard", "draw_scorecard"},
     ),
     "an edited copy of the published numbers": Plan(
-        appended("reference/published.yaml", "# edited\n"), {"build_scorecard": [""]}, {"draw_scorecard", "manifest"}
+        appended("reference/published.yaml", "# edited\n"), {"build_scorecard": [""]}, {"draw_scorecard"}
     ),
     "other blocks of one model": Plan(
         configured("models", "resnet18", "blocks", value="layer1.*"),

@@ -11,7 +11,6 @@ from fa_audit.results.tables import TABLES
 STAGES = {"figures": ("draw_figure", FIGURES), "tables": ("build_table", TABLES)}
 # The report sorts its categories by name; the scorecard comes first.
 SCORECARD_FOLDER, FIGURES_FOLDER, TABLES_FOLDER = "1 Scorecard", "2 Figures", "3 Tables"
-PROVENANCE_FOLDER = "4 Provenance"
 
 
 if MODE == ExecMode.DEFAULT:

@@ -35,7 +35,6 @@ GROUPS: dict[str, dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]
         "leaderboard": ("rank measured runs and your own by what trained blocks add", boards.leaderboard_parser),
         "scorecard": ("compare published numbers with the audits that exist", results.scorecard_parser),
         "plan": ("print the runs of a configuration and their hours", results.plan_parser),
-        "verify": ("compare results with the SHA-256 that is recorded of them", results.verify_parser),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}

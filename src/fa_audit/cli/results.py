@@ -1,4 +1,4 @@
-"""`fa-audit report`, `plan`, `verify` and `scorecard`: what audits and configurations add up to."""
+"""`fa-audit report`, `plan` and `scorecard`: what audits and configurations add up to."""
 
 from __future__ import annotations
 
@@ -38,11 +38,6 @@ def plan_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(command=_plan)
     words, default = "the configuration; default %(default)s", Path("config.yaml")
     parser.add_argument("--configfile", type=Path, default=default, metavar="FILE", help=words)
-
-
-def verify_parser(parser: argparse.ArgumentParser) -> None:
-    """Define `fa-audit verify`."""
-    parser.set_defaults(command=_verify)
 
 
 def scorecard_parser(parser: argparse.ArgumentParser) -> None:
@@ -113,15 +108,6 @@ def _plan(options: argparse.Namespace) -> int:
     origins = Origins(read_grid(config, KINDS, line_of), config.get("thresholds", {}))
     print(plan_table(origins, read_costs(provided("benchmarks/costs.json"), own_benchmarks())))
     return 0
-
-
-def _verify(options: argparse.Namespace) -> int:
-    from fa_audit.results.verify import mismatches, recorded
-
-    records = recorded()
-    problems, files = list(mismatches(records)), len({name for name, *_ in records})
-    print("\n".join([*problems, f"{files} files, {f'{len(problems)} not' if problems else 'all'} as recorded"]))
-    return 1 if problems else 0
 
 
 def _scorecard(options: argparse.Namespace) -> int:

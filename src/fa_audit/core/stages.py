@@ -90,7 +90,6 @@ STAGES: dict[str, tuple[str, ...]] = {
     "build_table": (*CHECKS, *TEXTS, "methods/claims.yaml"),
     "build_scorecard": (*CHECKS, *TEXTS, "experiments/published.py"),
     "draw_scorecard": (*CHECKS, *TEXTS, "experiments/published.py"),
-    "manifest": (),
     "build_report": (*CHECKS, *TEXTS, "experiments/published.py", "methods/claims.yaml"),
 }
 # Whatever a stage runs counts with what it imports from these rooms, and from the folders of its user.

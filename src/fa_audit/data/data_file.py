@@ -48,11 +48,6 @@ def read_data_file(path: str | Path, framework: str) -> tuple[dict[str, Any], di
     return described, arrays
 
 
-def data_digest(path: str | Path) -> str:
-    """Return the digest of all arrays of a data set and of how to present them; errors as in `read_data_file`."""
-    return joined(checksums(*read_data_file(path, "np")))
-
-
 def joined(checksums: Mapping[str, str]) -> str:
     """Return one digest of the checksums of the description and of every array."""
     return hashlib.sha256("".join(checksums.values()).encode()).hexdigest()

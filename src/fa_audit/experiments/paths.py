@@ -12,7 +12,6 @@ from fa_audit.core.errors import AuditError
 RUN_PATTERN = "{setting}/{run}/seed{seed}"  # below results/FOLDER/, without the ending; wildcards of the same names
 ORIGIN = ".origin.json"  # of results/NAME.csv, .pdf, ...: results/NAME.origin.json
 RECORD = " lineage="  # in a sidecar's `fingerprint`, between what decided the network's bits and its origin
-MANIFEST = "results/MANIFEST.json"
 LOCK = "results/.lock"  # held while a workflow is at work in the folder
 ENDINGS = {"figures": ("pdf", "png"), "tables": ("csv", "md", "tex", "html")}
 SCORECARD_ENDINGS = ("csv", "md", "html")
