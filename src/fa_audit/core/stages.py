@@ -209,8 +209,9 @@ def _form(node: object, texts: bool) -> str:
     if isinstance(node, ast.Raise):
         error = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
         return f"Raise({_form(error, texts)})"
-    if isinstance(node, ast.JoinedStr) and not texts:
-        return f"JoinedStr({_form([part for part in node.values if not _is_text(part, ' ')], texts)})"
+    if isinstance(node, ast.JoinedStr):
+        ignored = "^$" if texts else "^$| "  # Python 3.12 has empty parts
+        return f"JoinedStr({_form([part for part in node.values if not _is_text(part, ignored)], texts)})"
     if _is_text(node, SENTENCE) and not texts:
         return "Text"
     if not isinstance(node, ast.AST):
