@@ -3,33 +3,28 @@
 import json
 import shutil
 import subprocess
-import sys
 import tarfile
 
 import pytest
 import yaml
-from projects import PUBLISHED, ROOT, copy_sources, own_library, planned
+from projects import PUBLISHED, ROOT, copy_sources, own_library, planned, python
 
 from fa_audit.core.files import exclusive
 from fa_audit.experiments.paths import RunKey
 
 TABLE, INPUT, SUMS = "results/tables/inventory.md", "results/tidy/resmlp/runs.csv", "results/SHA256SUMS"
-AUDIT, OTHER = "results/audits/student_mlp/ep/seed1.json", "results/audits/vit_mini/drtp/seed1.json"
+AUDIT, OTHER = "results/audits/student_mlp/ep/seed1.json", "results/audits/resmlp/dfa/seed1.json"
 ORIGIN, DATA = "results/tables/inventory.origin.json", ("digits", "synthetic_teacher")
 LOG = "results/logs/train_network/student_mlp/ep/seed1.log"
 
 
-def run(folder, *command):
-    environment = own_library(folder)
-    return subprocess.run([sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True)
-
-
 def archive(folder, *arguments):
-    return run(folder, "tools/archive.py", *(arguments or ["--configfile", "tiny.yaml"]))
+    words = arguments or ("--configfile", "tiny.yaml")
+    return python(folder, "tools/archive.py", *words, **own_library(folder))
 
 
 def verify(folder):
-    return run(folder, "-m", "fa_audit.cli", "verify")
+    return python(folder, "-m", "fa_audit.cli", "verify", **own_library(folder))
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,14 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from projects import (
+    EVERYTHING,
     MODEL,
     ROOT,
     TINY,
@@ -21,12 +22,15 @@ from projects import (
     check_evidence,
     command,
     copy_sources,
+    make_all,
     own_library,
     planned,
+    python,
     snakemake,
     wait_for,
     write_config,
 )
+from test_readme import TARGETS
 
 from fa_audit.cli import main
 from fa_audit.core.files import exclusive, sha256_of
@@ -39,17 +43,36 @@ from fa_audit.networks import ARCHITECTURES
 from fa_audit.results.figures import FIGURES
 from fa_audit.results.tables import TABLES
 
-FIGURE_FILES = [f"results/figures/{name}.{ending}" for name in [*FIGURES, "scorecard"] for ending in ("pdf", "png")]
-# Methods like those that configs/test.yaml has; configs/ci.yaml has them all.
+# Methods like those that configs/test_all.yaml has; configs/ci.yaml has them all.
 OTHERS = {"weight_mirror", "dtp", "predictive_coding", "local_pred", "local_sim", "local_predsim", "forward_forward"}
-TABLE_FILES = [f"results/tables/{name}.{ending}" for name in TABLES for ending in ("csv", "md", "tex", "html")]
-ARTEFACTS = [*FIGURE_FILES, *TABLE_FILES, *(f"results/scorecard.{ending}" for ending in ("csv", "md", "html"))]
 
 
-def test_everything_that_the_registries_name_is_trained_audited_and_drawn(everything):
-    found = audits(everything)
+def artefacts(figures, tables):
+    """The files of some figures and tables and of the scorecard."""
+    drawn = [f"results/figures/{name}.{ending}" for name in [*figures, "scorecard"] for ending in ("pdf", "png")]
+    tables = [f"results/tables/{name}.{ending}" for name in tables for ending in ("csv", "md", "tex", "html")]
+    return [*drawn, *tables, *(f"results/scorecard.{ending}" for ending in ("csv", "md", "html"))]
+
+
+ARTEFACTS = artefacts(EVERYTHING["figures"], EVERYTHING["tables"])
+
+
+@pytest.mark.slow
+def test_everything_that_the_registries_name_is_trained_audited_and_drawn(everything, tmp_path):
+    folder = shutil.copytree(everything, tmp_path / "project")
+    more = yaml.safe_load((ROOT / "configs/test_all.yaml").read_text())
+    make_all(folder, EVERYTHING | {part: EVERYTHING[part] | more[part] for part in more})
+    found = audits(folder)
     assert {audit["spec"]["method"] for audit in found.values()} == set(METHODS) - OTHERS
     assert {audit["spec"]["architecture"] for audit in found.values()} == set(ARCHITECTURES)
+    for path in artefacts(FIGURES, TABLES):
+        assert (folder / path).stat().st_size > 0, path
+    for audit in found.values():
+        check_evidence(audit)
+
+
+def test_every_rule_data_set_option_and_kind_of_artefact_has_its_files(everything):
+    found = audits(everything)
     assert {audit["spec"]["dataset"] for audit in found.values()} == {n for n in DATASETS if "cifar" not in n}
     for field in ("penalty", "frozen_blocks", "random_targets"):
         assert any(audit["spec"][field] for audit in found.values()), field
@@ -84,7 +107,7 @@ def test_a_run_that_settings_share_is_trained_once(everything):
 
 
 def test_a_run_goes_on_from_its_snapshot_and_no_epoch_is_trained_twice(everything):
-    short, whole = (RunKey("snapshots", run, 2) for run in ("fa+epoch1", "fa"))
+    short, whole = (RunKey("snapshots", run, 2) for run in ("bp+epoch1", "bp"))
     histories = [(everything / key.path("trajectories", "csv")).read_text() for key in (short, whole)]
     assert histories[1].startswith(histories[0]) and histories[1].count("\n") == 7 == 2 * histories[0].count("\n") - 1
     log = (everything / f"results/logs/train_network/{whole}.log").read_text()
@@ -134,8 +157,8 @@ def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_chang
     assert shown == {f"{setting}-{run}" for setting, run in zip(runs["setting"], runs["run"])} | {
         "other models-resnet18"
     }
-    images = [path for path in FIGURE_FILES if path.endswith(".png")]
-    assert page.count("data:image/png") == len(images) and page.count("data:text/csv") == len(TABLES) + 1
+    images, numbers = ([path for path in ARTEFACTS if path.endswith(ending)] for ending in (".png", ".csv"))
+    assert page.count("data:image/png") == len(images) and page.count("data:text/csv") == len(numbers)
     assert all(sha256_of(folder / path) in page for path in [*images, "results/audits/resmlp/bp/seed1.json"])
     assert "FA explodes" in page and planned(folder, target) == {}
     own, output = (str(folder / name) for name in ("results/audits/resmlp/bp/seed1.json", "own.html"))
@@ -147,6 +170,7 @@ def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_chang
         assert snakemake(folder, target, "--touch", "--cores", "1").returncode == 0
 
 
+@pytest.mark.slow
 def test_wrong_descriptions_end_in_one_clear_message_each(everything, tmp_path):
     folder = shutil.copytree(everything, tmp_path / "project")
     wrong = {"name": MODEL | {"blocks": ["layer1.0", "layer5.0"]}, "vector": MODEL | {"reads": "cls token"}}
@@ -217,6 +241,7 @@ rule copied:
 """
 
 
+@pytest.mark.slow
 def test_another_workflow_uses_this_one_as_a_module_with_code_of_its_own_folder(tmp_path):
     (tmp_path / "my_method.py").write_text("from fa_audit.methods.dfa import DFA\n\n\nclass Mine(DFA): ...\n")
     shown = {"settings": ["tiny"], "title": "Mine"}
@@ -249,13 +274,13 @@ def test_the_report_holds_every_artefact_and_begins_with_the_scorecard(everythin
     assert "1 Scorecard" in text and "Every number that the paper published" in text
 
 
-def test_planning_the_paper_and_the_models_of_the_docs_imports_no_torch(tmp_path):
+def test_planning_the_paper_readmes_targets_and_the_models_of_the_docs_imports_no_torch(tmp_path):
     folder = copy_sources(tmp_path / "project")
     models = re.search(r"```yaml\n(models:.*?)```", (ROOT / "docs/auditing.md").read_text(), re.DOTALL)[1]
     (folder / "config.yaml").write_text((folder / "config.yaml").read_text() + models)
     (tmp_path / "poison").mkdir()
     (tmp_path / "poison/torch.py").write_text("raise ImportError('torch was imported while planning')\n")
-    jobs = planned(folder, config=None, PYTHONPATH=f"{tmp_path}/poison:{folder}/src")
+    jobs = planned(folder, "all", *TARGETS, config=None, PYTHONPATH=f"{tmp_path}/poison:{folder}/src")
     assert len(jobs["train_network"]) >= 500 and len(jobs["audit_model"]) == 2
 
 
@@ -279,26 +304,44 @@ def test_every_rule_says_what_it_does_and_what_it_needs(block):
         assert part in block
 
 
-SCRIPTS = sorted(path.name for path in (ROOT / "workflow_scripts").glob("[a-z]*.py"))
-LOADED = """import importlib, sys
+USED = ["fa_audit.methods.dfa", "fa_audit.networks.resmlp"]
+SCRIPTS = {
+    path.name: USED * (path.name in ("train.py", "audit.py")) for path in ROOT.glob("workflow_scripts/[a-z]*.py")
+}
+LOADED = """import os, sys
+import matplotlib.pyplot, pandas, sklearn.datasets, torch
 sys.path.append({folder!r})
-{imports}
-print(*(m.__file__ for m in sys.modules.values() if getattr(m, "__file__", None)), sep="\\n")
+for name, imports in {imports!r}:
+    if not os.fork():
+        exec(imports)
+        print(*(f"{{name}} {{m.__file__}}" for m in sys.modules.values() if getattr(m, "__file__", None)), sep="\\n")
+        sys.exit()
+    os.wait()
 """
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_a_script_s_declared_code_is_all_project_code_that_it_loads(script):
-    used = ["fa_audit.methods.dfa", "fa_audit.networks.resmlp"] if script in ("train.py", "audit.py") else []
+def imports_of(script):
+    """The imports of a script and of what a run of it uses, as code."""
     tree = ast.parse((ROOT / "workflow_scripts" / script).read_text())
     imports = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    imports += [f"import {module}" for module in used]
-    program = LOADED.format(folder=str(ROOT / "workflow_scripts"), imports="\n".join(imports))
-    listed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    loaded = {Path(line) for line in listed.splitlines() if not line.endswith("__init__.py")}
-    ours = {path for path in loaded if path.is_relative_to(ROOT / "src") or path.parent == ROOT / "workflow_scripts"}
-    declared = set(code_files(f"workflow_scripts/{script}", *used))
-    assert declared >= {str(path.relative_to(ROOT)) for path in ours} | {f"workflow_scripts/{script}"}
+    return "\n".join([*imports, *(f"import {module}" for module in SCRIPTS[script])])
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    """Lines of a script's name and a file that it loads, every script in a fork of a process with the packages."""
+    program = LOADED.format(
+        folder=str(ROOT / "workflow_scripts"), imports=[(name, imports_of(name)) for name in SCRIPTS]
+    )
+    return python(ROOT, "-c", program).stdout
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS))
+def test_a_script_s_declared_code_is_all_project_code_that_it_loads(loaded, script):
+    files = [Path(path) for path in re.findall(rf"^{script} (.+)(?<!__init__.py)$", loaded, re.MULTILINE)]
+    ours = {path for path in files if path.is_relative_to(ROOT / "src") or path.parent == ROOT / "workflow_scripts"}
+    declared = set(code_files(f"workflow_scripts/{script}", *SCRIPTS[script]))
+    assert files and declared >= {str(path.relative_to(ROOT)) for path in ours} | {f"workflow_scripts/{script}"}
 
 
 def test_a_copy_of_the_project_does_not_run_with_another_one_s_library(tmp_path):

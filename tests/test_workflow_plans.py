@@ -78,8 +78,8 @@ def runs(setting, *names, seed=1):
 
 DRAWN = {"draw_figure", "build_table", "build_scorecard", "draw_scorecard", "manifest"}
 AFTER_AUDITS = {"tidy_setting", "tidy", *DRAWN}
-STUDENTS = ["ep", "layerwise", "pepita"]
-TRAINED = ["bp+frozen", *STUDENTS, *(f"{name}+frozen" for name in STUDENTS)]
+STUDENTS = ["ep", "layerwise+random_targets"]
+TRAINED = ["bp+frozen", "ep", "ep+frozen", "layerwise+frozen", "layerwise+random_targets"]
 FIGURES_OF_EP = [f"figure={name}" for name in ("audit_overview", "trajectories", "verdict_matrix")]
 
 
@@ -114,10 +114,10 @@ PLANS = {
         {"collect_baseline", "audit_network", *AFTER_AUDITS},
     ),
     "the protocol": Plan(
-        appended("src/fa_audit/audit/verdicts.py"), {"audit_network": 20}, {"audit_model", *AFTER_AUDITS}
+        appended("src/fa_audit/audit/verdicts.py"), {"audit_network": 10}, {"audit_model", *AFTER_AUDITS}
     ),
     "the style": Plan(
-        appended("src/fa_audit/results/figures/style.py"), {"draw_figure": 14}, {"draw_scorecard", "manifest"}
+        appended("src/fa_audit/results/figures/style.py"), {"draw_figure": 4}, {"draw_scorecard", "manifest"}
     ),
     "a label": Plan(configured("labels", "bp", value="Backprop"), {}, {"draw_figure", "build_table", "manifest"}),
     "a seed": Plan(
@@ -134,19 +134,19 @@ PLANS = {
         {"prepare_data", "collect_baseline", "audit_network", *AFTER_AUDITS},
     ),
     "a threshold": Plan(
-        configured("thresholds", "growth", value=7.0), {"audit_network": 20}, {"audit_model", *AFTER_AUDITS}
+        configured("thresholds", "growth", value=7.0), {"audit_network": 10}, {"audit_model", *AFTER_AUDITS}
     ),
     "other snapshots, of finished runs": Plan(
         configured("settings", "snapshots", "snapshots", value=[0]),
         {
-            "train_network": runs("snapshots", "bp+frozen+epoch0", "fa+epoch0", "fa+frozen+epoch0", seed=2),
-            "audit_network": runs("snapshots", "fa+epoch0", seed=2),
+            "train_network": runs("snapshots", "bp+epoch0", "bp+frozen+epoch0", seed=2),
+            "audit_network": runs("snapshots", "bp+epoch0", seed=2),
         },
         {"collect_baseline", *AFTER_AUDITS},
     ),
     "a monitor": Plan(
         configured("monitor", "stop_on", value=["D1"]),
-        {"train_network": 18},
+        {"train_network": 7},
         {"share_run", "collect_baseline", "audit_network", *AFTER_AUDITS},
     ),
     "a changed audit": Plan(
@@ -165,7 +165,7 @@ PLANS = {
     ),
     "one figure in a fresh folder": Plan(
         without_results,
-        {"draw_figure": ["figure=verdict_matrix"], "train_network": 33},
+        {"draw_figure": ["figure=verdict_matrix"], "train_network": 10},
         {"share_run", "prepare_data", "audit_network", "collect_baseline", "tidy_setting"},
         ("results/figures/verdict_matrix.pdf",),
     ),
