@@ -69,6 +69,7 @@ def test_the_figure_and_the_table_show_the_run(finished):
     assert "| Sign DFA | 1 | " in (finished / "results/tables/gradients.md").read_text()
 
 
+@pytest.mark.slow
 def test_an_edit_makes_stale_what_the_file_decides_and_docstrings_are_captions_in_the_report(folder):
     options = [*TARGETS, "--configfile", "mine.yaml", "--resources", "gpu=0", PLAIN]
     planned = {}

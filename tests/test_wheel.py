@@ -31,7 +31,7 @@ for line in sys.argv[1:]:
 
 def output(folder, *arguments, **environment):
     done = python(folder, *arguments, **environment)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
