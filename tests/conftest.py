@@ -32,7 +32,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[object]:
+def chromium():
     """A headless Chromium."""
     path = browser.executable()
     if path is None:

@@ -19,8 +19,7 @@ LOG = "results/logs/train_network/student_mlp/ep/seed1.log"
 
 
 def archive(folder, *arguments):
-    words = arguments or ("--configfile", "tiny.yaml")
-    return python(folder, "tools/archive.py", *words, **own_library(folder))
+    return python(folder, "tools/archive.py", *(arguments or ("--configfile", "tiny.yaml")), **own_library(folder))
 
 
 def verify(folder):
@@ -79,6 +78,7 @@ def test_what_is_altered_or_missing_is_named_with_or_without_the_archives_list(p
     assert "found neither results/MANIFEST.json nor results/SHA256SUMS" in verify(folder).stderr
 
 
+@pytest.mark.slow
 def test_without_a_list_files_are_compared_with_what_sidecars_tables_and_the_manifest_record(project):
     """Files cut short, and two that were swapped: each has the form of a sound one, or is read by nothing else."""
     (project / SUMS).unlink()
@@ -95,6 +95,7 @@ def test_without_a_list_files_are_compared_with_what_sidecars_tables_and_the_man
     assert done.returncode == 1 and named >= {*cut, AUDIT, OTHER, *data}, done
 
 
+@pytest.mark.slow
 def test_an_archive_names_no_user_holds_no_unfinished_work_and_follows_links(packed, project, tmp_path):
     with tarfile.open(packed) as tar:
         members = tar.getmembers()
@@ -110,6 +111,7 @@ def test_an_archive_names_no_user_holds_no_unfinished_work_and_follows_links(pac
     assert (project / "results.tar").read_bytes() == packed.read_bytes()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_packed_is_refused_with_one_line(project):
     def assert_refused(words, *arguments):
         (line,) = archive(project, *arguments).stderr.splitlines()
@@ -131,6 +133,7 @@ def test_what_cannot_be_packed_is_refused_with_one_line(project):
     assert not (project / "results.tar").exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_list_is_one_line(project):
     """A digest that is none, a manifest that is none, a sidecar that is none."""
     for name, content in (

@@ -10,7 +10,6 @@ from projects import ROOT, python, slow
 
 from fa_audit.audit.record import CREDITS, DEEP, State
 from fa_audit.audit.run_audit import audit
-from fa_audit.cli import main
 from fa_audit.core.checks import CHECKS
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.tidy import layers_table, runs_table
@@ -35,12 +34,6 @@ OTHERS = [tool for tool in TOOLS if tool not in MEASURING]
 def test_nothing_that_is_generated_is_stale(tools):
     done = check(ROOT, *tools)
     assert done.returncode == 0, done.stderr
-
-
-def test_the_scorecard_of_the_documents_is_that_of_the_measured_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    assert main(["scorecard", "--from", "reference/measured", "--output", str(tmp_path)]) == 0
-    assert (tmp_path / "scorecard.csv").read_text() == (ROOT / "docs/reproduction/scorecard.csv").read_text()
 
 
 @pytest.mark.slow

@@ -33,23 +33,30 @@ def test_every_example_is_short_and_needs_no_registry():
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A checkout with the document's files beside the Snakefile, in which the document's command has been run."""
+def checkout(tmp_path_factory):
+    """A checkout with the document's files beside the Snakefile."""
     folder = copy_sources(tmp_path_factory.mktemp("extending") / "project")
     for path, text in FILES.items():
         (folder / path).write_text(text)
-    done = python(folder, "-m", *shlex.split(COMMAND), "--resources", "gpu=0", **own_library(folder))
-    assert done.returncode == 0, done.stderr
     return folder
 
 
+@pytest.fixture(scope="module")
+def finished(checkout):
+    """That checkout, in which the document's command has been run."""
+    done = python(checkout, "-m", *shlex.split(COMMAND), "--resources", "gpu=0", **own_library(checkout))
+    assert done.returncode == 0, done.stderr
+    return checkout
+
+
 @pytest.fixture
-def folder(finished, monkeypatch):
-    monkeypatch.chdir(finished)
-    monkeypatch.syspath_prepend(finished)
-    return finished
+def folder(checkout, monkeypatch):
+    monkeypatch.chdir(checkout)
+    monkeypatch.syspath_prepend(checkout)
+    return checkout
 
 
+@pytest.mark.slow
 def test_the_method_is_trained_and_audited_in_the_network_on_the_data_set(finished):
     audit = json.loads((finished / "results/audits/mine/my_method:SignDFA/seed42.json").read_text())
     spec = audit["spec"]
@@ -61,6 +68,7 @@ def test_the_method_is_trained_and_audited_in_the_network_on_the_data_set(finish
     assert sorted(sidecar["provenance"]["own_code"]) == ["my_data.py", "my_net.py"]
 
 
+@pytest.mark.slow
 def test_the_figure_and_the_table_show_the_run(finished):
     assert (finished / "results/figures/growth_accuracy.pdf").read_bytes().startswith(b"%PDF")
     runs = pd.read_csv(finished / "results/tidy/mine/runs.csv")
@@ -70,7 +78,7 @@ def test_the_figure_and_the_table_show_the_run(finished):
 
 
 @pytest.mark.slow
-def test_an_edit_makes_stale_what_the_file_decides_and_docstrings_are_captions_in_the_report(folder):
+def test_an_edit_makes_stale_what_the_file_decides_and_docstrings_are_captions_in_the_report(finished, folder):
     options = [*TARGETS, "--configfile", "mine.yaml", "--resources", "gpu=0", PLAIN]
     planned = {}
     with Server("snakemake.cli", *SNAKEMAKE) as server:
@@ -92,6 +100,7 @@ def test_a_plan_invents_no_hours(folder, capsys):
 
 def test_the_command_line_takes_own_networks_but_no_file_decides_what_is_imported(folder, capsys):
     named = ["--architecture", "my_net:GatedMLP"]
+    (folder / DATA).exists() or prepare_data_file("my_data:blobs", "data", DATA)
     assert main(["train", "dfa", "mine.safetensors", "--data", DATA, "--epochs", "1", "--width", "8", *named]) == 0
     assert main(["audit", "mine.safetensors"]) == 1
     assert "--architecture package.module:Class" in capsys.readouterr().err
