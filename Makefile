@@ -10,11 +10,12 @@ PIP := .venv/bin/python -m pip --no-input --disable-pip-version-check install -c
 READY := .venv/ready
 LOG := .venv.log
 LOCK := results/.lock
+SPREAD := --numprocesses logical --dist loadfile --no-loadscope-reorder
 
 unexport PYTHONPATH PYTHONHOME PIP_TARGET PIP_PREFIX PIP_ROOT PIP_USER
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check-evidence test test-all test-extras test-faults test-mutations test-slurm test-browser slurm lint docs documents report bench clean-env bootstrap
+.PHONY: help demo check-evidence test test-slow test-all test-extras test-faults test-mutations test-slurm test-browser slurm lint docs documents report bench clean-env bootstrap
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | while IFS='	' read -r name text; do \
@@ -25,11 +26,14 @@ demo: bootstrap ## train, audit and plot on handwritten digits, on the CPU
 	@$(IN_VENV) FA_AUDIT_COMMAND='make demo' \
 		.venv/bin/snakemake --configfile configs/demo.yaml --cores all --resources gpu=0
 
-test: bootstrap ## run the tests
-	$(IN_VENV) .venv/bin/python -m pytest --numprocesses logical --dist loadfile --no-loadscope-reorder
+test: bootstrap ## run the fast tests
+	$(IN_VENV) .venv/bin/python -m pytest $(SPREAD)
 
-test-all: bootstrap ## run the tests, the whole matrix of configs/ci.yaml, the faults and Slurm
-	$(IN_VENV) .venv/bin/python -m pytest -m 'not slurm and not extras' --numprocesses logical --dist loadfile --no-loadscope-reorder
+test-slow: bootstrap ## run the tests of the world around the code: a wheel, the site, failed jobs, every figure's job
+	$(IN_VENV) .venv/bin/python -m pytest -m slow $(SPREAD)
+
+test-all: bootstrap ## run the fast and the slow tests, the whole matrix of configs/ci.yaml, the faults and Slurm
+	$(IN_VENV) .venv/bin/python -m pytest -m 'not slurm and not extras' $(SPREAD)
 	@$(MAKE) --no-print-directory test-slurm
 
 test-extras: bootstrap ## install every extra by itself and run what is documented of it: gigabytes, many minutes
@@ -50,7 +54,7 @@ test-slurm: bootstrap ## send a small grid through a Slurm of its own (root inst
 
 test-browser: bootstrap ## open the report in a headless Chromium (root installs Debian's)
 	@.venv/bin/python tools/debian_packages.py browser || { test $$? = 77; exit; }; \
-	$(IN_VENV) .venv/bin/python -m pytest tests/test_report_page.py
+	$(IN_VENV) .venv/bin/python -m pytest -m "" tests/test_report_page.py
 
 slurm: bootstrap ## add what sends jobs to a Slurm cluster (docs/cluster.md)
 	$(IN_VENV) $(PIP) -q -e '.[slurm]'

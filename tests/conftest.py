@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import browser
 import pytest
 import torch
 from hypothesis import settings
@@ -13,21 +14,31 @@ from fa_audit.data.dataset import Dataset
 from fa_audit.experiments.spec import RunSpec
 
 CLASSES, SIDE = 3, 8
-LONGEST = ("test_workflow", "test_extending")
 
 settings.register_profile("tests", deadline=None, derandomize=True)
 settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, so that processes that share the tests end together."""
-    items.sort(key=lambda item: not item.path.stem.startswith(LONGEST))
+    """First the file that makes `everything`, last those that need it, so that no process waits for another."""
+    users = {item.path for item in items if "everything" in item.fixturenames}
+    items.sort(key=lambda item: (item.path.stem != "test_workflow", item.path in users))
 
 
 @pytest.fixture(scope="session")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which all of `projects.EVERYTHING` has been made; nobody writes into it."""
     return finished_project(tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A headless Chromium."""
+    path = browser.executable()
+    if path is None:
+        pytest.skip("no Chromium on this machine: make test-browser installs Debian's")
+    with browser.chromium(path) as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 NOT_COPIED = {".git", ".venv", ".snakemake", "__pycache__", ".pytest_cache", ROOT / "results"}
+CHEAP = "not matrix and not faults and not slurm and not extras"  # with the slow ones
 FAILED = 1  # pytest's exit status where a test fails; others mean that the tests did not run
 
 
@@ -418,7 +419,7 @@ def _status(tests: Iterable[str], mutation: Mutation | None = None) -> int:
         copy = shutil.copytree(ROOT, Path(folder) / "project", symlinks=True, ignore=_not_copied)
         if mutation:
             mutation.apply(copy)
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *sorted(tests)]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", CHEAP, *sorted(tests)]
         environment = os.environ | {"PYTHONPATH": str(copy / "src")}
         return subprocess.run(command, cwd=copy, env=environment, capture_output=True).returncode
 

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import yaml
 
 from fa_audit.core.files import exclusive
@@ -45,6 +46,11 @@ def copy_sources(folder):
     return folder
 
 
+def slow(*cases):
+    """Cases of a test that are for `make test-slow`."""
+    return [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
+
+
 def write_config(folder, config, name="tiny.yaml"):
     (folder / name).write_text(yaml.safe_dump(config))
 
@@ -52,6 +58,12 @@ def write_config(folder, config, name="tiny.yaml"):
 def command(*arguments, config="tiny.yaml"):
     configured = ["--configfile", config] if config else []
     return [sys.executable, "-m", "snakemake", *arguments, PLAIN, "--resources", "gpu=0", *configured]
+
+
+def python(folder, *arguments, **environment):
+    """Run Python in a folder, with additions to the environment."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True)
 
 
 def snakemake(folder, *arguments, config="tiny.yaml", **environment):

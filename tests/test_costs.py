@@ -3,14 +3,11 @@
 import importlib
 import json
 import math
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
-from projects import ROOT, TINY, copy_sources, write_config
+from projects import ROOT, TINY, copy_sources, python, write_config
 
 from fa_audit.experiments.config_file import load_config
 from fa_audit.experiments.costs import DECIDING, own_benchmarks, read_costs
@@ -95,9 +92,8 @@ def test_what_a_configuration_asks_for_is_measured_and_what_is_there_is_kept(tmp
     write_config(copy_sources(tmp_path), {"settings": {"tiny": TINY}})
     there = row(replace(BP, architecture_options=WIDTH_8, batch_size=128, frozen_blocks=2), seconds_per_epoch=1.0)
     (tmp_path / "benchmarks/costs.json").write_text(json.dumps({"cpu": [there]}))
-    where = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(tmp_path / "src")}, "text": True, "check": True}
     said = [
-        subprocess.run([sys.executable, *call, "--configfile", "tiny.yaml"], stdout=subprocess.PIPE, **where).stdout
+        python(tmp_path, *call, "--configfile", "tiny.yaml", PYTHONPATH=str(tmp_path / "src")).stdout
         for call in (["benchmarks/costs.py", "--only", "frozen"], ["-m", "fa_audit.cli", "plan"])
     ]
     rows = json.loads((tmp_path / "benchmarks/costs.json").read_text())["cpu"]

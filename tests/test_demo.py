@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from projects import ROOT, copy_sources, own_library
+from projects import ROOT, copy_sources, own_library, python
 
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.experiments.read_grid import read_grid
@@ -105,5 +105,4 @@ def test_every_seed_shows_what_readme_says(demo):
         assert float(rescued["max_growth"]) < RESCUED
     written = sum(path.stat().st_size for path in (demo / "results").glob("**/*") if path.is_file())
     assert written < 1e6 * stated(r"two CPU cores and (\d+) MB")
-    smoke_test = [sys.executable, ROOT / "examples/smoke_test.py", "--results", demo / "results"]
-    assert subprocess.run(smoke_test).returncode == 0
+    assert python(demo, ROOT / "examples/smoke_test.py", "--results", "results").returncode == 0

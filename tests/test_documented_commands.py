@@ -10,7 +10,7 @@ from glob import glob
 
 import pytest
 from forks import SNAKEMAKE, Server
-from projects import ROOT
+from projects import ROOT, slow
 from test_readme import documents
 
 LEFT_OUT = {  # what is in a command -> why it is not run here
@@ -77,7 +77,7 @@ def servers():
         yield {"fa-audit": ours, "snakemake": theirs}
 
 
-@pytest.mark.parametrize("command", [*commands("fa-audit"), *commands("snakemake")])
+@pytest.mark.parametrize("command", [*commands("fa-audit"), *slow(*([line] for line in commands("snakemake")))])
 def test_a_command_of_the_documents_does_what_they_say(project, servers, command):
     program, *words = shlex.split(command.replace("audits/demo/", "audits/resmlp/"))
     words = [path for word in words for path in sorted(glob(word, root_dir=project)) or [word]]

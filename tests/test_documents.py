@@ -3,12 +3,10 @@
 import re
 import runpy
 import shutil
-import subprocess
-import sys
 
 import pandas as pd
 import pytest
-from projects import ROOT
+from projects import ROOT, python, slow
 
 from fa_audit.audit.record import CREDITS, DEEP, State
 from fa_audit.audit.run_audit import audit
@@ -25,16 +23,20 @@ TOOLS = runpy.run_path(str(ROOT / "tools/documents.py"))["TOOLS"]
 
 
 def check(root, *tools):
-    command = [sys.executable, root / "tools/documents.py", "--check", *tools]
-    return subprocess.run(command, capture_output=True, text=True)
+    return python(root, root / "tools/documents.py", "--check", *tools)
 
 
-@pytest.mark.parametrize("tool", TOOLS)
-def test_nothing_that_is_generated_is_stale(tool):
-    done = check(ROOT, tool)
+MEASURING = ("reproduction", "readme", "notebook")  # they draw every measured run, or train what documents train
+OTHERS = [tool for tool in TOOLS if tool not in MEASURING]
+
+
+@pytest.mark.parametrize("tools", [OTHERS, *slow(*([[tool]] for tool in MEASURING))])
+def test_nothing_that_is_generated_is_stale(tools):
+    done = check(ROOT, *tools)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_changed_measured_number_makes_texts_and_pictures_stale(tmp_path):
     """Of the reproduction alone, with one figure of its configuration: drawing all of them is what takes time."""
     for folder in ("tools", "docs", "configs", "reference"):

@@ -1,12 +1,10 @@
 """The `>>>` examples in docstrings print what they say, and the scripts in examples/ run."""
 
 import doctest
-import subprocess
-import sys
 from importlib import import_module
 
 import pytest
-from projects import ROOT
+from projects import ROOT, python
 
 SOURCES = ROOT / "src"
 MODULES = [path.relative_to(SOURCES) for path in SOURCES.rglob("*.py") if ">>> " in path.read_text()]
@@ -26,5 +24,5 @@ def test_examples_of_a_module(path):
     ],
 )
 def test_scripts_run_without_any_results(tmp_path, script, status, words):
-    done = subprocess.run([sys.executable, ROOT / "examples" / script], cwd=tmp_path, capture_output=True, text=True)
+    done = python(tmp_path, ROOT / "examples" / script)
     assert done.returncode == status and words in done.stdout + done.stderr, done.stderr

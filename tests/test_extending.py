@@ -3,14 +3,12 @@
 import json
 import re
 import shlex
-import subprocess
-import sys
 import zipfile
 
 import pandas as pd
 import pytest
 from forks import SNAKEMAKE, Server
-from projects import PLAIN, ROOT, copy_sources, own_library, plan_of
+from projects import PLAIN, ROOT, copy_sources, own_library, plan_of, python
 
 from fa_audit.cli import main
 from fa_audit.core.errors import AuditError
@@ -35,25 +33,30 @@ def test_every_example_is_short_and_needs_no_registry():
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A checkout with the document's files beside the Snakefile, in which the document's command has been run."""
+def checkout(tmp_path_factory):
+    """A checkout with the document's files beside the Snakefile."""
     folder = copy_sources(tmp_path_factory.mktemp("extending") / "project")
     for path, text in FILES.items():
         (folder / path).write_text(text)
-    arguments = [sys.executable, "-m", *shlex.split(COMMAND), "--resources", "gpu=0"]
-    where = {"cwd": folder, "env": own_library(folder)}
-    done = subprocess.run(arguments, **where, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert done.returncode == 0, done.stdout
     return folder
 
 
+@pytest.fixture(scope="module")
+def finished(checkout):
+    """That checkout, in which the document's command has been run."""
+    done = python(checkout, "-m", *shlex.split(COMMAND), "--resources", "gpu=0", **own_library(checkout))
+    assert done.returncode == 0, done.stderr
+    return checkout
+
+
 @pytest.fixture
-def folder(finished, monkeypatch):
-    monkeypatch.chdir(finished)
-    monkeypatch.syspath_prepend(finished)
-    return finished
+def folder(checkout, monkeypatch):
+    monkeypatch.chdir(checkout)
+    monkeypatch.syspath_prepend(checkout)
+    return checkout
 
 
+@pytest.mark.slow
 def test_the_method_is_trained_and_audited_in_the_network_on_the_data_set(finished):
     audit = json.loads((finished / "results/audits/mine/my_method:SignDFA/seed42.json").read_text())
     spec = audit["spec"]
@@ -65,6 +68,7 @@ def test_the_method_is_trained_and_audited_in_the_network_on_the_data_set(finish
     assert sorted(sidecar["provenance"]["own_code"]) == ["my_data.py", "my_net.py"]
 
 
+@pytest.mark.slow
 def test_the_figure_and_the_table_show_the_run(finished):
     assert (finished / "results/figures/growth_accuracy.pdf").read_bytes().startswith(b"%PDF")
     runs = pd.read_csv(finished / "results/tidy/mine/runs.csv")
@@ -73,7 +77,8 @@ def test_the_figure_and_the_table_show_the_run(finished):
     assert "| Sign DFA | 1 | " in (finished / "results/tables/gradients.md").read_text()
 
 
-def test_an_edit_makes_stale_what_the_file_decides_and_docstrings_are_captions_in_the_report(folder):
+@pytest.mark.slow
+def test_an_edit_makes_stale_what_the_file_decides_and_docstrings_are_captions_in_the_report(finished, folder):
     options = [*TARGETS, "--configfile", "mine.yaml", "--resources", "gpu=0", PLAIN]
     planned = {}
     with Server("snakemake.cli", *SNAKEMAKE) as server:
@@ -89,13 +94,14 @@ def test_an_edit_makes_stale_what_the_file_decides_and_docstrings_are_captions_i
     assert "D1 fires to the right of the line" in page and "smallest and largest over seeds" in page
 
 
-def test_a_plan_invents_no_hours(folder):
-    arguments = [sys.executable, "-m", "fa_audit.cli", "plan", "--configfile", "mine.yaml"]
-    assert "?" in subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+def test_a_plan_invents_no_hours(folder, capsys):
+    assert main(["plan", "--configfile", "mine.yaml"]) == 0
+    assert "?" in capsys.readouterr().out
 
 
 def test_the_command_line_takes_own_networks_but_no_file_decides_what_is_imported(folder, capsys):
     named = ["--architecture", "my_net:GatedMLP"]
+    (folder / DATA).exists() or prepare_data_file("my_data:blobs", "data", DATA)
     assert main(["train", "dfa", "mine.safetensors", "--data", DATA, "--epochs", "1", "--width", "8", *named]) == 0
     assert main(["audit", "mine.safetensors"]) == 1
     assert "--architecture package.module:Class" in capsys.readouterr().err

@@ -1,8 +1,6 @@
 """The library without its extras: what works, and what the rest says; and the shell completion, which is one."""
 
 import ast
-import os
-import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -10,7 +8,7 @@ from importlib.metadata import packages_distributions
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from projects import ROOT, TINY, command, write_config
+from projects import ROOT, TINY, command, python, write_config
 from test_installed import PROMISED
 
 from fa_audit.core.extras import EXTRAS
@@ -37,11 +35,6 @@ WORKING = (f"{TRAIN} synthetic_teacher", f"train dfa b.safetensors {SMALL} --dat
 MISSING = {f"{TRAIN} digits": "datasets", f"{TRAIN} cifar10": "datasets", "report a.json": "plots",
            "report --html a.json": "report", "plan": "plots", "scorecard": "plots", "draw a.json": "plots",
            "compare a.json": "plots"}  # fmt: skip
-
-
-def python(folder, *arguments, **environment):
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True)
 
 
 def imported(path):

@@ -3,6 +3,7 @@
 import shutil
 from pathlib import Path
 
+import pytest
 from forks import snakemake_calls
 from projects import EVERYTHING, command, plan_of, snakemake, write_config
 
@@ -25,6 +26,7 @@ def plans(folder):
     return [plan_of(outcome.said) for outcome in snakemake_calls(folder, calls)]
 
 
+@pytest.mark.slow
 def test_a_job_that_failed_with_older_figures_in_place_is_done_again_whatever_is_asked_for(everything, tmp_path):
     project = Path(shutil.copytree(everything, tmp_path / "project"))
     write_config(project, SMALL, "small.yaml")

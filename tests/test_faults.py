@@ -1,10 +1,7 @@
 """The fault tests find a product that is broken."""
 
-import subprocess
-import sys
-
 import pytest
-from projects import ROOT
+from projects import ROOT, python
 
 FOUND_BY = {
     "resume-optimiser": "test_killed.py::test_killed_before_a_change_of_the_file_system[14]",
@@ -16,6 +13,5 @@ FOUND_BY = {
 @pytest.mark.parametrize("mistake", FOUND_BY)
 def test_a_deliberate_mistake_is_found(mistake):
     test = f"tests/faults/{FOUND_BY[mistake]}"
-    command = [sys.executable, "-m", "pytest", test, "-m", "faults", "-p", "no:cacheprovider", "--break", mistake]
-    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True)
+    done = python(ROOT, "-m", "pytest", test, "-m", "faults", "-p", "no:cacheprovider", "--break", mistake)
     assert done.returncode == 1 and "FAILED" in done.stdout and "ERROR" not in done.stdout, done.stdout

@@ -139,6 +139,7 @@ class Broken(DFA):
 """
 
 
+@pytest.mark.slow
 def test_a_failure_and_ctrl_c_through_snakemake_end_without_a_traceback(everything, tmp_path):
     folder = shutil.copytree(everything, tmp_path / "project")
     (folder / "mine.py").write_text(BROKEN)

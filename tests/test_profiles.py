@@ -84,6 +84,7 @@ def costs_of_backpropagation():
     }
 
 
+@pytest.mark.slow
 def test_jobs_ask_for_twice_what_was_measured_of_their_network_method_and_device_and_never_for_days(tmp_path):
     write_config(copy_sources(tmp_path), {"settings": SETTINGS})
     (tmp_path / "benchmarks/costs.json").write_text(json.dumps(costs_of_backpropagation()))

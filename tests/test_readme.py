@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from projects import ROOT, copy_sources, planned
+from projects import ROOT
 from snakemake.cli import parse_args
 
 from fa_audit.cli import _parsed
@@ -25,6 +25,7 @@ FLAT = " ".join(README.split())
 FENCES = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 COMMANDS = [line for language, block in FENCES if not language for line in block.splitlines()]
 QUOTED = re.findall(r"`((?:snakemake|fa-audit|make) [^`]+)`", README)
+TARGETS = re.findall(r"results/\S+", " ".join([*COMMANDS, *QUOTED]).replace("NAME", "trajectories"))  # of Snakemake
 IGNORED = {".venv", "site", "results", "data", ".snakemake", ".pytest_cache", ".hypothesis", "build"}
 
 
@@ -43,16 +44,14 @@ def test_it_has_at_most_900_words_and_both_commands():
 
 
 @pytest.mark.parametrize("command", sorted({*COMMANDS, *QUOTED}))
-def test_its_commands_exist(command, tmp_path):
+def test_its_commands_exist(command):
     name, *arguments = command.split()
     if name == "make":
         assert re.search(rf"^{arguments[0]}: .*## ", MAKEFILE, re.MULTILINE)
     elif name == "fa-audit":
         assert _parsed(arguments).command
     elif name == "snakemake":
-        wanted = ["results/figures/trajectories.pdf" if "NAME" in word else word for word in arguments]
-        targets = [word for word in wanted if word.startswith("results/")]
-        assert "train_network" in planned(copy_sources(tmp_path / "project"), *targets, config=None)
+        assert parse_args(arguments)
     elif name == "pip":
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
         assert set(re.search(r"\[(.*)\]", command)[1].split(",")) <= set(extras)
@@ -82,9 +81,8 @@ def test_the_commands_of_documents_are_understood(path, monkeypatch, capsys):
 def test_what_github_and_the_catalog_run_exists():
     steps = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]["ci"]["steps"]
     runs = {step["run"].removeprefix("make ") for step in steps if "run" in step}
-    assert (
-        runs == {"lint", "test", "docs", "demo"} == runs & set(re.findall(r"^([a-z-]+):.*##", MAKEFILE, re.MULTILINE))
-    )
+    targets = set(re.findall(r"^([a-z-]+):.*##", MAKEFILE, re.MULTILINE))
+    assert runs == {"lint", "test", "test-slow", "docs", "demo"} <= targets
     for form in ("method", "number"):
         body = yaml.safe_load((ROOT / f".github/ISSUE_TEMPLATE/{form}.yml").read_text())["body"]
         named = [part["id"] for part in body if part["type"] != "markdown"]

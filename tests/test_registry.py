@@ -1,11 +1,10 @@
 """Names to objects: user-defined methods and networks in files and packages, and records of the registered ones."""
 
 import json
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from projects import ROOT, python
 
 from fa_audit.core.errors import AuditError
 from fa_audit.core.registry import check_function, load
@@ -208,7 +207,5 @@ def test_what_is_no_method_is_refused_before_it_is_called(name, words):
 @pytest.mark.parametrize("command", [["plan"], ["list", "methods"]])
 def test_plans_and_the_list_of_registered_methods_import_no_torch(command):
     program = "import sys; sys.modules['torch'] = None; import fa_audit.cli as c; sys.exit(c.main(sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", program, *command], cwd=Path(__file__).parents[1], text=True, capture_output=True
-    )
+    done = python(ROOT, "-c", program, *command)
     assert done.returncode == 0 and len(done.stdout.splitlines()) >= 4, json.dumps(done.stderr)

@@ -9,13 +9,12 @@ import time
 from dataclasses import replace
 from html.parser import HTMLParser
 
-import browser
 import pandas as pd
 import pytest
 from made_up_runs import several, tidy_of
 from matplotlib.colors import to_hex
 from printed_audits import printed_audits
-from projects import ROOT
+from projects import ROOT, slow
 
 from fa_audit.audit.sentences import facts_of, sentences
 from fa_audit.cli import main
@@ -215,15 +214,6 @@ def test_what_is_no_audit_and_no_folder_of_tables_ends_in_one_line(options, caps
 # --- in a browser ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    path = browser.executable()
-    if path is None:
-        pytest.skip("no Chromium on this machine: make test-browser installs Debian's")
-    with browser.chromium(path) as opened:
-        yield opened
-
-
 @pytest.fixture
 def visit(chromium):
     """Open a page; every test fails if it says something in the console or asks for another file."""
@@ -246,8 +236,10 @@ def visit(chromium):
     assert said == [] and {url for url in asked if not url.startswith(("data:", "blob:"))} <= {asked[0]}
 
 
-@pytest.mark.parametrize("width", [360, 768, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+MORE_SIZES = ((360, "dark"), (768, "light"), (768, "dark"), (1280, "light"))
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark"), *slow(*MORE_SIZES)])
 def test_every_width_and_scheme_is_accessible_and_does_not_scroll_sideways(measured, visit, width, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     opened = visit(measured, width, scheme, bypass_csp=True)  # axe is a script of its own

@@ -2,11 +2,11 @@
 
 import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[1] / "src/fa_audit"
+from projects import ROOT, python
+
+PACKAGE = ROOT / "src/fa_audit"
 # From the bottom up; a room may import itself and the rooms before it.
 ORDER = ["core", "documents", "data", "networks", "methods", "experiments", "training", "audit", "results",
          "testing", "cli"]  # fmt: skip
@@ -56,5 +56,4 @@ def test_the_public_names_load_neither_the_workflow_nor_data_sets_nor_plots() ->
         "import sys; from fa_audit import diagnose, FAProtocol, Description, DiagnosticReport, DiagnosticThresholds;"
         "print(sorted({'snakemake', 'torchvision', 'sklearn', 'matplotlib', 'pandas'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert python(ROOT, "-c", program).stdout == "[]\n"

@@ -3,18 +3,14 @@
 The first needs mkdocs, the others also a Chromium and playwright; where one is missing, they are skipped.
 """
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from projects import ROOT
+from projects import ROOT, python
 
 pytest.importorskip("mkdocs", reason="mkdocs is not installed (pip install '.[docs]')")
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.slow
 PAGES = ("index", "tutorial", "leaderboard", "protocol", "reproduction", "command_line", "api/diagnose", "comparison")
 
 
@@ -22,9 +18,8 @@ PAGES = ("index", "tutorial", "leaderboard", "protocol", "reproduction", "comman
 def site(tmp_path_factory) -> Path:
     """The site, built as `make docs` does."""
     folder = tmp_path_factory.mktemp("site") / "site"
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
-    quiet = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True)
+    words = ("-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder))
+    done = python(ROOT, *words, NO_MKDOCS_2_WARNING="1")
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -39,21 +34,10 @@ def test_it_builds_strictly_and_has_what_was_promised(site):
         assert "unpkg.com" not in (text := page.read_text()) and "fonts.googleapis" not in text, page
 
 
-@pytest.fixture(scope="module")
-def browser():
-    sync = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium is installed")
-    with sync.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
 @pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (768, "dark"), (1280, "light")])
-def test_its_pages_are_quiet_whole_and_accessible(site, browser, width, scheme):
+def test_its_pages_are_quiet_whole_and_accessible(site, chromium, width, scheme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed").Axe()
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
     for name in PAGES:
         page, said, asked = context.new_page(), [], []
         page.on("console", lambda message, said=said: said.append(message.text))
@@ -70,8 +54,8 @@ def test_its_pages_are_quiet_whole_and_accessible(site, browser, width, scheme):
     context.close()
 
 
-def test_the_search_works_from_a_disk(site, browser):
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
+def test_the_search_works_from_a_disk(site, chromium):
+    page = chromium.new_page(viewport={"width": 1280, "height": 900})
     page.goto((site / "index.html").as_uri())
     page.click("input.md-search__input")
     page.keyboard.type("borderline")

@@ -2,20 +2,18 @@
 
 import json
 import lzma
-import os
 import shutil
-import subprocess
-import sys
 import tarfile
 import zipfile
 
 import pytest
 import torch
 import yaml
-from projects import ROOT
+from projects import ROOT, python
 
 from fa_audit import Description, diagnose
 
+pytestmark = pytest.mark.slow
 MEGABYTES = 3
 PARTS = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "configs/measured.yaml",
          "benchmarks/costs.json", "reference", "src")  # fmt: skip
@@ -31,10 +29,9 @@ for line in sys.argv[1:]:
 """
 
 
-def python(folder, *arguments, **environment):
-    done = subprocess.run([sys.executable, *arguments], cwd=folder, env=os.environ | environment,
-                          capture_output=True, text=True)  # fmt: skip
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+def output(folder, *arguments, **environment):
+    done = python(folder, *arguments, **environment)
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
@@ -47,12 +44,12 @@ def wheels(tmp_path_factory):
         (checkout / part).parent.mkdir(parents=True, exist_ok=True)
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copyfile
         copy(ROOT / part, checkout / part)
-    python(checkout, "-c", BUILD, "wheel", str(folder))
-    python(checkout, "-c", BUILD, "sdist", str(folder))
+    output(checkout, "-c", BUILD, "wheel", str(folder))
+    output(checkout, "-c", BUILD, "sdist", str(folder))
     with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
         archive.extractall(folder / "unpacked", filter="data")
     (folder / "again").mkdir()
-    python(next((folder / "unpacked").iterdir()), "-c", BUILD, "wheel", str(folder / "again"))
+    output(next((folder / "unpacked").iterdir()), "-c", BUILD, "wheel", str(folder / "again"))
     return next(folder.glob("*.whl")), next((folder / "again").glob("*.whl"))
 
 
@@ -67,7 +64,7 @@ def installed(wheels, tmp_path_factory):
     report = diagnose(model, batches, 0.6, 0.4, "mine", description=description, directions=2,
                       credits=lambda model, x, y, states: [state.detach() for state in states[1:]])  # fmt: skip
     (folder / "mine.json").write_text(json.dumps(report.to_dict()))
-    said = lambda *lines: python(folder, "-c", PROGRAM, *lines, PYTHONPATH=str(site))  # noqa: E731
+    said = lambda *lines: output(folder, "-c", PROGRAM, *lines, PYTHONPATH=str(site))  # noqa: E731
     assert said().startswith(str(site))
     return folder, said
 

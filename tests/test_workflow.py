@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from projects import (
+    EVERYTHING,
     MODEL,
     ROOT,
     TINY,
@@ -19,12 +21,14 @@ from projects import (
     check_evidence,
     command,
     copy_sources,
+    make_all,
     own_library,
     planned,
     snakemake,
     wait_for,
     write_config,
 )
+from test_readme import TARGETS
 
 from fa_audit.cli import main
 from fa_audit.core.files import exclusive, sha256_of
@@ -36,17 +40,36 @@ from fa_audit.networks import ARCHITECTURES
 from fa_audit.results.figures import FIGURES
 from fa_audit.results.tables import TABLES
 
-FIGURE_FILES = [f"results/figures/{name}.{ending}" for name in [*FIGURES, "scorecard"] for ending in ("pdf", "png")]
-# Methods like those that configs/test.yaml has; configs/ci.yaml has them all.
+# Methods like those that configs/test_all.yaml has; configs/ci.yaml has them all.
 OTHERS = {"weight_mirror", "dtp", "predictive_coding", "local_pred", "local_sim", "local_predsim", "forward_forward"}
-TABLE_FILES = [f"results/tables/{name}.{ending}" for name in TABLES for ending in ("csv", "md", "tex", "html")]
-ARTEFACTS = [*FIGURE_FILES, *TABLE_FILES, *(f"results/scorecard.{ending}" for ending in ("csv", "md", "html"))]
 
 
-def test_everything_that_the_registries_name_is_trained_audited_and_drawn(everything):
-    found = audits(everything)
+def artefacts(figures, tables):
+    """The files of some figures and tables and of the scorecard."""
+    drawn = [f"results/figures/{name}.{ending}" for name in [*figures, "scorecard"] for ending in ("pdf", "png")]
+    tables = [f"results/tables/{name}.{ending}" for name in tables for ending in ("csv", "md", "tex", "html")]
+    return [*drawn, *tables, *(f"results/scorecard.{ending}" for ending in ("csv", "md", "html"))]
+
+
+ARTEFACTS = artefacts(EVERYTHING["figures"], EVERYTHING["tables"])
+
+
+@pytest.mark.slow
+def test_everything_that_the_registries_name_is_trained_audited_and_drawn(everything, tmp_path):
+    folder = shutil.copytree(everything, tmp_path / "project")
+    more = yaml.safe_load((ROOT / "configs/test_all.yaml").read_text())
+    make_all(folder, EVERYTHING | {part: EVERYTHING[part] | more[part] for part in more})
+    found = audits(folder)
     assert {audit["spec"]["method"] for audit in found.values()} == set(METHODS) - OTHERS
     assert {audit["spec"]["architecture"] for audit in found.values()} == set(ARCHITECTURES)
+    for path in artefacts(FIGURES, TABLES):
+        assert (folder / path).stat().st_size > 0, path
+    for audit in found.values():
+        check_evidence(audit)
+
+
+def test_every_rule_data_set_option_and_kind_of_artefact_has_its_files(everything):
+    found = audits(everything)
     assert {audit["spec"]["dataset"] for audit in found.values()} == {n for n in DATASETS if "cifar" not in n}
     for field in ("penalty", "frozen_blocks", "random_targets"):
         assert any(audit["spec"][field] for audit in found.values()), field
@@ -81,7 +104,7 @@ def test_a_run_that_settings_share_is_trained_once(everything):
 
 
 def test_a_run_goes_on_from_its_snapshot_and_no_epoch_is_trained_twice(everything):
-    short, whole = (RunKey("snapshots", run, 2) for run in ("fa+epoch1", "fa"))
+    short, whole = (RunKey("snapshots", run, 2) for run in ("bp+epoch1", "bp"))
     histories = [(everything / key.path("trajectories", "csv")).read_text() for key in (short, whole)]
     assert histories[1].startswith(histories[0]) and histories[1].count("\n") == 7 == 2 * histories[0].count("\n") - 1
     log = (everything / f"results/logs/train_network/{whole}.log").read_text()
@@ -132,8 +155,8 @@ def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_chang
     assert shown == {f"{setting}-{run}" for setting, run in zip(runs["setting"], runs["run"])} | {
         "other models-resnet18"
     }
-    images = [path for path in FIGURE_FILES if path.endswith(".png")]
-    assert page.count("data:image/png") == len(images) and page.count("data:text/csv") == len(TABLES) + 1
+    images, numbers = ([path for path in ARTEFACTS if path.endswith(ending)] for ending in (".png", ".csv"))
+    assert page.count("data:image/png") == len(images) and page.count("data:text/csv") == len(numbers)
     assert all(sha256_of(folder / path) in page for path in [*images, "results/audits/resmlp/bp/seed1.json"])
     assert "FA explodes" in page and planned(folder, target) == {}
     own, output = (str(folder / name) for name in ("results/audits/resmlp/bp/seed1.json", "own.html"))
@@ -145,6 +168,7 @@ def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_chang
         assert snakemake(folder, target, "--touch", "--cores", "1").returncode == 0
 
 
+@pytest.mark.slow
 def test_wrong_descriptions_end_in_one_clear_message_each(everything, tmp_path):
     folder = shutil.copytree(everything, tmp_path / "project")
     wrong = {"name": MODEL | {"blocks": ["layer1.0", "layer5.0"]}, "vector": MODEL | {"reads": "cls token"}}
@@ -215,6 +239,7 @@ rule copied:
 """
 
 
+@pytest.mark.slow
 def test_another_workflow_uses_this_one_as_a_module_with_code_of_its_own_folder(tmp_path):
     (tmp_path / "my_method.py").write_text("from fa_audit.methods.dfa import DFA\n\n\nclass Mine(DFA): ...\n")
     shown = {"settings": ["tiny"], "title": "Mine"}
@@ -247,13 +272,13 @@ def test_the_report_holds_every_artefact_and_begins_with_the_scorecard(everythin
     assert "1 Scorecard" in text and "Every number that the paper published" in text
 
 
-def test_planning_the_paper_and_the_models_of_the_docs_imports_no_torch(tmp_path):
+def test_planning_the_paper_readmes_targets_and_the_models_of_the_docs_imports_no_torch(tmp_path):
     folder = copy_sources(tmp_path / "project")
     models = re.search(r"```yaml\n(models:.*?)```", (ROOT / "docs/auditing.md").read_text(), re.DOTALL)[1]
     (folder / "config.yaml").write_text((folder / "config.yaml").read_text() + models)
     (tmp_path / "poison").mkdir()
     (tmp_path / "poison/torch.py").write_text("raise ImportError('torch was imported while planning')\n")
-    jobs = planned(folder, config=None, PYTHONPATH=f"{tmp_path}/poison:{folder}/src")
+    jobs = planned(folder, "all", *TARGETS, config=None, PYTHONPATH=f"{tmp_path}/poison:{folder}/src")
     assert len(jobs["train_network"]) >= 500 and len(jobs["audit_model"]) == 2
 
 

@@ -95,8 +95,8 @@ def runs(setting, *names, seed=1):
 
 DRAWN = {"draw_figure", "build_table", "build_scorecard", "draw_scorecard"}
 AFTER_AUDITS = {"tidy_setting", "tidy", *DRAWN}
-STUDENTS = ["ep", "layerwise", "pepita"]
-TRAINED = ["bp+frozen", *STUDENTS, *(f"{name}+frozen" for name in STUDENTS)]
+STUDENTS = ["ep", "layerwise+random_targets"]
+TRAINED = ["bp+frozen", "ep", "ep+frozen", "layerwise+frozen", "layerwise+random_targets"]
 FIGURES_OF_EP = [f"figure={name}" for name in ("audit_overview", "trajectories", "verdict_matrix")]
 
 
@@ -130,19 +130,19 @@ PLANS = {
     ),
     "the protocol": Plan(
         appended("src/fa_audit/audit/verdicts.py"),
-        {"audit_network": 20},
+        {"audit_network": 10},
         {"audit_model", "report_model", *AFTER_AUDITS},
     ),
     "words": Plan(reworded, {}, {"report_model", *DRAWN}),
     "the optimiser": Plan(
         appended("src/fa_audit/training/optimiser.py"),
-        {"train_network": 33, "audit_network": 20},
+        {"train_network": 15, "audit_network": 10},
         {"share_run", "collect_baseline", *AFTER_AUDITS},
     ),
-    "claims": Plan(appended("src/fa_audit/methods/claims.yaml", "# edited\n"), {"build_table": 12}),
+    "claims": Plan(appended("src/fa_audit/methods/claims.yaml", "# edited\n"), {"build_table": 2}),
     "the object of a registry's entry": Plan(
-        replaced("src/fa_audit/results/figures/__init__.py", "cosines:credit_layers", "cosines:layers"),
-        {"draw_figure": ["figure=credit_layers"]},
+        replaced("src/fa_audit/results/figures/__init__.py", "squares:verdict_matrix", "squares:decision_utility"),
+        {"draw_figure": ["figure=verdict_matrix"]},
     ),
     "a deleted trajectory": Plan(
         deleted("results/trajectories/student_mlp/ep/seed1.csv"),
@@ -157,7 +157,7 @@ PLANS = {
     "the deleted audits of a setting": Plan(
         deleted("results/audits/student_mlp.json"), {"tidy_setting": ["setting=student_mlp"]}, {"tidy", *DRAWN}
     ),
-    "the style": Plan(appended("src/fa_audit/results/figures/style.py"), {"draw_figure": 14}, {"draw_scorecard"}),
+    "the style": Plan(appended("src/fa_audit/results/figures/style.py"), {"draw_figure": 4}, {"draw_scorecard"}),
     "a label": Plan(configured("labels", "bp", value="Backprop"), {}, {"draw_figure", "build_table"}),
     "a seed": Plan(
         configured("settings", "student_mlp", "seeds", value=[1, 2]),
@@ -174,20 +174,20 @@ PLANS = {
     ),
     "a threshold": Plan(
         configured("thresholds", "growth", value=7.0),
-        {"audit_network": 20},
+        {"audit_network": 10},
         {"audit_model", "report_model", *AFTER_AUDITS},
     ),
     "other snapshots, of finished runs": Plan(
         configured("settings", "snapshots", "snapshots", value=[0]),
         {
-            "train_network": runs("snapshots", "bp+frozen+epoch0", "fa+epoch0", "fa+frozen+epoch0", seed=2),
-            "audit_network": runs("snapshots", "fa+epoch0", seed=2),
+            "train_network": runs("snapshots", "bp+epoch0", "bp+frozen+epoch0", seed=2),
+            "audit_network": runs("snapshots", "bp+epoch0", seed=2),
         },
         {"collect_baseline", *AFTER_AUDITS},
     ),
     "a monitor": Plan(
         configured("monitor", "stop_on", value=["D1"]),
-        {"train_network": 18},
+        {"train_network": 7},
         {"share_run", "collect_baseline", "audit_network", *AFTER_AUDITS},
     ),
     "a changed audit": Plan(
@@ -206,7 +206,7 @@ PLANS = {
     ),
     "one figure in a fresh folder": Plan(
         without_results,
-        {"draw_figure": ["figure=verdict_matrix"], "train_network": 33},
+        {"draw_figure": ["figure=verdict_matrix"], "train_network": 10},
         {"share_run", "prepare_data", "audit_network", "collect_baseline", "tidy_setting"},
         ("results/figures/verdict_matrix.pdf",),
     ),
