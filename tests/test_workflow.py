@@ -40,6 +40,7 @@ from fa_audit.networks import ARCHITECTURES
 from fa_audit.results.figures import FIGURES
 from fa_audit.results.tables import TABLES
 
+slow = pytest.mark.slow
 # Methods like those that configs/test_all.yaml has; configs/ci.yaml has them all.
 OTHERS = {"weight_mirror", "dtp", "predictive_coding", "local_pred", "local_sim", "local_predsim", "forward_forward"}
 
@@ -54,7 +55,7 @@ def artefacts(figures, tables):
 ARTEFACTS = artefacts(EVERYTHING["figures"], EVERYTHING["tables"])
 
 
-@pytest.mark.slow
+@slow
 def test_everything_that_the_registries_name_is_trained_audited_and_drawn(everything, tmp_path):
     folder = shutil.copytree(everything, tmp_path / "project")
     more = yaml.safe_load((ROOT / "configs/test_all.yaml").read_text())
@@ -145,6 +146,7 @@ def test_the_scorecard_is_the_same_from_the_workflow_from_audits_and_from_tidy_t
     assert float(rows["reproduced"][0]) == pytest.approx(audit["headline_acc"], abs=1e-3)
 
 
+@slow
 def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_changes(everything, tmp_path):
     folder, target = shutil.copytree(everything, tmp_path / "project"), "results/report.html"
     done = snakemake(folder, target, "--cores", "2")
@@ -168,7 +170,7 @@ def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_chang
         assert snakemake(folder, target, "--touch", "--cores", "1").returncode == 0
 
 
-@pytest.mark.slow
+@slow
 def test_wrong_descriptions_end_in_one_clear_message_each(everything, tmp_path):
     folder = shutil.copytree(everything, tmp_path / "project")
     wrong = {"name": MODEL | {"blocks": ["layer1.0", "layer5.0"]}, "vector": MODEL | {"reads": "cls token"}}
@@ -194,6 +196,7 @@ def trainings(tmp_path_factory):
     return folder
 
 
+@slow
 def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_number_of_cores(trainings, tmp_path):
     other = Path(shutil.copytree(trainings, tmp_path / "project"))
     done = snakemake(other, TARGET, "results/checkpoints/tiny/bp+frozen/seed1.json", "--cores", "2")
@@ -239,7 +242,7 @@ rule copied:
 """
 
 
-@pytest.mark.slow
+@slow
 def test_another_workflow_uses_this_one_as_a_module_with_code_of_its_own_folder(tmp_path):
     (tmp_path / "my_method.py").write_text("from fa_audit.methods.dfa import DFA\n\n\nclass Mine(DFA): ...\n")
     shown = {"settings": ["tiny"], "title": "Mine"}
