@@ -20,7 +20,11 @@ from snakemake_interface_executor_plugins.settings import ExecMode
 
 
 def readable(function):
-    """Make bad input end in its one message: an exception would bring Snakemake's traceback along."""
+    """Make bad input end in its one message: an exception would bring Snakemake's traceback along.
+
+    For input functions too: they are called before the first job, when sys.exit ends Snakemake. It would read as Ctrl-C
+    later, but what they answered once does not change.
+    """
 
     def wrapped(*args):
         try:
@@ -37,11 +41,17 @@ LIBRARY = Path(fa_audit.__file__).resolve().parents[1]
 FOLDERS = [str(LIBRARY), *os.environ.get("PYTHONPATH", "").split(os.pathsep), os.getcwd()]
 os.environ.update(PYTHONPATH=os.pathsep.join(dict.fromkeys(filter(None, FOLDERS))))
 
-# From the command line, or from a workflow that uses this one as a module.
-CONFIG_FILES = list(workflow.configfiles)
-MODE = workflow.exec_mode  # of this process: the main one, or one of a single job
-DRY_RUN = workflow.output_settings.dryrun
-LIMITS = workflow.global_resources  # of --resources, and cores and nodes
+# What Snakemake does not document is read here and, since it is known later, at `workflow.local_exec` and `workflow.dag`.
+CONFIG_FILES = list(
+    workflow.configfiles
+)  # from the command line, or a workflow with this module: they replace ours
+MODE = (
+    workflow.exec_mode
+)  # the main process checks the command; that of a single job on a node does not
+DRY_RUN = workflow.output_settings.dryrun  # has no onstart, hence a table of its own
+LIMITS = (
+    workflow.global_resources
+)  # of --resources, cores and nodes: GPU jobs without a limit are refused
 
 
 @readable
