@@ -1,8 +1,14 @@
 """fa-audit: train, audit, compare with frozen baselines, render. Start reading here; rules/ has one file a stage."""
 
+import sys
+
 from snakemake.utils import min_version
+from snakemake_interface_common import at_least_snakemake_version
 
 min_version("9.19")
+# What rules/helpers/experiment.smk reads of `workflow` may be another in the next version.
+if at_least_snakemake_version("10"):
+    sys.exit("fa-audit: found Snakemake 10 or newer; run: pip install 'snakemake>=9.19,<10'")
 
 
 report: "report/workflow.rst"
@@ -43,6 +49,10 @@ onsuccess:
 
 onerror:
     say_how_to_go_on(log)
+
+
+if MODE == ExecMode.DEFAULT:
+    check_command()
 
 
 rule all:

@@ -14,6 +14,8 @@ rule audit_network:
         "results/logs/audit_network/{setting}/{run}/seed{seed}.log",
     benchmark:
         "results/benchmarks/audit_network/{setting}/{run}/seed{seed}.tsv"
+    group:
+        group_of
     conda:
         "../envs/fa-audit.yaml"
     threads: THREADS

@@ -11,6 +11,8 @@ rule train_network:
         "results/logs/train_network/{setting}/{run}/seed{seed}.log",
     benchmark:
         "results/benchmarks/train_network/{setting}/{run}/seed{seed}.tsv"
+    group:
+        group_of_training
     conda:
         "../envs/fa-audit.yaml"
     threads: THREADS

@@ -8,10 +8,12 @@ import signal
 import subprocess
 
 import pytest
-from projects import EXPERIMENT, PLAIN, command, own_library, write_config
+from projects import EXPERIMENT, PLAIN, command, copy_sources, own_library, wait_for, write_config
 from snakemake_interface_logger_plugins.common import LogEvent
 from snakemake_interface_logger_plugins.registry import LoggerPluginRegistry
 from snakemake_interface_logger_plugins.tests import MockOutputSettings
+
+from fa_audit.core.files import exclusive
 
 ADVICE = "fa-audit: a job failed.\n  messages   x\n  to go on   again"
 PLUGIN = LoggerPluginRegistry().get_plugin("fa-audit")
@@ -46,8 +48,8 @@ class Terminal:
     def finish(self, job) -> str:
         return self.log("Finished jobid", event=LogEvent.JOB_FINISHED, job_id=job)
 
-    def fail(self, job, log) -> str:
-        self.log("RuleException:\nCalledProcessError in file x:\nexit status 1", logging.ERROR, event=LogEvent.ERROR)
+    def fail(self, job, log, died="exit status 1") -> str:
+        self.log(f"RuleException:\nCalledProcessError in file x:\n{died}", logging.ERROR, event=LogEvent.ERROR)
         return self.log("Error in rule", logging.ERROR, event=LogEvent.JOB_ERROR, jobid=job,
                         rule_name="train_network", log=[str(log)])  # fmt: skip
 
@@ -115,6 +117,17 @@ def test_jobs_that_the_user_stopped_did_not_fail(tmp_path):
     assert len(end) <= 5 and end[1] == "fa-audit: stopped."
 
 
+def test_a_job_that_a_signal_ended_is_not_among_the_failures(tmp_path):
+    terminal = Terminal()
+    for job in (1, 2):
+        terminal.start(job)
+    for died in ("died with <Signals.SIGTERM: 15>.", "returned non-zero exit status 143."):  # by itself, by its shell
+        assert terminal.fail(1, tmp_path / "absent.log", died) == ""
+    assert terminal.fail(2, tmp_path / "absent.log").startswith("FAILED")
+    end = terminal.log(ADVICE, fa_audit="stopped").splitlines()
+    assert "a job failed" in end[1] and "seed 2" in end[2] and sum("seed 1" in line for line in end) == 1
+
+
 def test_a_dry_run_has_snakemakes_sums_once_and_its_reasons():
     terminal, stats = Terminal(dryrun=True), {"train_network": 4, "total": 4}
     said = [terminal.log("Job stats: 4", event=LogEvent.RUN_INFO, stats=stats) for _ in range(2)]
@@ -161,3 +174,31 @@ def test_a_failure_and_ctrl_c_through_snakemake_end_without_a_traceback(everythi
     assert "train network mine:Broken seed 1 tiny: method 'mine:Broken': ValueError no credit today" in said[failed - 1]
     log = folder / "results/logs/train_network/tiny/mine:Broken/seed1.log"
     assert "Traceback" in log.read_text()  # where the failure is looked for
+
+
+STOPS = {
+    "SIGTERM to Snakemake alone": (os.kill, signal.SIGTERM),  # the end of a container
+    "SIGTERM to Snakemake and its jobs": (os.killpg, signal.SIGTERM),  # `timeout`, a batch system
+    "SIGHUP to Snakemake alone": (os.kill, signal.SIGHUP),
+    "SIGHUP to Snakemake and its jobs": (os.killpg, signal.SIGHUP),  # the end of a terminal
+}
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_whatever_stops_snakemake_stops_its_jobs_at_once_and_none_of_them_failed(tmp_path, how):
+    folder = copy_sources(tmp_path / "project")
+    write_config(folder, {"settings": {"tiny": EXPERIMENT | {"runs": ["dfa"], "seeds": [1, 2], "epochs": 50000}}})
+    targets = [f"results/checkpoints/tiny/dfa/seed{seed}.safetensors" for seed in (1, 2)]
+    call = [part for part in command(*targets, "--cores", "2") if part != PLAIN]
+    process = subprocess.Popen(call, cwd=folder, env=own_library(folder), text=True, start_new_session=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    for seed in (1, 2):
+        wait_for(folder / f"results/logs/train_network/tiny/dfa/seed{seed}.log", "epoch 3/", process)
+    send, number = STOPS[how]
+    send(process.pid, number)
+    said = process.communicate(timeout=30)[0]  # which waits for every process that holds the pipe
+    assert process.returncode == 1 and "FAILED" not in said and "Traceback" not in said, said
+    assert "fa-audit: stopped." in said.splitlines() and "seed 1" not in said, said
+    for seed in (1, 2):
+        with exclusive(folder / f"results/resume/tiny/dfa/seed{seed}.lock", wait=False):
+            pass

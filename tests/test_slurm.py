@@ -82,7 +82,7 @@ def test_training_and_audit_of_a_run_are_one_submission_with_its_gpu_memory_and_
     _, said, jobs = grid
     assert sorted(job["Comment"] for job in jobs) == [
         *["rule_run_audit_network_train_network"] * 2,  # bp and dfa
-        *["rule_run_train_network"] * 2,  # their baselines
+        *["rule_baseline_train_network"] * 2,
     ]
     for job in jobs:
         audited = "audit" in job["Comment"]

@@ -15,6 +15,7 @@ import yaml
 from projects import (
     EVERYTHING,
     MODEL,
+    PLAIN,
     ROOT,
     TINY,
     audits,
@@ -217,6 +218,57 @@ def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_numb
     assert not list(trainings.glob("results/resume/**/*.safetensors"))
 
 
+def test_trainings_end_with_a_killed_snakemake_and_the_next_one_resumes_them(tmp_path):
+    folder = copy_sources(tmp_path / "project")
+    write_config(folder, {"settings": {"tiny": TINY | {"epochs": 2000}}})
+    process = subprocess.Popen(
+        command(TARGET, "--cores", "1"),
+        cwd=folder, env=own_library(folder), start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    log = folder / "results/logs/train_network/tiny/dfa/seed1.log"
+    wait_for(log, "epoch 5/2000", process)
+    process.kill()
+    process.wait(timeout=60)
+    with exclusive(folder / "results/resume/tiny/dfa/seed1.lock"):  # waits for the training's end
+        assert not (folder / TARGET).exists() and "epoch 2000/2000" not in log.read_text()
+    process = subprocess.Popen(
+        command(TARGET, "--cores", "1"), cwd=folder, env=own_library(folder), start_new_session=True
+    )
+    wait_for(log, "resuming after epoch", process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(timeout=60)
+
+
+def test_results_that_were_touched_after_an_edit_are_not_called_done(tmp_path):
+    folder = copy_sources(tmp_path / "project")
+    write_config(folder, {"settings": {"tiny": TINY | {"epochs": 1}}})
+    made = snakemake(folder, TARGET, "--cores", "1")
+    assert made.returncode == 0, made.stdout
+    for touched in (0, 1):
+        if touched:
+            edited = folder / "src/fa_audit/methods/dfa.py"
+            edited.write_text(edited.read_text() + "# edited\n")
+            assert snakemake(folder, TARGET, "--cores", "1", "--touch").returncode == 0
+        call = [part for part in command("-n", TARGET) if part != PLAIN]
+        said = subprocess.run(call, cwd=folder, env=own_library(folder), text=True, capture_output=True).stdout
+        trainings, done = re.search(r"^in all(?: +\d+)" + r" +(\S+) +\S+ +(\S+)", said, re.M).groups()
+        assert (trainings, done) == ("1", "0" if touched else "1")
+        assert ("--touch" in said, "Nothing to be done" in said) == (bool(touched), not touched), said
+
+
+UPPER = re.search(r'"snakemake>=[\d.]+,<(\d+)"', (ROOT / "pyproject.toml").read_text())[1]
+
+
+@pytest.mark.parametrize("version", [f"{int(UPPER) - 1}.999.0", f"{UPPER}.0.0"])
+def test_a_snakemake_newer_than_pyproject_allows_is_refused(tmp_path, version):
+    folder = copy_sources(tmp_path / "project")
+    (folder / "src/sitecustomize.py").write_text(f"import snakemake\n\nsnakemake.__version__ = {version!r}\n")
+    done = snakemake(folder, "--list-rules", config=None)
+    refused = [line for line in done.stdout.splitlines() if line.startswith("fa-audit: ")]
+    assert (done.returncode, len(refused)) == ((1, 1) if version.startswith(UPPER) else (0, 0)), done.stdout
+
+
 OUTER = """
 configfile: "mine.yaml"
 
@@ -226,9 +278,14 @@ module fa_audit:
         "{root}/Snakefile"
     config:
         config
+    {more}
 
 
 use rule * from fa_audit as fa_*
+
+
+onstart:
+    fa_audit.onstart()
 
 
 rule copied:
@@ -249,8 +306,15 @@ def test_another_workflow_uses_this_one_as_a_module_with_code_of_its_own_folder(
     tiny = TINY | {"epochs": 1, "runs": ["my_method:Mine"], "baselines": ["bp+frozen", "my_method:Mine+frozen"]}
     own = {"settings": {"tiny": tiny}, "figures": {"trajectories": shown}}
     write_config(tmp_path, own, "mine.yaml")
-    (tmp_path / "Snakefile").write_text(OUTER.format(root=ROOT, run="my_method:Mine"))
+    outer = {"root": ROOT, "run": "my_method:Mine"}
+    (tmp_path / "Snakefile").write_text(OUTER.format(**outer, more="prefix: 'sub'"))
     installed = {"config": None, "PYTHONPATH": str(ROOT / "src")}
+    refused = snakemake(tmp_path, "-n", **installed)
+    assert refused.returncode == 1 and "sub/results/" in refused.stdout and "Traceback" not in refused.stdout
+    (tmp_path / "Snakefile").write_text(OUTER.format(**outer, more=""))
+    with exclusive(tmp_path / "results/.lock"):
+        refused = snakemake(tmp_path, "--cores", "2", **installed)
+    assert refused.returncode == 1 and not list(tmp_path.glob("results/[a-z]*")), refused.stdout
     done = snakemake(tmp_path, "--cores", "2", **installed)
     assert done.returncode == 0, done.stdout
     assert json.loads((tmp_path / "audit.json").read_text())["spec"]["method"] == "my_method:Mine"

@@ -7,6 +7,8 @@ import os
 import signal
 import socket
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +24,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("workflow")
 TERMINAL = os.dup(2)
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a job without a traceback
+
+
+def _end_with(parent: int) -> None:
+    """End this process when Snakemake, its parent, has ended without a word (kill -9).
+
+    Snakemake's next call would delete what a job finishes alone, and a training would begin again; stopped, it resumes.
+    """
+    while os.getppid() == parent:
+        time.sleep(1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
 
 
 @contextmanager

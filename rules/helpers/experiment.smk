@@ -22,7 +22,11 @@ from snakemake_interface_executor_plugins.settings import ExecMode
 
 
 def readable(function):
-    """Make bad input end in its one message: an exception would bring Snakemake's traceback along."""
+    """Make bad input end in its one message: an exception would bring Snakemake's traceback along.
+
+    For input functions too: they are called before the first job, when sys.exit ends Snakemake. It would read as Ctrl-C
+    later, but what they answered once does not change.
+    """
 
     def wrapped(*args):
         try:
@@ -39,11 +43,16 @@ LIBRARY = Path(fa_audit.__file__).resolve().parents[1]
 FOLDERS = [str(LIBRARY), *os.environ.get("PYTHONPATH", "").split(os.pathsep), os.getcwd()]
 os.environ.update(PYTHONPATH=os.pathsep.join(dict.fromkeys(filter(None, FOLDERS))))
 
-# From the command line, or from a workflow that uses this one as a module.
+# What Snakemake does not document is read here and, where it is known only later, at `workflow.local_exec`,
+# `workflow.dag` and `workflow.dag_settings`.
+# CONFIG_FILES: from the command line, or from a workflow that uses this one as a module; they replace ours.
 CONFIG_FILES = list(workflow.configfiles)
-MODE = workflow.exec_mode  # of this process: the main one, or one of a single job
+# The main process checks the command; that of a single job on a node does not.
+MODE = workflow.exec_mode
+# A dry run has no onstart, hence a table of its own.
 DRY_RUN = workflow.output_settings.dryrun
-LIMITS = workflow.global_resources  # of --resources, and cores and nodes
+# Limits of --resources, cores and nodes: GPU jobs without one are refused.
+LIMITS = workflow.global_resources
 LARGEST_DATA = 2_000_000_000  # bytes of a file whose content is compared, as in profiles/default
 
 

@@ -1,5 +1,9 @@
-# The resources that jobs ask for, and the checks before the first of them.
+# The resources that jobs ask for, the checks before the first of them, and their end by a signal.
 
+import signal
+from contextlib import suppress
+
+import psutil
 from fa_audit.core.folder import check_room, check_writable, claim
 from fa_audit.core.gpu import asks_for_gpu, visible_gpu_count
 from fa_audit.core.limits import (
@@ -25,7 +29,30 @@ def on_cluster():
     """Return whether jobs are sent to a cluster's nodes, or this is one: this machine decides nothing then."""
     if DRY_RUN:  # which hides its executor; --jobs is what a cluster has in place of --cores
         return LIMITS["_nodes"].value is not None
+    # Not by the limit: on one machine, too, --jobs may be given beside --cores.
     return MODE == ExecMode.REMOTE or not workflow.local_exec
+
+
+def in_storage():
+    """Return whether results are in a storage (--default-storage-provider), where no path of this machine leads."""
+    return rules.build_scorecard.output.csv.is_storage
+
+
+def group_of(wildcards):
+    """Return the group that is sent to a cluster as one job: a run's training and its audit.
+
+    With --group-components run=2 two runs are one job. It must not need what is made elsewhere of its own results:
+    a baseline's training is in a group of its own, and what is copied from another setting in none.
+    """
+    key = key_of(wildcards)
+    if not on_cluster() or {key, previous_run(GRID, key)} & GRID.duplicate_runs.keys():
+        return None
+    return "run"
+
+
+def group_of_training(wildcards):
+    is_baseline = wildcards.run in GRID.setting(wildcards.setting).baselines
+    return "baseline" if is_baseline and on_cluster() else group_of(wildcards)
 
 
 def gpus(wildcards):
@@ -65,8 +92,28 @@ def datasets():
     return {entry["dataset"] for entry in entries}
 
 
+def stop(number, frame):
+    """End the jobs, then Snakemake, as Ctrl-C in a terminal does.
+
+    Told to stop by itself, as by a container's end, Snakemake would wait for its jobs for hours; a closed terminal
+    (SIGHUP) would end it and leave them.
+    """
+    for job in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            job.terminate()
+    raise KeyboardInterrupt
+
+
+def stop_by_signals():
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, stop)
+
+
 @readable
 def start_work():
+    if not on_cluster():  # whose jobs go on without Snakemake
+        stop_by_signals()
     check_room(WRITTEN)
     claim(paths.LOCK)
     check_data_files(map(data_file, datasets()))
@@ -83,9 +130,13 @@ def check_command():
             f"fa_audit: found the library in {LIBRARY}; expected that of this workflow: {sys.executable} -m pip"
             f" install -e {PROJECT}"
         )
+    # A workflow that uses this one as a module may have left the rule out.
+    expected = "results/scorecard.csv"
+    found = rules.build_scorecard.output.csv if hasattr(rules, "build_scorecard") else expected
+    if found != expected and not in_storage():
+        raise AuditError(
+            f"module: its prefix makes {expected} '{found}'; expected results/ in the working folder. Leave out"
+            " `prefix:` and `replace_prefix:`."
+        )
     check_data_root(config.get("data_root", "data"), datasets(), LINES.within(config)("data_root"))
     check_writable(WRITTEN)
-
-
-if MODE == ExecMode.DEFAULT:
-    check_command()

@@ -1,8 +1,9 @@
 # The messages before the first job and after the last; the logger fa-audit knows them by their part.
 
 import atexit
-from contextlib import suppress
+from itertools import filterfalse
 
+from fa_audit.experiments.origins import Finished
 from fa_audit.experiments.plan import plan_table
 from fa_audit.results.verdict_summary import verdict_lines
 from snakemake.logging import logger
@@ -13,7 +14,7 @@ def say(part, *lines):
 
 
 def say_start(device):
-    models = model_files("json")
+    models = [] if in_storage() else model_files("json")
     done = sum(os.path.exists(path) for path in models)
     say(
         "start",
@@ -27,15 +28,34 @@ def say_start(device):
     )
 
 
-def planned(*names):
-    """Return the runs of the jobs of some rules that the targets need, done or to be done."""
-    return {RunKey.of(job.output[0]) for job in workflow.dag.jobs if job.rule.name in names}
+def runs_of(jobs, *names):
+    """Return the runs of the jobs of some rules."""
+    return {RunKey.of(job.output[0]) for job in jobs if job.rule.name in names}
 
 
 def table_lines():
     """Return the table of what is asked for, and where Snakemake may do other jobs than those that it counts."""
-    if networks := planned("train_network", "share_run"):
-        yield plan_table(ORIGINS, COSTS, networks, planned("audit_network"))
+    dag = workflow.dag  # undocumented: the jobs that the targets need, done or to be done
+    jobs, to_do, kept = list(dag.jobs), list(dag.needrun_jobs()), []
+    networks = runs_of(jobs, "train_network", "share_run")
+    audits = runs_of(jobs, "audit_network")
+    if in_storage():
+        yield "Results are in a storage (--default-storage-provider); how many are done is not known here."
+    elif networks:
+        yield plan_table(ORIGINS, COSTS, networks, audits)
+        finished = Finished(ORIGINS)
+        kept += filterfalse(
+            finished.network, networks - runs_of(to_do, "train_network", "share_run")
+        )
+        kept += filterfalse(finished.audit, audits - runs_of(to_do, "audit_network"))
+    if kept:
+        yield (
+            f"Snakemake leaves {len(kept)} networks and audits as they are that the table counts as to be done: --touch"
+            " marked them, or what is asked for is up to date without them. To make them: --forcerun train_network"
+            " audit_network"
+        )
+    elif DRY_RUN and jobs and not to_do:
+        yield "Nothing to be done."
     if os.path.isdir("results/checkpoints") and not any(Path(".snakemake/metadata").glob("*")):
         yield (
             "Snakemake's records of these results (.snakemake/metadata) are gone: what is newer than its inputs counts"
@@ -44,6 +64,9 @@ def table_lines():
 
 
 def say_results():
+    if in_storage():
+        say("results", "", "fa-audit: done. Results and logs are in the storage.")
+        return
     made = {
         "scorecard": ["results/scorecard.md"] if published_keys() else [],
         "figures": [path for path in files_of("figures") if path.endswith(".pdf")],
@@ -72,6 +95,6 @@ def say_how_to_go_on(log_files):
 @atexit.register
 def print_table():
     """Print the table at the end of a dry run, which has no start, unless a target is unknown."""
-    if DRY_RUN and workflow.scheduler:
+    if DRY_RUN and workflow.dag is not None:
         with suppress(BrokenPipeError):
             os.write(1, "".join(f"{line}\n" for line in table_lines()).encode())

@@ -65,7 +65,8 @@ class LogHandler(LogHandlerBase):
         if part == STOPPED:
             return self.failures.lines(record.getMessage())
         if part or (event is None and not self.running):
-            return [] if record.getMessage().startswith(CHATTER) else [record.getMessage()]
+            text = record.getMessage()
+            return [] if text.startswith(CHATTER) else [text]
         return self.lines_of_event(event, record)
 
     def lines_of_event(self, event: LogEvent | None, record: LogRecord) -> list[str]:
@@ -79,12 +80,10 @@ class LogHandler(LogHandlerBase):
                 self.progress.start(record.jobid, rule_and_job(record.rule_name, record.wildcards), record.created)
             case LogEvent.JOB_FINISHED:
                 return self.progress.finish(record.job_id, record.created)
-            case LogEvent.JOB_ERROR:
-                return self.failures.add(self.progress.give_up(record.jobid) or record.rule_name, record.log)
-            case LogEvent.GROUP_ERROR:
+            case LogEvent.JOB_ERROR | LogEvent.GROUP_ERROR:
                 return [
                     line
-                    for job in record.job_error_info
+                    for job in getattr(record, "job_error_info", [vars(record)])
                     for line in self.failures.add(self.progress.give_up(job["jobid"]) or job["rule_name"], job["log"])
                 ]
             case LogEvent.ERROR:
@@ -99,10 +98,13 @@ class LogHandler(LogHandlerBase):
         """Return a warning or an error as it is and, from Snakemake's chatter, why jobs run and that none has to."""
         text = record.getMessage().replace(UNSEEN, "")
         if text.startswith("Terminating processes"):
-            return self.failures.interrupt()
-        told = text.startswith(("Nothing to be done", "Reasons:"))
-        said = told or (record.levelno > INFO and not text.startswith(CHATTER))
-        return [text] if said else []
+            self.failures.interrupted = True
+            return ["fa-audit: stopping"]
+        # A dry run has reasons, and a table that says whether nothing is to be done.
+        told = "Reasons:" if self.common_settings.dryrun else "Nothing to be done"
+        if text.startswith(told) or (record.levelno > INFO and not text.startswith(CHATTER)):
+            return [text]
+        return []
 
 
 def _interrupted_in_brief(kind: type[BaseException], error: BaseException, trace: object) -> None:

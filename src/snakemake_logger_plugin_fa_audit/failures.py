@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 SHOWN = 2  # of the failures, at the end
+STOPPED = re.compile(r"Signals\.SIG(HUP|INT|TERM)|exit status 1(29|30|43)\b")  # by 128 + signal, a shell's
 TIME = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} +")
 
 
@@ -18,29 +19,27 @@ class Failures:
 
     def __init__(self) -> None:
         self.jobs: list[tuple[str, str, str]] = []
-        self.interrupted = self.stopped = False
+        self.stopped: list[str] = []  # by a signal that was not for the whole work
+        self.interrupted = False  # once true, what fails was stopped
+        self.ended = False
         self.message = ""
-
-    def interrupt(self) -> list[str]:
-        """Record that the user stopped the work: what fails from here on was stopped."""
-        self.interrupted = True
-        return ["fa-audit: stopping"]
 
     def error(self, message: str) -> list[str]:
         """Return an error of Snakemake; one about a job is kept, for where the job's log is empty."""
         if message.startswith(("RuleException", "CalledProcessError")):
-            self.interrupted |= "Signals.SIGINT" in message
             self.message = message.splitlines()[-1]
             return []
-        reported, self.stopped = self.stopped, True
+        reported, self.ended = self.ended, True
         return [] if reported else [message]
 
     def add(self, job: str, logs: Sequence[str]) -> list[str]:
-        """Return the line for a job that failed."""
-        if self.interrupted:
-            return []
+        """Return the line for a job that failed; none for one that was stopped."""
         log, name = logs[0] if logs else "", " ".join(job.split())
-        cause = last_line(log) or self.message
+        message, self.message = self.message, ""
+        if self.interrupted or STOPPED.search(message):
+            self.stopped.append(name)
+            return []
+        cause = last_line(log) or message
         rule, _, rest = cause.partition(": ")  # a script begins its error with its rule, which the name has already
         cause = rest if rest and name.startswith(rule.replace("_", " ")) else cause
         self.jobs.append((name, cause, log))
@@ -52,13 +51,15 @@ class Failures:
         Args:
             advice: the workflow's own message, a heading first.
         """
-        self.stopped = True
-        what = "stopped" if self.interrupted else f"{len(self.jobs)} jobs failed" if self.jobs[1:] else "a job failed"
-        lines = ["", f"fa-audit: {what}."]
+        self.ended = True
+        what = f"{len(self.jobs)} jobs failed" if self.jobs[1:] else "a job failed"
+        lines = ["", f"fa-audit: {'stopped' if self.interrupted or not self.jobs else what}."]
         for job, cause, log in self.jobs[:SHOWN]:
             lines += [f"  {job}: {cause}"[:400], f"      {log}"]
         if self.jobs[SHOWN:]:
             lines.append(f"  and {len(self.jobs) - SHOWN} more")
+        if self.stopped and not self.interrupted:  # while the others went on
+            lines.append(f"  stopped by a signal: {', '.join(self.stopped[:SHOWN])}")
         command = os.environ.get("FA_AUDIT_COMMAND") or shlex.join(["snakemake", *sys.argv[1:]])
         return [*lines, *advice.splitlines()[1:], f"             {command}"]
 

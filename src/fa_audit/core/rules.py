@@ -105,5 +105,11 @@ def is_finite(row: Mapping[str, Any]) -> bool:
 
 
 def flag_of(value: Any) -> bool | None:
-    """Return an outcome as a row holds it, a boolean or its text; None for anything else."""
-    return {"true": True, "false": False}.get(str(value).lower())
+    """Return an outcome as a row holds it, a boolean, its text or its number; None for anything else.
+
+    pandas makes numbers of a column of booleans that is joined with an empty one.
+
+    >>> flag_of("True"), flag_of(0.0), flag_of(float("nan"))
+    (True, False, None)
+    """
+    return {"true": True, "1.0": True, "false": False, "0.0": False}.get(str(value).lower())
