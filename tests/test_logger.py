@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+from contextlib import suppress
 
 import pytest
 from projects import EXPERIMENT, PLAIN, command, copy_sources, own_library, wait_for, write_config
@@ -184,6 +185,7 @@ STOPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", STOPS)
 def test_whatever_stops_snakemake_stops_its_jobs_at_once_and_none_of_them_failed(tmp_path, how):
     folder = copy_sources(tmp_path / "project")
@@ -192,11 +194,15 @@ def test_whatever_stops_snakemake_stops_its_jobs_at_once_and_none_of_them_failed
     call = [part for part in command(*targets, "--cores", "2") if part != PLAIN]
     process = subprocess.Popen(call, cwd=folder, env=own_library(folder), text=True, start_new_session=True,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
-    for seed in (1, 2):
-        wait_for(folder / f"results/logs/train_network/tiny/dfa/seed{seed}.log", "epoch 3/", process)
-    send, number = STOPS[how]
-    send(process.pid, number)
-    said = process.communicate(timeout=30)[0]  # which waits for every process that holds the pipe
+    try:
+        for seed in (1, 2):
+            wait_for(folder / f"results/logs/train_network/tiny/dfa/seed{seed}.log", "epoch 3/", process)
+        send, number = STOPS[how]
+        send(process.pid, number)
+        said = process.communicate(timeout=30)[0]  # which waits for every process that holds the pipe
+    finally:
+        with suppress(ProcessLookupError):  # nothing trains on after a failure
+            os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 1 and "FAILED" not in said and "Traceback" not in said, said
     assert "fa-audit: stopped." in said.splitlines() and "seed 1" not in said, said
     for seed in (1, 2):

@@ -270,7 +270,8 @@ def test_a_change_makes_stale_what_uses_it_and_nothing_else(outcomes, name):
         assert int(trainings) - int(done) == len(jobs.get("train_network", ()))
     if not plan.targets:
         assert (hours == on_gpu == "0.0") == (not {"train_network", "audit_network"} & set(jobs))
-        assert not set("~?") & set(hours)  # by results/benchmarks, where every run was timed
+        # By results/benchmarks, where every run was timed; a sidecar has the number of epochs.
+        assert "sidecar" in name or not set("~?") & set(hours)
 
 
 @pytest.mark.parametrize("words", REFUSED)
