@@ -159,6 +159,7 @@ def test_a_description_is_proposed_ready_to_paste(capsys):
     assert 'description=Description("layer*.*", "spatial mean")' in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_check_says_what_passed_and_prints_one_finding_for_a_mistake(folder, capsys):
     (folder / "uphill.py").write_text(MY_METHOD.replace("2.0", "-2.0"))
     for name, failed in (("my_own_method", []), ("uphill", ["direction"])):

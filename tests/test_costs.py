@@ -88,6 +88,7 @@ def test_results_that_were_timed_replace_stored_costs_on_their_device(costs, tmp
     assert read_costs("costs.json", own_benchmarks()).training_hours(SPEC, "gpu") is None
 
 
+@pytest.mark.slow
 def test_what_a_configuration_asks_for_is_measured_and_what_is_there_is_kept(tmp_path):
     write_config(copy_sources(tmp_path), {"settings": {"tiny": TINY}})
     there = row(replace(BP, architecture_options=WIDTH_8, batch_size=128, frozen_blocks=2), seconds_per_epoch=1.0)

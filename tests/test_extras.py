@@ -78,6 +78,7 @@ def test_too_little_memory_for_torch_is_one_line(tmp_path):
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_workflow_says_before_its_first_job_that_torch_has_too_little_memory(tmp_path):
     write_config(tmp_path, {"settings": {"tiny": TINY}})
     call = ["-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), *command("--cores", "1")[3:]]

@@ -218,6 +218,7 @@ def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_numb
     assert not list(trainings.glob("results/resume/**/*.safetensors"))
 
 
+@slow
 def test_trainings_end_with_a_killed_snakemake_and_the_next_one_resumes_them(tmp_path):
     folder = copy_sources(tmp_path / "project")
     write_config(folder, {"settings": {"tiny": TINY | {"epochs": 2000}}})
@@ -240,6 +241,7 @@ def test_trainings_end_with_a_killed_snakemake_and_the_next_one_resumes_them(tmp
     process.wait(timeout=60)
 
 
+@slow
 def test_results_that_were_touched_after_an_edit_are_not_called_done(tmp_path):
     folder = copy_sources(tmp_path / "project")
     write_config(folder, {"settings": {"tiny": TINY | {"epochs": 1}}})
