@@ -1,8 +1,8 @@
 """The files that decide the results of each stage of the workflow, and digests of the code in them. Imports no torch.
 
 A digest becomes a parameter of the stage's jobs, whose results are made again where it changes. It is of what computes:
-comments, docstrings, layout, log messages and errors change nothing in a result, and are left out. Up to the audit, whose
-readers word it anew, so are the texts of this package.
+comments, docstrings, layout, log messages and errors change nothing in a result, and are left out. Up to the audit,
+whose readers word it anew, so are the texts of this package.
 """
 
 from __future__ import annotations
