@@ -142,9 +142,9 @@ JOBS = {
 }
 ADDED = "\nEDITED = 1\n"
 MINE = {
-    "__init__.py": "",
+    "__init__.py": "THIRD = 1 / 3\n",
     "methods.py": "from fa_audit.methods.fa import FA\nfrom my.helper import HALF\nclass Mine(FA):\n    half = HALF\n",
-    "helper.py": "from .numbers import HALF\n",
+    "helper.py": "from . import THIRD\nfrom .numbers import HALF\n",
     "numbers.py": "HALF = 0.5  # of one\n",
 }
 TRAININGS = {name for name in JOBS if name.startswith("train ")}
@@ -172,6 +172,9 @@ EDITS = {  # the file, what is replaced, by what (nothing: it is appended), and 
     "a method": ("methods/dfa.py", "", ADDED, {"train dfa", "train drtp", "audit dfa"}),
     "a method that a user's uses": ("methods/fa.py", "", ADDED, None),
     "what a user's method imports": ("my/numbers.py", "0.5", "0.25", {"train mine"}),
+    "a package of a user": ("my/__init__.py", "1 / 3", "1 / 4", {"train mine"}),
+    "a user's call on what it calls log": ("my/numbers.py", "", "log = []\nlog.append(1)\n", {"train mine"}),
+    "how a doubt is known": ("core/checks.py", "The frozen baseline's accuracy is", "Edited", None),
     "a data set": ("data/digits.py", "", ADDED, {"digits"}),
     "a formula of metrics": ("core/metrics.py", ".mean()", ".sum()", AUDITS | {"audit_model"}),
     "a credit metric": ("audit/credit_metrics.py", "", ADDED, AUDITS | {"audit_model"}),
@@ -182,6 +185,7 @@ EDITS = {  # the file, what is replaced, by what (nothing: it is appended), and 
     "the page": ("results/page/charts.py", "", ADDED, {"build_report"}),
 }
 STALE = {
+    "how a doubt is known": AUDITS | SHOWN | {"audit_model", "tidy_setting", "tidy"},
     "a method that a user's uses": {"train fa", "train vit", "train mine", "audit fa"},
     "a default limit": AUDITS | SHOWN | {"audit_model", "tidy_setting", "tidy"},
 }

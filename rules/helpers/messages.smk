@@ -36,7 +36,8 @@ def runs_of(jobs, *names):
 def table_lines():
     """Return the table of what is asked for, and where Snakemake may do other jobs than those that it counts."""
     dag = workflow.dag  # undocumented: the jobs that the targets need, done or to be done
-    jobs, to_do, kept = list(dag.jobs), list(dag.needrun_jobs()), []
+    # A dry run has "finished" its jobs by the time of its table.
+    jobs, to_do, kept = list(dag.jobs), list(dag.needrun_jobs(exclude_finished=False)), []
     networks = runs_of(jobs, "train_network", "share_run")
     audits = runs_of(jobs, "audit_network")
     if in_storage():

@@ -95,7 +95,7 @@ STAGES: dict[str, tuple[str, ...]] = {
 # Whatever a stage runs counts with what it imports from these rooms, and from the folders of its user.
 FOLLOWED = ("data", "methods", "networks", "results")
 WORDLESS = ("prepare_data", "train", "share_run", "collect_baseline", "audit", "audit_model")
-LOGS = ("log", "logging", "warnings")
+LOGS = ("log.debug", "log.info", "log.warning", "log.error", "warnings.warn")
 SENTENCE = re.compile(r"\S \S+ \S")  # three words; one or two may be a key
 
 
@@ -166,7 +166,10 @@ def _is_followed(path: Path) -> bool:
 
 @cache
 def _imported_files(path: Path) -> list[Path]:
-    """Return the files of all modules that a file imports; names imported from a package may be modules."""
+    """Return the files of all modules that a file imports, and of the packages of its user that these are in.
+
+    Names imported from a package may be modules.
+    """
     names: list[tuple[str, tuple[Path, ...]]] = []
     for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
@@ -177,13 +180,15 @@ def _imported_files(path: Path) -> list[Path]:
             names += [(f"{within}{alias.name}", folders) for alias in node.names]
             names.append((within.rstrip("."), folders))
     found = [_module_file(name, *folders) for name, folders in names if name]
-    return [path for path in found if path is not None]
+    packages = [path.with_name("__init__.py")] if not path.is_relative_to(PACKAGE) else []
+    packages += [file.with_name("__init__.py") for file in found if file and not file.is_relative_to(PACKAGE)]
+    return [file for file in (*found, *packages) if file is not None and file.is_file()]
 
 
 def _module_file(name: str, *folders: Path) -> Path | None:
     """Return the file of a module of this project or of its user, or None for everything else."""
     users = [Path(folder).resolve() for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
-    return find_module(name, folders or [PACKAGE.parent, Path.cwd(), *users])
+    return find_module(name, folders or [PACKAGE.parent, *users, Path.cwd()])  # as jobs search
 
 
 @cache
@@ -196,10 +201,15 @@ def _tree(path: Path) -> ast.Module:
 
 @cache
 def _content(path: Path, texts: bool) -> str:
-    """Return a digest of what a file computes; `texts`: the texts of this package count, a user's always do."""
+    """Return a digest of what a file computes.
+
+    Args:
+        texts: the texts of this package count. A user's always do, and those by which readers know a warning.
+    """
     if path.suffix != ".py":
         return sha256_of(path)
-    return digest_of(_form(_tree(path), texts or not path.is_relative_to(PACKAGE)))
+    always = path == PACKAGE / "core/checks.py" or not path.is_relative_to(PACKAGE)
+    return digest_of(_form(_tree(path), texts or always))
 
 
 def _form(node: object, texts: bool) -> str:
@@ -228,8 +238,7 @@ def _says_only(node: object) -> bool:
         return False
     if isinstance(node.value, ast.Constant):
         return True
-    call = node.value.func if isinstance(node.value, ast.Call) else None
-    return isinstance(call, ast.Attribute) and isinstance(call.value, ast.Name) and call.value.id in LOGS
+    return isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in LOGS
 
 
 def _is_text(node: object, pattern: str | re.Pattern[str]) -> bool:
