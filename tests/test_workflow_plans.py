@@ -262,6 +262,8 @@ def test_a_change_makes_stale_what_uses_it_and_nothing_else(outcomes, name):
     for rule, wanted in plan.jobs.items():
         assert (len(jobs[rule]) if isinstance(wanted, int) else jobs[rule]) == wanted
     assert set(jobs) <= set(plan.jobs) | plan.others
+    assert "--forcerun" not in outcome.said  # nothing was touched
+    assert not jobs or "Nothing to be done" not in outcome.said
     assert ("records of these results (.snakemake/metadata) are gone" in outcome.said) == (plan.edit is without_records)
     table = re.search(r"^in all(?: +\d+)" + r" +(\S+)" * 5, outcome.said, re.M)
     assert bool(table) == (plan.targets != ("models",))  # it is of what is asked for
