@@ -197,16 +197,21 @@ def trainings(tmp_path_factory):
     return folder
 
 
+def started(folder):
+    """Snakemake at work on `TARGET`, in a session of its own."""
+    return subprocess.Popen(
+        command(TARGET, "--cores", "1"),
+        cwd=folder, env=own_library(folder), start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
 @slow
 def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_number_of_cores(trainings, tmp_path):
     other = Path(shutil.copytree(trainings, tmp_path / "project"))
     done = snakemake(other, TARGET, "results/checkpoints/tiny/bp+frozen/seed1.json", "--cores", "2")
     assert done.returncode == 0, done.stdout
-    process = subprocess.Popen(
-        command(TARGET, "--cores", "1"),
-        cwd=trainings, env=own_library(trainings), start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    process = started(trainings)
     log = trainings / "results/logs/train_network/tiny/dfa/seed1.log"
     wait_for(log, "epoch 5/60", process)
     os.killpg(process.pid, signal.SIGKILL)
@@ -222,20 +227,14 @@ def test_a_killed_training_resumes_to_the_bits_of_an_undisturbed_one_on_any_numb
 def test_trainings_end_with_a_killed_snakemake_and_the_next_one_resumes_them(tmp_path):
     folder = copy_sources(tmp_path / "project")
     write_config(folder, {"settings": {"tiny": TINY | {"epochs": 2000}}})
-    process = subprocess.Popen(
-        command(TARGET, "--cores", "1"),
-        cwd=folder, env=own_library(folder), start_new_session=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    process = started(folder)
     log = folder / "results/logs/train_network/tiny/dfa/seed1.log"
     wait_for(log, "epoch 5/2000", process)
     process.kill()
     process.wait(timeout=60)
     with exclusive(folder / "results/resume/tiny/dfa/seed1.lock"):  # waits for the training's end
         assert not (folder / TARGET).exists() and "epoch 2000/2000" not in log.read_text()
-    process = subprocess.Popen(
-        command(TARGET, "--cores", "1"), cwd=folder, env=own_library(folder), start_new_session=True
-    )
+    process = started(folder)
     wait_for(log, "resuming after epoch", process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(timeout=60)

@@ -43,8 +43,8 @@ def table_lines():
     if in_storage():
         yield "Results are in a storage (--default-storage-provider); how many are done is not known here."
     elif networks:
-        yield plan_table(ORIGINS, COSTS, networks, audits)
-        finished = Finished(ORIGINS)
+        finished = Finished(ORIGINS)  # reads every result once, for both
+        yield plan_table(finished, COSTS, networks, audits)
         kept += filterfalse(
             finished.network, networks - runs_of(to_do, "train_network", "share_run")
         )

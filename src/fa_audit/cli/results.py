@@ -99,14 +99,14 @@ def _text(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     from fa_audit.experiments.config_file import load_config
     from fa_audit.experiments.costs import own_benchmarks, read_costs
-    from fa_audit.experiments.origins import Origins
+    from fa_audit.experiments.origins import Finished, Origins
     from fa_audit.experiments.plan import plan_table
     from fa_audit.experiments.read_grid import read_grid
     from fa_audit.results.kinds import KINDS
 
     config, line_of = load_config(options.configfile)
     origins = Origins(read_grid(config, KINDS, line_of), config.get("thresholds", {}))
-    print(plan_table(origins, read_costs(provided("benchmarks/costs.json"), own_benchmarks())))
+    print(plan_table(Finished(origins), read_costs(provided("benchmarks/costs.json"), own_benchmarks())))
     return 0
 
 

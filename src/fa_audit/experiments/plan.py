@@ -12,7 +12,7 @@ from typing import Any
 from fa_audit.core.errors import listed
 from fa_audit.experiments.costs import DEVICES, Costs, Hours
 from fa_audit.experiments.grid import Grid
-from fa_audit.experiments.origins import Finished, Origins, facts_of
+from fa_audit.experiments.origins import Finished, facts_of
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.spec import DEPARTURES
 
@@ -25,14 +25,17 @@ that were never measured: python benchmarks/costs.py, with --device cuda on a GP
 
 
 def plan_table(
-    origins: Origins, costs: Costs, networks: Collection[RunKey] | None = None, audits: Collection[RunKey] | None = None
+    finished: Finished,
+    costs: Costs,
+    networks: Collection[RunKey] | None = None,
+    audits: Collection[RunKey] | None = None,
 ) -> str:
     """Return the table, one row per block of the configuration; a run that two of them share counts in the first.
 
     Args:
         networks, audits: those that are asked for, to be trained or copied, and to be audited; by default all.
     """
-    grid, finished = origins.grid, Finished(origins)
+    grid = finished.origins.grid
     networks = list(grid.all_run_keys()) if networks is None else sorted(networks)
     by_block = _by_block(grid, networks), _by_block(grid, grid.run_keys("runs") if audits is None else sorted(audits))
     rows, work = [], []
