@@ -21,11 +21,6 @@ rule build_scorecard:
             **SCORECARD_IN_REPORT,
             labels={"scorecard": "table", "format": "md"},
         ),
-        html=report(
-            "results/scorecard.html",
-            **SCORECARD_IN_REPORT,
-            labels={"scorecard": "table", "format": "html"},
-        ),
         origin="results/scorecard.origin.json",
     log:
         "results/logs/build_scorecard.log",

@@ -62,13 +62,12 @@ SETTINGS = {  # their names say where the network was measured, with backpropaga
     "long": NETWORK | {"epochs": 1000, "batch_size": 64},
 }
 NO_GPU = ("train_network:gpu=0", "audit_network:gpu=0")
-ASKED = [  # setting, options, then minutes and memory of a training and of an audit
-    ("both", (), (77, 4250), (13, 5250)),
-    ("both", (*NO_GPU, "train_network:gres=gpu:1", "audit_network:gres=gpu:1"), (77, 4250), (13, 5250)),
-    ("both", NO_GPU, (410, 4250), (30, 5250)),
-    ("cpu", (), (410, 4250), (30, 5250)),
-    ("nowhere", (), (410, 2500), (10, 3500)),
-    ("long", (), (1320, 4250), (30, 5250)),
+ON_GPU, ON_CPU = ((77, 4250), (13, 5250)), ((410, 4250), (30, 5250))  # minutes and memory of a training, of an audit
+ELSEWHERE = {"cpu": ON_CPU, "nowhere": ((410, 2500), (10, 3500)), "long": ((1320, 4250), (30, 5250))}
+ASKED = [  # options, and what is asked for by setting
+    ((), {"both": ON_GPU} | ELSEWHERE),
+    ((*NO_GPU, "train_network:gres=gpu:1", "audit_network:gres=gpu:1"), {"both": ON_GPU}),
+    (NO_GPU, {"both": ON_CPU}),
 ]
 
 
@@ -90,16 +89,14 @@ def test_jobs_ask_for_twice_what_was_measured_of_their_network_method_and_device
     (tmp_path / "benchmarks/costs.json").write_text(json.dumps(costs_of_backpropagation()))
     (tmp_path / "my_method.py").write_text(METHOD)
     cluster = ("--workflow-profile", "none", "--jobs", "4")
-    calls = [
-        command(
-            "-n", f"results/audits/{name}/{RUN}/seed1.json", *cluster, *(("--set-resources", *asked) if asked else ())
-        )
-        for name, asked, *_ in ASKED
-    ]
-    said = [outcome.said for outcome in snakemake_calls(tmp_path, [(call[3:], {}) for call in calls])]
-    for text, (setting, _, *expected) in zip(said, ASKED, strict=True):
-        for rule, (minutes, memory) in zip(("train_network", "audit_network"), expected):
-            run = rf" +wildcards: setting={setting}, run={RUN}, .*\n"
-            job = rf"rule {rule}:\n(?: +.*\n)*?{run}(?: +.*\n)*? +resources: (.*)"
-            (resources,) = re.findall(job, text)
-            assert f"mem_mb={memory}," in resources and re.search(rf"runtime={minutes}\b", resources), resources
+    calls = []
+    for options, settings in ASKED:
+        targets = [f"results/audits/{name}/{RUN}/seed1.json" for name in settings]
+        calls.append((command("-n", *targets, *cluster, *(["--set-resources", *options] if options else []))[3:], {}))
+    for outcome, (_, settings) in zip(snakemake_calls(tmp_path, calls), ASKED, strict=True):
+        for setting, expected in settings.items():
+            for rule, (minutes, memory) in zip(("train_network", "audit_network"), expected):
+                run = rf" .*wildcards: setting={setting}, run={RUN}, .*\n"
+                job = rf"rule {rule}:\n(?: .*\n)*?{run}(?: .*\n)*? .*resources: (.*)"
+                (resources,) = re.findall(job, outcome.said)
+                assert f"mem_mb={memory}," in resources and re.search(rf"runtime={minutes}\b", resources), resources

@@ -40,7 +40,7 @@ DOCUMENTS = {  # document -> configurations, their tidy tables, and how the name
         ("config.yaml", Path("reference/field_cifar10"), "field"),
     ],
 }
-SECTIONS = (("claims", "The paper's claims"), ("misses", "Missed, and why"), ("scripts", "Which script made"))
+SECTIONS = (("claims", "The paper's claims"), ("differences", "Different, and why"), ("scripts", "Which script made"))
 SAMPLES = (128, 1024, 2048)  # shown of those in samples.csv
 OF_RUN, STATES, RHO = ["setting", "run", "accuracy (%)"], r"log10 \|\|h\_L\|\|", "deep rho"
 MARGIN, GROWTH, TOTAL = "margin over own frozen (points)", "log10 max growth", r"log10 \|\|h\_L\|\| / \|\|h\_0\|\|"
@@ -121,7 +121,6 @@ def texts(name: str, folder: Path, parts: dict[str, str]) -> Iterator[tuple[Path
         shown["samples"] = by_samples()
     if name == "reproduction":
         shown |= from_scorecard(folder)
-        tables["scorecard"] = (folder / "scorecard.md").read_text(encoding="utf-8")
         yield ROOT / "docs/reproduction/scorecard.csv", (folder / "scorecard.csv").read_text(encoding="utf-8")
     pages = parts | tables
     linked = (table for table in pages if f"]({name}/{table}.md)" in text)
@@ -130,15 +129,15 @@ def texts(name: str, folder: Path, parts: dict[str, str]) -> Iterator[tuple[Path
 
 
 def from_scorecard(folder: Path) -> dict[str, str]:
-    """Return the scorecard's sum, claims, misses and scripts, and what was not run, as Markdown."""
+    """Return the scorecard's headline, claims, differences and scripts, and what was not run, as Markdown."""
     text, rows = (folder / "scorecard.md").read_text(encoding="utf-8"), counted(read_table(folder / "scorecard.csv"))
     absent = rows[rows["verdict"] == NOT_RUN].groupby("setting", sort=False)["run"]
     not_run = [[name, str(len(runs)), ", ".join(dict.fromkeys(runs))] for name, runs in absent]
-    first, _, rest = text.splitlines()[0].partition(". ")
+    headline, _, released, *_ = text.splitlines()
     parts = {part.partition("\n")[0]: part for part in text.split("\n## ")}
     named = {name: next(part for title, part in parts.items() if title.startswith(begin)) for name, begin in SECTIONS}
     return {
-        "sum": f"**{first}.** {rest}",
+        "sum": f"**{headline}** {released}",
         **{name: _rows(part) for name, part in named.items()},
         "not_run": markdown(["setting", "numbers", "runs"], not_run),
     }

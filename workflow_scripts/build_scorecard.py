@@ -1,4 +1,4 @@
-"""Rule build_scorecard: published numbers against reproduced ones, as csv, markdown and html."""
+"""Rule build_scorecard: published numbers against reproduced ones, as csv and markdown."""
 
 from _workflow import logged
 
@@ -17,5 +17,5 @@ with logged(snakemake):
     rows, remark = scorecard(published, tidy), made_by(published, tidy)
     digests = [audit["digest"] for audit in audits]
     origin = origin_of({"kind": "scorecard"}, digests, [files.published, *files.audits, *files.trajectories])
-    write_scorecard(published, rows, remark, [out.csv, out.markdown, out.html])
+    write_scorecard(published, rows, remark, [out.csv, out.markdown])
     write_json(out.origin, origin.to_dict())

@@ -47,7 +47,7 @@ def scorecard_parser(parser: argparse.ArgumentParser) -> None:
     words = "results, or tidy tables; default results where it has audits, or else reference/measured of the project"
     add("--from", dest="folder", type=Path, metavar="DIR", help=words)
     add("--published", metavar="YAML", default=PUBLISHED, help="the published numbers; default %(default)s")
-    add("--output", type=Path, metavar="DIR", help="write scorecard.csv, .md and .html there; default the terminal")
+    add("--output", type=Path, metavar="DIR", help="write scorecard.csv and .md there; default the terminal")
 
 
 def _report(options: argparse.Namespace) -> int:

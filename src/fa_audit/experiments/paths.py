@@ -14,7 +14,7 @@ ORIGIN = ".origin.json"  # of results/NAME.csv, .pdf, ...: results/NAME.origin.j
 RECORD = " lineage="  # in a sidecar's `fingerprint`, between what decided the network's bits and its origin
 LOCK = "results/.lock"  # held while a workflow is at work in the folder
 ENDINGS = {"figures": ("pdf", "png"), "tables": ("csv", "md", "tex", "html")}
-SCORECARD_ENDINGS = ("csv", "md", "html")
+SCORECARD_ENDINGS = ("csv", "md")
 MEASURED = ("runs", "layers", "trajectories")  # the tidy tables that figures and most tables read
 IDENTITY = {"distance": "displacement", "cosine": "cosine_to_embedding"}  # in tidy tables, of the last state and h_0
 AT_INPUT = "_at_input"  # ends the names of what compares a credit at its block's input, as published numbers do

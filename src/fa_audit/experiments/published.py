@@ -119,8 +119,8 @@ class Entry(Strict):
     layer: int | None = Field(None, ge=0, description="an integer >= 0: of a state or a block")
     epoch: int | None = Field(None, ge=0, description="an integer >= 0: of a quantity of the trajectory")
     kind: Literal["value", "magnitude", "bound", "verdict", "order"] = Field(
-        description="value (within a tolerance), magnitude (by its logarithm, within what seeds scatter), bound (that"
-        " every seed keeps), verdict (equal) or order (of means)"
+        description="value (within two pooled deviations, or a tolerance), magnitude (within a factor of 2), bound"
+        " (that every seed keeps), verdict (equal) or order (of means)"
     )
     value: float | Answer | None = Field(None, description="a number; of a verdict true, false or a text")
     deviation: Deviation = None
@@ -140,9 +140,8 @@ class Entry(Strict):
         None, description="a text: which other numbers say the same, so that it is not counted"
     )
     decides: bool = Field(
-        False, description="true or false: whether it decided the setting's script, so that it is not counted"
+        False, description="true or false: whether it is the number that should tell the setting's script from others"
     )
-    counts: Text | None = Field(None, description="a text: why it counts although a wrong run passes its rule")
     samples: Samples = BATCH
     note: str = Field("", description="a text: other ways to read the source")
 
@@ -219,19 +218,21 @@ class Experiment(Strict, extra="allow"):
 
     script: ScriptName
     reason: Text = Field(description="a text: why it is of that script")
+    excluded: Text | None = Field(None, description="a text: why its numbers are shown and not counted")
 
 
 class PublishedFile(Strict):
-    """a mapping with the keys 'claims', 'scripts', 'settings' and 'entries'"""
+    """a mapping with the keys 'claims', 'scripts', 'released', 'settings' and 'entries'"""
 
     claims: dict[str, Text] = Field({}, description="a mapping from the name of each claim to its sentence")
     scripts: dict[ScriptName, dict[str, Any]] = Field(
         min_length=1, description="one or more named scripts, each with the keys of a setting that its trainings share"
     )
+    released: Text | None = Field(None, description="the name of the script that was released; default the last one")
     settings: dict[str, Experiment] = Field(
         min_length=1,
         description="one or more named experiments, written like the settings of a configuration, with script and"
-        " reason; their runs and seeds are those of the entries",
+        " reason, and excluded where they are not counted; their runs and seeds are those of the entries",
     )
     entries: list[Entry] = Field(min_length=1, description="a non-empty list of published numbers")
 
@@ -244,6 +245,7 @@ class Published:
         entries: in the order of the file.
         claims: what the paper says, by name, in the order of the file.
         scripts: what the trainings of each script share, as keys of a setting.
+        released: the name of the released one.
         settings: the experiments' scripts, and why they are of these.
         experiments: by script, the experiments as that script trains them, with the runs and seeds of the entries.
     """
@@ -251,6 +253,7 @@ class Published:
     entries: tuple[Entry, ...]
     claims: Mapping[str, str]
     scripts: Mapping[str, Mapping[str, Any]]
+    released: str
     settings: Mapping[str, Experiment]
     experiments: Mapping[str, Grid]
 
@@ -292,7 +295,8 @@ def read_published(raw: Any, where: str = FILE, line_of: LineOf = NO_LINES) -> P
         experiments = {script: _trained_by(script, read) for script in read.scripts}
     except AuditError as error:
         raise AuditError(f"{where}: {str(error).removeprefix('config: ')}") from error
-    return Published(tuple(read.entries), read.claims, read.scripts, read.settings, experiments)
+    released = read.released or list(read.scripts)[-1]
+    return Published(tuple(read.entries), read.claims, read.scripts, released, read.settings, experiments)
 
 
 def _trained_by(script: str, read: PublishedFile) -> Grid:
@@ -331,6 +335,8 @@ def _problems(read: PublishedFile) -> Iterator[str]:
         seen.setdefault(own, position)
     for name in sorted(read.settings.keys() - {entry.setting for entry in read.entries}):
         yield f"settings.{name}: no entry belongs to it; remove it."
+    if read.released and read.released not in read.scripts:
+        yield str(unknown("script", read.released, read.scripts, where="released"))
     for name, experiment in read.settings.items():
         if experiment.script not in read.scripts:
             yield str(unknown("script", experiment.script, read.scripts, where=f"settings.{name}"))

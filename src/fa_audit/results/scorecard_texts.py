@@ -1,4 +1,4 @@
-"""A scorecard as text: the sum, the paper's claims, misses, every number; as CSV, markdown and HTML."""
+"""A scorecard as text: the headline, the paper's claims, what differs, which script made what; as CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -13,36 +13,44 @@ from fa_audit.documents import formats
 from fa_audit.documents.formats import Table
 from fa_audit.experiments.paths import RunKey
 from fa_audit.experiments.published import BATCH, Published
-from fa_audit.results.judging import NOT_REPRODUCED
+from fa_audit.results.judging import DIFFERS
 from fa_audit.results.our_runs import OurRuns
-from fa_audit.results.scorecard import COUNTED, DECIDES, NUMBERS, REPEATS, Scorecard, claims, counted, deciding, sum_of
+from fa_audit.results.scorecard import Scorecard, Sum, claims, counted, deciding, sum_of, with_seeds
 from fa_audit.results.tidy import KEY, Tidy
 
 CLAIMS = ("claim", "verdict", "its numbers", "n")
 BRIEF = ("setting", "quantity", "run", "published", "ours", "verdict")  # of the numbers under a claim
-MISSED = ("setting", "quantity", "run", "published", "ours", "other scripts", "counted", "explanation")
-SCRIPTS = ("setting", "script", "reason", "deciding number", "published", "ours", "other scripts")
-HEADINGS = ("quantity", "run", "published", "ours", "95 % interval", "other scripts", "rule", "stand-ins", "counted",
-            "verdict", "note")  # fmt: skip
+DIFFERENT = ("setting", "quantity", "run", "published", "ours", "rule", "other scripts", "counted", "explanation")
+SCRIPTS = ("setting", "script", "reason", "deciding number", "published", "ours", "other scripts", "decides")
 
 
 def summary_line(rows: pd.DataFrame) -> str:
-    """Return how many numbers proper are reproduced, and with which seeds; then bounds, verdicts and orders."""
-    numbers, others = sum_of(counted(rows, numbers=True)), sum_of(counted(rows, numbers=False))
-    every = sum_of(rows[rows["kind"].isin(NUMBERS) & ~rows["status"].isin((REPEATS, DECIDES))])
+    """Return the headline: how many of the published numbers that were run agree, also where both sides have seeds."""
+    whole, several = sum_of(counted(rows)), sum_of(with_seeds(counted(rows)))
     return (
-        f"{numbers.share} of the numbers that can refute and were run; {numbers.complete} of them with every published"
-        f" seed, {numbers.total - numbers.run} not run. Bounds, verdicts and orders that can refute: {others.share},"
-        f" {others.total - others.run} not run. Of all numbers, also those that a wrong run passes: {every.share}"
+        f"{_share(whole)}; of trained networks with three seeds on both sides {several.agree} of {several.run};"
+        f" {whole.not_run} not run"
     )
 
 
+def released_line(published: Published, rows: pd.DataFrame) -> str:
+    """Return how many numbers agree if the released script alone is asked, for every setting."""
+    alone = sum_of(counted(rows), "released_verdict")
+    return f"By runs of the released script ({published.released}) alone: {_share(alone)}; {alone.not_run} not run"
+
+
 def short_sum(rows: pd.DataFrame) -> str:
-    """Return how many of the entries that count are reproduced, and how many were not run."""
+    """Return how many of the numbers that count agree, and how many were not run."""
     found = sum_of(counted(rows))
-    if not found.total:
-        return "nothing that counts"
-    return f"{found.share}, {found.total - found.run} not run" if found.run else f"{found.total} not run"
+    return f"{found.agree} of {found.run} agree{_percent(found)}, {found.not_run} not run"
+
+
+def _share(found: Sum) -> str:
+    return f"{found.agree} of {found.run} published numbers that were run agree{_percent(found)}"
+
+
+def _percent(found: Sum) -> str:
+    return f" ({100 * found.agree / found.run:.0f} %)" if found.run else ""
 
 
 def made_by(published: Published, tidy: Tidy) -> str:
@@ -56,40 +64,28 @@ def made_by(published: Published, tidy: Tidy) -> str:
 
 
 def write_scorecard(published: Published, rows: pd.DataFrame, remark: str, paths: Iterable[str | Path]) -> None:
-    """Write the scorecard to paths that end in .csv, .md and .html."""
-    texts = {
-        ".csv": rows.to_csv(index=False),
-        ".md": to_markdown(published, rows, remark),
-        ".html": to_html(published, rows, remark),
-    }
+    """Write the scorecard to paths that end in .csv (every number) and .md (the headline, claims, what differs)."""
+    texts = {".csv": rows.to_csv(index=False), ".md": to_markdown(published, rows, remark)}
     for path in paths:
         write_text(path, texts[Path(path).suffix])
 
 
 def to_markdown(published: Published, rows: pd.DataFrame, remark: str) -> str:
-    """Return the sum of a scorecard's rows, a remark, the claims, the misses, and a table for every setting."""
-    tables = list(_first_tables(published, rows))
-    for setting, group in rows.groupby("setting", sort=False):
-        tables.append(numbers_table(f"{setting}: {short_sum(group)}", group, HEADINGS))
-    head = f"{summary_line(rows)}.\n\n{formats.escape_markdown(remark)}\n"
-    return "\n".join([head, *(f"## {formats.to_markdown(table)}" for table in tables)])
+    """Return the headline, a remark, the claims and their numbers, what differs, and which script made what."""
+    lines = (summary_line(rows), released_line(published, rows), formats.escape_markdown(remark).removesuffix("."))
+    head = "".join(f"{line}.\n\n" for line in lines)
+    return head + "\n".join(f"## {formats.to_markdown(table)}" for table in _tables(published, rows))
 
 
-def to_html(published: Published, rows: pd.DataFrame, remark: str) -> str:
-    """Return a page with the claims, the misses and one table of everything, for the report."""
-    numbers = numbers_table(f"{summary_line(rows)}. {remark}", rows, ("setting", *HEADINGS))
-    return formats.to_html(*_first_tables(published, rows), numbers)
-
-
-def _first_tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
-    """Yield what is worth reading first: claims, every miss, which script made what, the numbers under every claim."""
+def _tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
     found = claims(published, rows)
     if len(found):
         cells = found[["sentence", "verdict", "told", "n"]].itertuples(index=False, name=None)
         yield Table("The paper's claims", CLAIMS, tuple(cells), found)
-    misses = rows[rows["verdict"] == NOT_REPRODUCED]
-    if len(misses):
-        yield numbers_table(f"Missed, and why ({len(misses)}, of which {len(counted(misses))} count)", misses, MISSED)
+    different = rows[rows["verdict"] == DIFFERS]
+    if len(different):
+        count = len(counted(different))
+        yield numbers_table(f"Different, and why ({len(different)}, of which {count} count)", different, DIFFERENT)
     yield _scripts_table(published, rows)
     for claim, sentence, verdict in found[["claim", "sentence", "verdict"]].itertuples(index=False):
         yield numbers_table(f"{sentence}: {verdict}", deciding(rows[rows["claim"] == claim]))
@@ -97,16 +93,21 @@ def _first_tables(published: Published, rows: pd.DataFrame) -> Iterator[Table]:
 
 def numbers_table(title: str, rows: pd.DataFrame, columns: Sequence[str] = BRIEF) -> Table:
     """Return a table of numbers, by default without their rules."""
-    told = (row | _cells(row) for row in rows.to_dict("records"))
+    told = [row | _cells(row) for row in rows.to_dict("records")]
     return Table(title, tuple(columns), tuple(tuple(row[column] for column in columns) for row in told), rows)
 
 
 def _scripts_table(published: Published, rows: pd.DataFrame) -> Table:
-    """Return which script every setting is of, why, and what each script's runs have of the number that decides."""
-    decides = ((row["setting"], _cells(row)) for row in rows[rows["status"] == DECIDES].to_dict("records"))
-    numbers = {setting: (f"{told['quantity']} of {told['run']}", *(told[name] for name in SCRIPTS[4:]))
-               for setting, told in decides}  # fmt: skip
-    cells = ((x, own.script, own.reason, *numbers.get(x, [""] * 4)) for x, own in published.settings.items())
+    """Return which script made each setting, why, and whether the number that should tell the scripts apart does."""
+    told = {row["setting"]: _cells(row) for row in rows[rows["decides"] != ""].to_dict("records")}
+    cells = []
+    for name, setting in published.settings.items():
+        number = told.get(name)
+        if number:
+            of_number = (f"{number['quantity']} of {number['run']}", *(number[column] for column in SCRIPTS[4:]))
+        else:
+            of_number = ("", "", "", "", "")
+        cells.append((name, setting.script, setting.reason, *of_number))
     return Table("Which script made which numbers", SCRIPTS, tuple(cells), rows)
 
 
@@ -114,22 +115,19 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
     """Return what is printed of a number, by heading."""
     places = [f"{name} {row[name]}" for name in ("layer", "epoch") if not pd.isna(row[name])]
     places += [f"{row['samples']} samples"] if row["samples"] != BATCH else []
-    interval = "" if pd.isna(row["interval_low"]) else f"{row['interval_low']:.4g} to {row['interval_high']:.4g}"
     seeds = f"; {row['values']}" if row["published_values"] and row["values"] else ""
-    passed = f"passed by {row['passed_by']}" if row["passed_by"] else "none passes"
+    of_other = f", of {row['judged_script']}" if row["judged_script"] not in ("", row["script"]) else ""
     return {
         "quantity": f"{row['quantity']} ({', '.join(places)})" if places else row["quantity"],
         "run": row["run"],
         "published": _mean_text(row["published"], row["published_deviation"], row["published_n"])
         + (f"; {row['published_values']}" if row["published_values"] else ""),
-        "ours": _mean_text(row["reproduced"], row["deviation"], row["n"]) + seeds,
-        "95 % interval": interval,
+        "ours": _mean_text(row["reproduced"], row["deviation"], row["n"]) + seeds + of_other,
         "other scripts": row["other_scripts"],
         "rule": row["rule"],
-        "stand-ins": f"{row['stand_ins']}, {passed}" if row["stand_ins"] else "none measured",
-        "counted": "yes" if row["status"] == COUNTED else f"no: {row['status']}",
+        "counted": "yes" if row["counted"] else "no",
+        "decides": row["decides"],
         "verdict": f"{row['verdict']}: {row['explanation']}" if row["explanation"] else row["verdict"],
-        "note": row["note"],
     }
 
 

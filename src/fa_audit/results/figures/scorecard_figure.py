@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from fa_audit.results.figures import style, text_grid
-from fa_audit.results.judging import NOT_REPRODUCED, NOT_RUN, REPRODUCED
+from fa_audit.results.judging import AGREES, DIFFERS, NOT_RUN
 from fa_audit.results.scorecard import counted
 from fa_audit.results.scorecard_texts import short_sum
 from fa_audit.results.statistics import extent
@@ -28,7 +28,7 @@ LINE_HEIGHT, SURROUNDINGS = 0.135, 1.1  # inches: one line; title, axis and lege
 REACH = 3.2  # of the axis, in margins
 LEAST = 4  # lines of an empty figure
 BESIDE = 1.05  # where marks without a distance are, as a fraction of the axis
-MARKS = {REPRODUCED: ("o", style.FINE), NOT_REPRODUCED: ("X", style.ERROR)}
+MARKS = {AGREES: ("o", style.FINE), DIFFERS: ("X", style.ERROR)}
 BEYOND = {True: ">", False: "<"}
 PER_LINE = 4  # numbers below each other before a line becomes higher
 Group = tuple[str, list[pd.DataFrame]]  # a setting, and its numbers by quantity
@@ -53,7 +53,7 @@ def draw(rows: pd.DataFrame, *, title: str) -> Figure:
     for ax, column in zip(axes, columns):
         _panel(ax, column, height, count[~run]["setting"].value_counts().to_dict())
     marks = {verdict: {"color": colour, "marker": marker} for verdict, (marker, colour) in MARKS.items()}
-    marks["off the axis"] = {"color": MARKS[NOT_REPRODUCED][1], "marker": BEYOND[True]}
+    marks["off the axis"] = {"color": MARKS[DIFFERS][1], "marker": BEYOND[True]}
     handles: list[Artist] = [Line2D([], [], linestyle="none", label=label, **look) for label, look in marks.items()]
     handles.append(Patch(color=style.SHADE, label="within the rule"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3, columnspacing=1.2, handletextpad=0.4)
@@ -108,11 +108,11 @@ def _panel(ax: Axes, column: list[Group], height: float, absent: Mapping[str, in
 
 
 def _line(ax: Axes, top: float, line: pd.DataFrame) -> None:
-    """Draw the marks of one line below each other, how many numbers were reproduced, and with how many seeds."""
+    """Draw the marks of one line below each other, how many numbers agree, and with how many seeds."""
     ys = top + _line_height(line) * (np.arange(len(line)) + 1) / (len(line) + 1)
     for y, verdict, distance in zip(ys, line["verdict"], line["distance"].astype(float)):
         _mark(ax, y, verdict, distance)
-    hits = line["verdict"] == REPRODUCED
+    hits = line["verdict"] == AGREES
     outcome = f"{hits.sum()}/{len(line)} (n = {extent(line['n'])})"
     place, weight = (BESIDE, top + _line_height(line) / 2), "normal" if hits.all() else "bold"
     style.margin_note(ax, outcome, place, gap=5, fontsize=TINY, fontweight=weight)

@@ -13,18 +13,14 @@ import yaml
 
 from fa_audit.core.errors import AuditError
 from fa_audit.documents.formats import Table
-from fa_audit.results.standings import as_published, checks_of, standing, with_margins
+from fa_audit.results.standings import as_published, standing, with_margins
 from fa_audit.results.tables.leaderboard import WORTH
 from fa_audit.results.tables.rows import Made, run_table
 from fa_audit.results.tidy import Tidy
 
 NOTE = (
-    "Claim: what a source of the method reports, on a network and budget of its own, and backpropagation (BP) there. "
-    "Trains deep layers: whether trained blocks add more to frozen ones here than (d) asks, over the seeds; open where "
-    "the interval contains the limit."
+    "Claim: what a source of the method reports, on a network and budget of its own, and backpropagation (BP) there."
 )
-OUTCOMES = {True: "no", False: "yes", None: "not evaluated"}
-
 
 @cache
 def claims_of_sources() -> dict[str, dict[str, Any]]:
@@ -45,14 +41,8 @@ def claim(group: pd.DataFrame, _: int) -> str:
     return f"{figure}, {entry['network']}, {entry['data']};\n{entry['where']}"
 
 
-def trains_deep_layers(group: pd.DataFrame, _: int) -> str:
-    """Return whether the margin supports that the method trains deep layers: (d) over the seeds."""
-    depth = checks_of(group)["d"]
-    return "open" if depth.borderline else OUTCOMES[depth.fires]
-
-
 def claims(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
-    """Return one row per method: its source's claim, accuracy, frozen baseline and margin here, and what that supports.
+    """Return one row per method: its source's claim, accuracy, frozen baseline and margin here.
 
     Raises:
         AuditError: the settings have no run of a method as it was published.
@@ -62,5 +52,5 @@ def claims(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     if plain.empty:
         raise AuditError("claims: found no run of a method without penalty, frozen blocks or random targets.")
     shown = replace(ranked, runs=plain, settings=tuple(name for name in tidy.settings if name in set(plain["setting"])))
-    columns = (*WORTH[1:], Made("trains deep layers", trains_deep_layers), Made("claim", claim))
+    columns = (*WORTH[1:], Made("claim", claim))
     return run_table(shown, columns, rows=standing(shown), caption=f"{title}. {NOTE}", labels=labels)
