@@ -59,8 +59,8 @@ def facts() -> dict[str, str]:
     small = cpu["all"] - sum(cpu[name] for name in LARGE)
     return {
         "sum": headline,
-        "hours": f"The full grid takes about {cpu['all']:,.0f} hours of one CPU core; without the convolutional network and"
-        f" ViT-Mini {small:,.0f}; the main audit alone {cpu['main_audit']:.0f}.",
+        "hours": f"The full grid takes about {cpu['all']:,.0f} hours of one CPU core; without the convolutional network"
+        f" and ViT-Mini {small:,.0f}; the main audit alone {cpu['main_audit']:.0f}.",
     }
 
 

@@ -188,7 +188,7 @@ ClipGroups = Annotated[
     Field(
         ge=0,
         description="a finite number >= 0: the largest norm of the gradients of the embedding, of each block, of the"
-        " head and of a method's own nets, each by itself, as in April 2026 the paper's script seems to have; 0 does not clip",
+        " head and of a method's own nets, each by itself, as the paper's earlier script seems to; 0 does not clip",
     ),
 ]
 Normalise = Annotated[

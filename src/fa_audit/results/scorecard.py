@@ -1,4 +1,4 @@
-"""Every published number beside measured ones, from tidy tables: rows, sums and the paper's claims. Imports no torch."""
+"""Every published number beside measured ones, from tidy tables: rows, sums and claims. Imports no torch."""
 
 from __future__ import annotations
 

@@ -18,9 +18,8 @@ from fa_audit.results.tables.leaderboard import WORTH
 from fa_audit.results.tables.rows import Made, run_table
 from fa_audit.results.tidy import Tidy
 
-NOTE = (
-    "Claim: what a source of the method reports, on a network and budget of its own, and backpropagation (BP) there."
-)
+NOTE = "Claim: what a source of the method reports, on a network and budget of its own, and backpropagation (BP) there."
+
 
 @cache
 def claims_of_sources() -> dict[str, dict[str, Any]]:
