@@ -154,6 +154,8 @@ def embed_by_hand(name, network, x, training):
         return torch.cat([part.cls.repeat(len(x), 1, 1), tokens.flatten(1, 2)], dim=1) + part.position
     if name == "small_resnet":
         return F.relu(conv_norm(part[0], part[1], x, training))
+    if name == "mlp":
+        return F.relu(linear(part.linear, x.flatten(1)))
     return stage(part, x, training) if name == "bn_cnn" else linear(part[1], x.flatten(1))
 
 
@@ -171,6 +173,9 @@ def block_by_hand(name, network, layer, h, training):
     if name == "bn_cnn":
         last = layer == len(network.blocks) - 1
         following = F.relu(linear(block[1], h.flatten(1))) if last else stage(block, h, training)
+        return following, following
+    if name == "mlp":
+        following = F.relu(linear(block.linear, h))
         return following, following
     f = linear(block.outer, F.gelu(linear(block.inner, layer_norm(block.norm, h))))
     return f, h + f if network.skip == "outside" else f

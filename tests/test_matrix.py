@@ -9,7 +9,14 @@ from fa_audit.methods import METHODS
 from fa_audit.networks import ARCHITECTURES
 
 OPTIONS = ("", "+penalty1e-2+frozen1+random_targets", "+frozen", "+shallow")
-TRANSPORT = ("usf", "brsf", "frsf", "kolen_pollack", "weight_mirror")  # without blocks they are fa+shallow bit for bit
+TRANSPORT = (
+    "fa_layerwise",
+    "usf",
+    "brsf",
+    "frsf",
+    "kolen_pollack",
+    "weight_mirror",
+)  # without blocks they are fa+shallow bit for bit
 RUNS = {
     (architecture, method + option)
     for architecture in ARCHITECTURES

@@ -21,7 +21,8 @@ from fa_audit.training.learner import build, learn
 
 SHAPE, CLASSES = (1, 4, 4), 3
 LEARNED = ("kolen_pollack", "weight_mirror")
-TRANSPORTED = ("usf", "frsf", "brsf", *LEARNED)
+FIXED = ("fa_layerwise", *LEARNED)  # whose partners stand in place of the weights as they are
+TRANSPORTED = ("usf", "frsf", "brsf", *FIXED)
 
 
 def learner_of(method, **options):
@@ -42,7 +43,7 @@ def feedback_of(learner, layer, name):
     if learner.spec.method == "usf":
         return sign / weight.shape[1] ** 0.5
     partner = getattr(learner.state, f"{layer}_{name}_weight").detach()
-    return partner if learner.spec.method in LEARNED else sign * partner
+    return partner if learner.spec.method in FIXED else sign * partner
 
 
 def back_through(function, h, slope):
@@ -86,6 +87,16 @@ def test_random_magnitudes_are_half_normal_with_variance_of_one_over_fan_in(make
             assert magnitudes.square().mean().item() == pytest.approx(1 / 200, rel=0.03)
             assert magnitudes.mean().item() == pytest.approx((2 / torch.pi / 200) ** 0.5, rel=0.02)
         assert not torch.equal(*state.buffers())
+
+
+def test_layerwise_feedback_alignment_draws_normal_partners_once_and_keeps_them(make_spec, batch):
+    drawn = build(make_spec("fa_layerwise", width=200, depth=1), SHAPE, CLASSES).state
+    for partner in drawn.buffers():
+        assert partner.mean().abs() < 0.001 and partner.std().item() == pytest.approx(200**-0.5, rel=0.02)
+    learner = learner_of("fa_layerwise")
+    before = [b.clone() for b in learner.state.buffers()]
+    take_steps(learner, 3)
+    assert all(map(torch.equal, learner.state.buffers(), before))
 
 
 def test_brsf_draws_at_every_minibatch_and_frsf_never(batch):

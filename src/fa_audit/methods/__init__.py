@@ -7,6 +7,7 @@ This file holds names only and imports no torch.
 METHODS: dict[str, str] = {
     "bp": "fa_audit.methods.bp:BP",
     "fa": "fa_audit.methods.fa:FA",
+    "fa_layerwise": "fa_audit.methods.fa_layerwise:FALayerwise",
     "dfa": "fa_audit.methods.dfa:DFA",
     "drtp": "fa_audit.methods.drtp:DRTP",
     "usf": "fa_audit.methods.usf:USF",
@@ -21,6 +22,7 @@ METHODS: dict[str, str] = {
     "local_predsim": "fa_audit.methods.local_losses:LocalPredSim",
     "layerwise": "fa_audit.methods.layerwise:Layerwise",
     "ep": "fa_audit.methods.ep:EP",
+    "ep_symmetric": "fa_audit.methods.ep_symmetric:SymmetricEP",
     "state_bridge": "fa_audit.methods.state_bridge:StateBridge",
     "credit_bridge": "fa_audit.methods.credit_bridge:CreditBridge",
     "pepita": "fa_audit.methods.pepita:PEPITA",

@@ -17,6 +17,7 @@ ARCHITECTURES: dict[str, str] = {
     "small_resnet": "fa_audit.networks.small_resnet:SmallResNet",
     "bn_cnn": "fa_audit.networks.bn_cnn:BatchNormCNN",
     "student_mlp": "fa_audit.networks.student_mlp:StudentMLP",
+    "mlp": "fa_audit.networks.mlp:MLP",
 }
 OPTIONS: dict[str, dict[str, Any]] = {  # of registered ones, which plans do not import, with their defaults
     "resmlp": {"width": 256, "depth": 4, "terminal_norm": True, "residual": True, "w2_std": None},
@@ -24,6 +25,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # of registered ones, which plans do not
     "small_resnet": {"width": 64, "depth": 4},
     "bn_cnn": {"width": 128, "depth": 3},
     "student_mlp": {"width": 128, "depth": 4},
+    "mlp": {"width": 512, "depth": 2, "activation": "relu"},
 }
 GIVEN = {"image_shape", "classes"}  # by the data set
 COLLECTED = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)

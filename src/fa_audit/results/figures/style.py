@@ -53,6 +53,8 @@ LOOKS = {
     "layerwise": ("#441144", r"$\mathbf{L}$"),
     "pepita": ("#66DD88", r"$\mathbf{E}$"),
     "forward_forward": ("#110099", r"$\mathbf{F}$"),
+    "fa_layerwise": ("#EE8866", r"$\mathbf{A}$"),
+    "ep_symmetric": ("#228833", r"$\mathbf{Y}$"),
 }
 # Looks of user-defined methods.
 OWN = (*product(("#661100", "#44AA99", "#AA4499", "#DDAA33"), ("8", "H", r"$\clubsuit$", r"$\spadesuit$")),)
