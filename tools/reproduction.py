@@ -72,12 +72,14 @@ def make(name: str, folder: Path) -> dict[str, str]:
         grid = read_grid(config, KINDS, line_of)
         for artefact, problem in artefacts_from(config, grid, tidy, folder):
             section, _, key = artefact.partition("/")
-            if absent := _absent(config[section][key], grid, tidy):
-                parts[key] = absent
-            elif problem:
+            entry = config[section][key]
+            absent = problem and _absent(entry, grid, tidy)
+            if problem and not absent:
                 raise SystemExit(f"{artefact}: {problem}")
-        for key, entry in config["figures"].items():
-            parts[f"{key}.png"] = _absent(entry, grid, tidy) or f"![{entry['title']}]({name}/{key}.png)\n"
+            if section == "figures":
+                parts[f"{key}.png"] = absent or f"![{entry['title']}]({name}/{key}.png)\n"
+            elif absent:
+                parts[key] = absent
         if prefix:
             parts["coverage"] = coverage(config["labels"], grid, tidy)
     if name == "reproduction":

@@ -63,21 +63,25 @@ def artefacts_from(
 ) -> Iterator[tuple[str, str]]:
     """Make every figure and table of a configuration from tidy tables; yield its name, and why it is not made.
 
-    Files and functions are those of the workflow; the files lie in ``OUTPUT/figures/`` and ``OUTPUT/tables/``.
+    One of which some settings have no tables shows the others, and its title names what is absent. Files and functions are those of the workflow; the files lie in ``OUTPUT/figures/`` and ``OUTPUT/tables/``.
 
     Args:
         folder: where the tables are.
         more: keys of every entry, such as its runs and width, in place of its own.
     """
     from fa_audit.results.figures.files import write_figure
-    from fa_audit.results.measured import tables_of
+    from fa_audit.results.measured import settings_in, tables_of
     from fa_audit.results.tables.files import write_table
 
-    write = {"figures": write_figure, "tables": write_table}
+    write, there = {"figures": write_figure, "tables": write_table}, settings_in(folder)
     every = [(section, name) for section in ENDINGS for name in config.get(section, {})]
     for section, name in following(every, "figure or table"):
         entry = artefact_entry(config, grid, section, name) | (more or {})
         files = artefact_files(section, name, str(output))
+        absent = [setting for setting in entry["settings"] if setting not in there]
+        if 0 < len(absent) < len(entry["settings"]):
+            entry["settings"] = [setting for setting in entry["settings"] if setting in there]
+            entry["title"] += f"; not run: {', '.join(entry['labels'].get(name, name) for name in absent)}"
         try:
             tidy = tables_of(folder, entry["settings"], tables_read(section, entry["kind"]))
             write[section](entry, tidy, files, f"{output}/{section}/{name}{ORIGIN}")
