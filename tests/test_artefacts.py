@@ -1,7 +1,6 @@
 """Figures and tables of a configuration of which some settings were not run."""
 
 import matplotlib.pyplot as plt
-import pytest
 import yaml
 from projects import ROOT
 

@@ -53,11 +53,12 @@ def test_every_shipped_configuration_is_valid(path):
     assert list(grid.run_keys("runs")) and list(grid.run_keys("baselines"))
 
 
-def test_the_paper_has_every_network_and_data_set_and_more_than_125_trainings():
+def test_the_paper_has_every_network_with_published_numbers_and_more_than_125_trainings():
     grid = shipped(PAPER)
     specs = specs_of(grid)
     assert len(set(specs.values())) == len(specs) - len(grid.duplicate_runs) >= 125
-    assert {spec.architecture for spec in specs.values()} == set(ARCHITECTURES)
+    without_numbers = {"small_resnet", "mlp"}
+    assert {spec.architecture for spec in specs.values()} == set(ARCHITECTURES) - without_numbers
     assert {spec.dataset for spec in specs.values()} == {"cifar10", "cifar100", "synthetic_teacher"}
 
 

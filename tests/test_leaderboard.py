@@ -1,4 +1,4 @@
-"""The leaderboard, compare and draw: ranks by margin, nearest runs by hand, figures readable."""
+"""The leaderboard, compare and draw: ranks by accuracy, nearest runs by hand, figures readable."""
 
 import json
 import math
@@ -41,7 +41,7 @@ def board(*rows):
     return {row["run"]: row for row in cells(table)}, table
 
 
-def test_runs_are_ranked_by_margin_and_are_called_what_they_are():
+def test_runs_are_sorted_by_accuracy_and_are_called_what_they_are():
     flat = {"depth_distance": [0.03, -0.01, 0.02]}  # mean 0.0133, half width 4.3027 * 0.0208 / sqrt(3) = 0.0517
     rows, table = board(
         run("bp", accuracy=[0.62, 0.60, 0.61], own_frozen_acc=0.59, seconds=[10, 20, 30], **flat),
@@ -51,8 +51,9 @@ def test_runs_are_ranked_by_margin_and_are_called_what_they_are():
         run("dfa+random_targets", own_frozen_acc=0.7, random_targets=True, depth_fires=None),
         run("dfa+frozen", accuracy=0.9, own_frozen_acc=None, frozen_blocks=4),
     )  # fmt: skip
-    assert list(rows) == ["fa", "bp", "dfa+penalty1e-2", "dfa+random\\_targets", "dfa+frozen"]
-    kinds = ["method", "method", "penalty 1e-2", "random targets", "frozen baseline"]
+    order = ["dfa+frozen", "bp", "dfa+penalty1e-2", "dfa+random\\_targets", "fa"]
+    assert list(rows) == order
+    kinds = ["frozen baseline", "method", "penalty 1e-2", "random targets", "method"]
     assert [row["what it is"] for row in rows.values()] == kinds
     assert rows["fa"]["margin, points [95 %]"] == "+12.0 \\[+7.0, +17.0\\]"  # half width 4.3027 * 2 / sqrt(3)
     assert "a FIRES -1.00 (-1.00 to -1.00); b ok +1.00" in rows["fa"]["checks"]
@@ -67,22 +68,39 @@ def test_runs_are_ranked_by_margin_and_are_called_what_they_are():
     assert "Learning rates differ in main (bp 1e-3, fa 3e-3)." in board(*rates)[1].caption
 
 
-def test_the_figure_has_a_point_for_every_run_in_a_panel_for_every_network_and_budget():
-    given = {name: {"accuracy": 0.4 + rank / 50, "own_frozen_acc": 0.5} for rank, name in enumerate(METHODS)}
-    wide = [run(name, setting=name, width=512, **values) for name, values in given.items()]
-    flat = run("dfa", setting="alike", width=512, depth_distance=[-0.02, 0.01, 0.0], accuracy=[0.5, 0.51, 0.55])
-    figure = drawn("leaderboard", tidy_of(run("bp", depth=2), *wide, flat, run("fa+frozen", own_frozen_acc=None)))
+def ranks(**accuracies):
+    """The rank of every run, given its accuracies by seed."""
+    rows, _ = board(*(run(name, len(values), accuracy=values) for name, values in accuracies.items()))
+    return {name: row["rank"] for name, row in rows.items()}
+
+
+def test_runs_that_no_paired_test_tells_apart_share_a_rank():
+    base = [0.50, 0.54, 0.52]  # differences of .02, .021 and .019: t = 34.6, p = .00083; of .02, .04 and .03: p = .035
+    assert ranks(bp=[a + d for a, d in zip(base, (0.02, 0.021, 0.019))], fa=base) == {"bp": "1", "fa": "2"}
+    near = [a + d for a, d in zip(base, (0.02, 0.04, 0.03))]
+    assert ranks(bp=near, fa=base) == {"bp": "1", "fa": "2"}
+    # With a third run there are three pairs, and .035 is above .05 / 3.
+    assert ranks(bp=near, fa=base, ep=[0.54, 0.54, 0.54]) == {"bp": "1", "fa": "1", "ep": "1"}
+    assert ranks(bp=[0.7] * 3, fa=[0.5] * 3) == {"bp": "1", "fa": "2"}  # the same difference on every seed
+    assert ranks(bp=[0.7], fa=[0.5]) == {"bp": "1", "fa": "1"}  # one seed tells nothing
+
+
+def test_the_figure_has_a_row_for_every_rule_and_a_panel_for_every_network():
+    given = {name: {"accuracy": [0.4 + rank / 50, 0.41 + rank / 50, 0.42 + rank / 50], "own_frozen_acc": 0.3}
+             for rank, name in enumerate(METHODS)}  # fmt: skip
+    wide = [run(name, setting="wide", width=512, **values) for name, values in given.items()]
+    figure = drawn("leaderboard", tidy_of(run("bp", accuracy=0.9, own_frozen_acc=None), *wide))
     assert_readable(figure)
-    assert [ax.get_title(loc="left").replace("\n", " ") for ax in figure.axes] == [
-        "main", "resmlp d=512 L=4, cifar10, 100 epochs"]  # fmt: skip
-    small, large = figure.axes
-    assert len(small.lines) == 4 and lines(small, "bp")[0][0] == pytest.approx([0.4, 0.6])
-    found = {name: lines(large, name) for name in METHODS}
-    assert {name: xy[0][0][1] for name, xy in found.items() if name != "dfa"} == pytest.approx(
-        {name: values["accuracy"] for name, values in given.items() if name != "dfa"})  # fmt: skip
-    assert len(found["dfa"]) == 2
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert set(names[: len(METHODS)]) == {*METHODS} and "2 points above them: (d) fires below" in names
+    first, second = figure.axes
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["main", "wide"]
+    names = [tick.get_text() for tick in first.get_yticklabels()]
+    best_first = ["bp", *reversed([name for name in METHODS if name != "bp"])]
+    assert names == best_first and first.get_ylim()[0] > first.get_ylim()[1]
+    for row, name in enumerate(best_first):
+        ((x, y),) = lines(second, name)[0]
+        assert (x, y) == (pytest.approx(0.41 + list(METHODS).index(name) / 50), row)
+        assert lines(second, f"{name} frozen")[0].tolist() == [[0.3, row]]
+    assert len(lines(first, "bp")) == 1 and lines(first, "bp frozen") == []  # which has no frozen baseline
 
 
 def test_claims_stand_beside_what_trained_blocks_add_here():
@@ -149,7 +167,7 @@ def test_audits_of_ones_own_are_placed_and_written_whether_or_not_they_have_a_sp
     pooled, alone = capsys.readouterr().out.split("\n\nmine (yours)")
     assert "dfa (yours): place " in pooled and re.search("Nearest measured run: .* in main_audit, seeds", pooled)
     assert "margin over frozen " in pooled
-    assert re.search(r"(?m)^> .* dfa \(yours\) +method +2 ", pooled)
+    assert re.search(r"(?m)^> .* dfa \(yours\) +\d+ +method +2 ", pooled)
     assert ": no place: nothing is measured on this network and budget" in alone
     assert not re.search(r"\bplace \d", alone) and re.search(r"log10 max growth +\S+  \S+ to \S+", alone)
     assert "external model  1 " in alone and "differs between settings (unknown of " in alone
@@ -197,16 +215,6 @@ def test_growth_gradient_and_cosine_of_every_layer_are_drawn():
     assert [hollow for *_, hollow in markers(panels["grad_norm"], "mine")] == [False, False, True, True]
     assert [hollow for *_, hollow in markers(panels["cosine"], "mine")] == [False, True, True]
     assert len(drawn("layers", replace(tidy, layers=table.drop(columns="cosine"))).axes) == 2
-
-
-def test_a_board_of_very_many_runs_is_a_page():
-    rows = [
-        run(f"dfa+penalty{i}e-3", setting=f"s{i}", epochs=i, accuracy=0.5, own_frozen_acc=0.4) for i in range(1, 40)
-    ]
-    figure = drawn("leaderboard", tidy_of(*rows))
-    assert figure.get_size_inches()[1] < 9
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names[:2] == ["dfa", "half: a variant (penalty, epoch, ...)"]
 
 
 def test_draw_makes_what_it_can_and_names_the_setting_that_is_missing(tmp_path, capsys):

@@ -55,7 +55,7 @@ def load_config(path: str | Path) -> tuple[dict[str, Any], LineOf]:
     >>> config["settings"]["main_audit"]["dataset"]
     'cifar10'
     >>> line_of("settings.main_audit.dataset")
-    'config.yaml, line 17'
+    'config.yaml, line 18'
 
     Raises:
         AuditError: as for `parsed`; or a key is repeated, or YAML reads something other than what is written.

@@ -63,7 +63,8 @@ def artefacts_from(
 ) -> Iterator[tuple[str, str]]:
     """Make every figure and table of a configuration from tidy tables; yield its name, and why it is not made.
 
-    One of which some settings have no tables shows the others, and its title names what is absent. Files and functions are those of the workflow; the files lie in ``OUTPUT/figures/`` and ``OUTPUT/tables/``.
+    If some settings have no tables, the others are shown, and the title names what is absent. Files and functions are
+    those of the workflow; the files lie in ``OUTPUT/figures/`` and ``OUTPUT/tables/``.
 
     Args:
         folder: where the tables are.
@@ -81,7 +82,8 @@ def artefacts_from(
         absent = [setting for setting in entry["settings"] if setting not in there]
         if 0 < len(absent) < len(entry["settings"]):
             entry["settings"] = [setting for setting in entry["settings"] if setting in there]
-            entry["title"] += f"; not run: {', '.join(entry['labels'].get(name, name) for name in absent)}"
+            called = [entry["labels"].get(setting, setting) for setting in absent]
+            entry["title"] += f"; not run: {', '.join(called)}"
         try:
             tidy = tables_of(folder, entry["settings"], tables_read(section, entry["kind"]))
             write[section](entry, tidy, files, f"{output}/{section}/{name}{ORIGIN}")

@@ -67,25 +67,22 @@ def comparison_text(tidy: Tidy, own: Key, measured: Sequence[Key]) -> str:
     values = signatures(ranked)
     same = [key for key in measured if key[0] == own[0]]
     values = values if same else values.drop(columns=MARGIN)
-    placed = _place(tidy, values, own, same) if same else _range(tidy, values, own, measured)
+    placed = _place(tidy, own, same) if same else _range(tidy, values, own, measured)
     return "\n".join([*placed, "", *_nearest(ranked, values, own, same or measured)]) + "\n"
 
 
-def _place(tidy: Tidy, values: pd.DataFrame, own: Key, same: Sequence[Key]) -> Iterator[str]:
+def _place(tidy: Tidy, own: Key, same: Sequence[Key]) -> Iterator[str]:
     """Yield the row between its neighbours in the same network and budget."""
     setting, run = own
-    margins = values[MARGIN].loc[[*same, own]].dropna()
-    order = list(margins.sort_values(ascending=False, kind="stable").index)
-    if own not in order:
-        yield f"{run}: not placed: without the accuracy of its frozen baseline there is no margin to rank it by."
-        return
+    accuracies = tidy.runs.groupby(["setting", "run"])["accuracy"].mean().loc[[*same, own]]
+    order = list(accuracies.sort_values(ascending=False, kind="stable").index)
     at = order.index(own)
-    yield f"{run}: place {at + 1} of {len(order)} by margin over frozen blocks, among the measured runs of {setting}."
+    yield f"{run}: place {at + 1} of {len(order)} by accuracy, among the measured runs of {setting}."
     first = max(0, at - NEIGHBOURS)
     heading, *lines = _rows(tidy, order[first : at + NEIGHBOURS + 1])
     yield f"\n       {heading}"
-    for rank, line in enumerate(lines, first + 1):
-        yield f"{'>' if rank == at + 1 else ' '} {rank:>3}  {line}"
+    for place, line in enumerate(lines, first + 1):
+        yield f"{'>' if place == at + 1 else ' '} {place:>3}  {line}"
 
 
 def _rows(tidy: Tidy, keys: Sequence[Key]) -> list[str]:

@@ -17,10 +17,10 @@ from fa_audit.audit.record import DEEP, read_audit
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.experiments.spec import NAMES, SHARED, Run, RunSpec
 from fa_audit.results.seed_group import SeedGroup, read_seed_group
-from fa_audit.results.standings import NETWORK
 from fa_audit.results.tidy import Tidy, tidy_of
 
 OTHERS = "other models"  # the setting of audits without a specification
+NETWORK = ("dataset", "architecture", "width", "depth", "epochs")  # what runs of one network and budget share
 ABSENT = ("stopped_after", "digest", "seconds", "device", "commit")
 
 

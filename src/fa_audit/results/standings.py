@@ -6,15 +6,17 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.core.errors import listed
 from fa_audit.core.intervals import Interval
-from fa_audit.core.thresholds import distance
+from fa_audit.core.thresholds import depth_margin, distance
 from fa_audit.experiments.spec import short_number
 from fa_audit.results.over_seeds import CheckOverSeeds, verdict_over_seeds
 from fa_audit.results.statistics import with_margin
@@ -23,7 +25,7 @@ from fa_audit.results.tidy import KEY, Tidy
 # Optional columns of the table of work: whether other work lengthened the seconds; where it did, how many times as long
 # as bp's a training step takes in the same network, both timed in turn.
 BUSY, TIMES_BP = "beside_other_work", "times_bp"
-NETWORK = ("dataset", "architecture", "width", "depth", "epochs")  # what runs of one network and budget share
+LEVEL = 0.05  # of the tests that rank runs
 SNAPSHOT = re.compile(r"\+epoch(\d+)")
 NAMES = {"reference": "gradient", "depth": "depth"}  # of checks, where they differ from `CHECKS`
 CHECKS_TEXT = ", ".join(f"{x} {NAMES.get(name, CHECKS[name].short.lower())}" for x, name in lettered().items())
@@ -32,9 +34,9 @@ CHECKS_TEXT = ", ".join(f"{x} {NAMES.get(name, CHECKS[name].short.lower())}" for
 def with_margins(tidy: Tidy) -> Tidy:
     """Return the tables, the runs with columns of what they are ranked by and of what they cost.
 
-    ``margin``: accuracy minus own frozen baseline, a fraction; ``seconds``, ``device`` and `BUSY` of the training;
-    ``cost``: its seconds over the mean of bp's in the same setting on the same device, or `TIMES_BP` where the seconds
-    are `BUSY`; NaN where neither is known.
+    ``margin``, ``bp_margin``: accuracy minus own frozen baseline, or bp's, fractions; ``rank``: see `with_ranks`;
+    ``seconds``, ``device`` and `BUSY` of the training; ``cost``: its seconds over the mean of bp's in the same setting
+    on the same device, or `TIMES_BP` where the seconds are `BUSY`; NaN where neither is known.
     """
     runs = with_margin(tidy.runs)
     work = tidy.work.reindex(columns=[*KEY, "seconds", "device", BUSY, TIMES_BP])
@@ -45,17 +47,51 @@ def with_margins(tidy: Tidy) -> Tidy:
     bp = runs[as_published(runs) & (runs["method"] == "bp") & alone]
     of_bp = bp.groupby(["setting", "device"])["seconds"].mean().rename("of_bp")
     costs = runs["seconds"].where(alone) / runs.join(of_bp, on=["setting", "device"])["of_bp"].astype(float)
-    return replace(tidy, runs=runs.assign(cost=costs.fillna(runs[TIMES_BP])))
+    bp_margin = depth_margin(runs["accuracy"], runs["bp_frozen_acc"].astype(float))
+    runs = runs.assign(cost=costs.fillna(runs[TIMES_BP]), bp_margin=bp_margin)
+    return replace(tidy, runs=with_ranks(runs))
 
 
 def standing(tidy: Tidy) -> list[tuple[str, str]]:
-    """Return every (setting, run) of tables `with_margins`: in each setting the largest mean margin first.
-
-    Runs without any margin follow, by accuracy; equal ones are in the order of their names.
-    """
-    means = tidy.runs.groupby(["setting", "run"])[["margin", "accuracy"]].mean().fillna(-math.inf).reset_index()
-    means = means.sort_values(["margin", "accuracy", "run"], ascending=[False, False, True])
+    """Return every (setting, run): in each setting the highest mean accuracy first, equal ones by their names."""
+    means = tidy.runs.groupby(["setting", "run"])["accuracy"].mean().fillna(-math.inf).reset_index()
+    means = means.sort_values(["accuracy", "run"], ascending=[False, True])
     return [(setting, run) for setting in tidy.settings for run in means[means["setting"] == setting]["run"]]
+
+
+def with_ranks(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs with ``rank``: 1 + the number of runs of the setting that are more accurate by `LEVEL`.
+
+    Two runs are compared by the paired t-test of their accuracies over the seeds that both have, and the tests of a
+    setting are corrected by Holm's method: runs that no test tells apart share a rank.
+    """
+    ranks: dict[tuple[str, str], int] = {}
+    for setting, group in runs.groupby("setting"):
+        accuracies = group.pivot_table("accuracy", "seed", "run").astype(float)
+        tests = {pair: _paired(accuracies, *pair) for pair in permutations(accuracies.columns, 2)}
+        above = _rejected({pair: p for pair, p in tests.items() if p is not None})
+        for run in group["run"].unique():
+            ranks[str(setting), run] = 1 + sum(run == worse for _, worse in above)
+    return runs.assign(rank=[ranks[key] for key in zip(runs["setting"], runs["run"])])
+
+
+def _paired(accuracies: pd.DataFrame, better: str, worse: str) -> float | None:
+    """Return the two-sided p of a paired t-test if the first run has the higher mean; None if it has not."""
+    differences = (accuracies[better] - accuracies[worse]).dropna()
+    if differences.mean() <= 0 or len(differences) < 2:
+        return None
+    spread = differences.std() / math.sqrt(len(differences))
+    return 2 * float(stats.t.sf(differences.mean() / spread, len(differences) - 1)) if spread else 0.0
+
+
+def _rejected(tests: Mapping[tuple[str, str], float]) -> list[tuple[str, str]]:
+    """Return the pairs whose hypothesis Holm's method rejects at `LEVEL`."""
+    rejected = []
+    for left, (pair, p) in zip(range(len(tests), 0, -1), sorted(tests.items(), key=lambda test: test[1])):
+        if p > LEVEL / left:
+            break
+        rejected.append(pair)
+    return rejected
 
 
 def of_run(tidy: Tidy, setting: str, run: str) -> pd.DataFrame:

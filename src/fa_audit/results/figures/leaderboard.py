@@ -1,11 +1,10 @@
-"""The leaderboard on a page: accuracy against that of the same network with frozen blocks, by network and budget."""
+"""The leaderboard as a picture: a row a rule, its accuracy beside that of its own frozen blocks, in every network."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,108 +12,77 @@ from matplotlib.lines import Line2D
 
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import lines, style, text_grid
-from fa_audit.results.standings import NETWORK, as_published, checks_of, of_run, standing, with_margins
+from fa_audit.results.standings import as_published, with_margins
 from fa_audit.results.statistics import summarise
 from fa_audit.results.tidy import Tidy
 
-COLUMNS = 3
-SIZES = {  # columns -> a panel's height in inches, characters of its title
-    1: (3.2, 60),
-    2: (2.4, 30),
-    COLUMNS: (1.75, 24),
-}
-PAGE = 8.5  # inches: the height of all panels and of the legend, at most
-MANY = 24  # runs, of which the legend has the methods only
-SAME = {"color": style.GREY, "linewidth": 0.7, "label": "no better than its own frozen blocks"}
-ASKED = {"color": style.GREY, "linewidth": 0.7, "linestyle": (0, (4, 2))}
-INTERVAL = {"linewidth": 0.8, "alpha": 0.6}
+COLUMNS = 2  # networks beside each other
+ROW, SURROUNDINGS = 0.185, 0.7  # inches: of a rule; title and axis of a panel
+NAME, TITLE = 22, 26  # characters in one line
+TEXT = 8.5  # points: the figure can be read on a telephone
+TRAINED = {"color": style.FINE, "marker": "o", "linestyle": "none", "markersize": 5}
+FROZEN = {"color": style.GREY, "marker": "o", "linestyle": "none", "markersize": 5, "markerfacecolor": "white"}
+JOINED = {"color": style.GREY, "linewidth": 1}
+INTERVAL = {"color": style.FINE, "linewidth": 3, "alpha": 0.35, "solid_capstyle": "butt"}
+LEGEND = {"trained": TRAINED, "own frozen blocks": FROZEN, "95 % interval over seeds": INTERVAL}
 
 
 @style.styled
 def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: DiagnosticThresholds) -> Figure:
-    """Draw a panel per network and budget and a point per run: mean accuracy over mean accuracy with frozen blocks.
+    """Draw a panel per setting, two beside each other that share their rows, and a row per rule.
 
-    Colour and marker are the method's, halves its variants. Runs without a frozen baseline are left out.
+    A row has the mean accuracy, and that with the rule's own frozen blocks, joined. Rows are sorted by accuracy in the
+    left setting, then in the right one. A variant of a rule has a row of its own. Runs without an accuracy are left
+    out.
     """
-    ranked = with_margins(tidy)
-    rows = [of_run(ranked, setting, run) for setting, run in standing(ranked)]
-    runs = pd.concat(rows).dropna(subset="margin")
-    runs = runs.assign(called=runs["method"].where(as_published(runs), runs["run"]))  # a variant by its own name
-    panels = list(runs.groupby(list(NETWORK), dropna=False, sort=False)) if len(runs) else [((), runs)]
-    columns = min(len(panels), COLUMNS)
-    (height, room), count = SIZES[columns], math.ceil(len(panels) / columns)
-    asked = f"{100 * thresholds.limits['depth_margin']:g} points above them: (d) fires below"
-    handles = [
-        *_runs(runs, labels),
-        Line2D([], [], **SAME),
-        Line2D([], [], **ASKED, label=asked),
-        Line2D([], [], color=style.GREY, **INTERVAL, label="95 % interval of the difference"),
-        Line2D([], [], **style.BORDERLINE, label="(d) borderline over the seeds"),
-    ]
-    legend = lines.legend_height(handles)
-    figure = style.new_figure(title, height=min(height * count, PAGE - legend) + legend)
-    axes = figure.subplots(count, columns, squeeze=False).ravel()
-    for ax, (key, group) in zip(axes, panels):
-        ax.set_title(text_grid.wrap(_title(key, group, labels), room), fontsize=style.SMALL)
-        _panel(ax, group, thresholds.limits["depth_margin"], style.run_styles(runs["called"]))
-    for ax in axes[len(panels) :]:
-        ax.set_axis_off()
-    for ax in axes[::columns]:
-        ax.set_ylabel("accuracy")
-    for ax in axes[max(len(panels) - columns, 0) : len(panels)]:
-        ax.set_xlabel("own frozen accuracy")
+    runs = with_margins(tidy).runs.dropna(subset="accuracy")
+    runs = runs.assign(rule=runs["method"].where(as_published(runs), runs["run"]))
+    settings = [name for name in tidy.settings if name in set(runs["setting"])]
+    columns = min(max(len(settings), 1), COLUMNS)
+    pairs = [settings[first : first + columns] for first in range(0, len(settings), columns)] or [[]]
+    rules = [_sorted_rules(runs, pair) for pair in pairs]
+    heights = [ROW * max(len(names), 3) + SURROUNDINGS for names in rules]
+    handles = [Line2D([], [], **look, label=name) for name, look in LEGEND.items()]
+    figure = style.new_figure(title, height=sum(heights) + lines.legend_height(handles))
+    ratios = {"height_ratios": heights}
+    grid = figure.subplots(len(pairs), columns, squeeze=False, sharey="row", gridspec_kw=ratios)
+    called = style.names(set().union(*rules), labels)
+    for axes, pair, names in zip(grid, pairs, rules):
+        for ax, setting in zip(axes, pair):
+            ax.set_title(text_grid.wrap(labels.get(setting, setting), TITLE), fontsize=TEXT)
+            _panel(ax, runs[runs["setting"] == setting], names)
+        axes[0].set_yticks(range(len(names)), [text_grid.wrap(called.get(name, name), NAME) for name in names])
+        axes[0].set_ylim(len(names) - 0.5, -0.5)
+        for ax in axes[len(pair) :]:
+            ax.set_axis_off()
     lines.legend_below(figure, handles)
     return figure
 
 
-def _runs(runs: pd.DataFrame, labels: Mapping[str, str]) -> list[Line2D]:
-    """Return an entry for everything that is drawn, or for every method and for all variants where there are many."""
-    called = sorted(runs["called"].unique())
-    if len(called) <= MANY:
-        return lines.run_handles(called, style.names(called, labels))
-    methods = list(dict.fromkeys(name.partition("+")[0] for name in called))
-    variant = {"color": style.GREY, "marker": "o", "linestyle": "none", "fillstyle": "left"}
-    half = Line2D([], [], **variant, markerfacecoloralt="white", label="half: a variant (penalty, epoch, ...)")
-    return [*lines.run_handles(methods, style.names(methods, labels)), half]
+def _sorted_rules(runs: pd.DataFrame, settings: Sequence[str]) -> list[str]:
+    """Return the rules by mean accuracy in the first setting that has them, the best first."""
+    means = runs.groupby(["setting", "rule"])["accuracy"].mean()
+    rules: list[str] = []
+    for setting in settings:
+        ranked = means[setting].sort_values(ascending=False, kind="stable").index
+        rules += [rule for rule in ranked if rule not in rules]
+    return rules
 
 
-def _title(key: tuple[object, ...], group: pd.DataFrame, labels: Mapping[str, str]) -> str:
-    """Return the label of the only setting of a panel, or its network and budget."""
-    settings = group["setting"].unique()
-    if len(settings) <= 1 or not pd.Series(key).notna().all():
-        return ", ".join(labels.get(name, name) for name in settings)
-    dataset, architecture, width, depth, epochs = key
-    return f"{architecture} d={width:g} L={depth:g}, {dataset}, {epochs:g} epochs"
-
-
-def _panel(ax: Axes, group: pd.DataFrame, margin: float, looks: Mapping[str, style.RunStyle]) -> None:
-    for (_, _, run), seeds in group.groupby(["setting", "run", "called"], sort=False):
-        x, y = seeds["own_frozen_acc"].mean(), seeds["accuracy"].mean()
-        if ends := _interval(seeds):
-            ax.plot([x, x], [x + end for end in ends], color=looks[run].colour, **INTERVAL)
-        ax.plot([x], [y], **looks[run].mark, linestyle="none", markersize=5.5, label=run)
-        if checks_of(seeds)["d"].borderline:
-            ax.plot([x], [y], **style.BORDERLINE)
-    frozen, accuracy = (group[name].to_numpy(float) for name in ("own_frozen_acc", "accuracy"))
-    across = _around(frozen)
-    ax.plot(across, across, **SAME)
-    ax.plot(across, [end + margin for end in across], **ASKED)
-    ax.set(xlim=across, ylim=_around(np.concatenate([accuracy, frozen])))
-    for axis in ("x", "y"):
-        ax.locator_params(axis, nbins=4)
-        style.percent_scale(ax, axis)
-
-
-def _around(values: np.ndarray) -> tuple[float, float]:
-    """Return the ends of an axis with room around the values; 0 and 1 where there is none."""
-    low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
-    room = 0.08 * (high - low) or 0.05
-    return low - room, high + room
-
-
-def _interval(group: pd.DataFrame) -> tuple[float, ...] | None:
-    """Return the interval of the margin over the seeds, of one seed over its test samples."""
-    if len(group) == 1:
-        ends = group[["depth_interval_low", "depth_interval_high"]].iloc[0].astype(float)
-        return tuple(ends) if ends.notna().all() else None
-    return summarise(group["margin"]).interval
+def _panel(ax: Axes, runs: pd.DataFrame, rules: Sequence[str]) -> None:
+    for rule, group in runs.groupby("rule"):
+        row = rules.index(rule)
+        accuracy = summarise(group["accuracy"].astype(float))
+        frozen = group["own_frozen_acc"].astype(float).mean()
+        if accuracy.interval:
+            ax.plot(accuracy.interval, [row, row], **INTERVAL)
+        if not math.isnan(frozen):
+            ax.plot([frozen, accuracy.mean], [row, row], **JOINED)
+            ax.plot([frozen], [row], **FROZEN, label=f"{rule} frozen")
+        ax.plot([accuracy.mean], [row], **TRAINED, label=rule)
+    ax.tick_params(labelsize=TEXT, length=0, axis="y")
+    ax.tick_params(labelsize=TEXT, axis="x")
+    ax.grid(axis="y", color="0.92", linewidth=0.5)
+    ax.set_xlabel("accuracy", fontsize=TEXT)
+    ax.locator_params(axis="x", nbins=4)
+    style.percent_scale(ax, "x")

@@ -51,5 +51,5 @@ def claims(tidy: Tidy, *, title: str, labels: Mapping[str, str]) -> Table:
     if plain.empty:
         raise AuditError("claims: found no run of a method without penalty, frozen blocks or random targets.")
     shown = replace(ranked, runs=plain, settings=tuple(name for name in tidy.settings if name in set(plain["setting"])))
-    columns = (*WORTH[1:], Made("claim", claim))
+    columns = (WORTH[0], *WORTH[2:], Made("claim", claim))
     return run_table(shown, columns, rows=standing(shown), caption=f"{title}. {NOTE}", labels=labels)

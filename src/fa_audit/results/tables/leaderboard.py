@@ -1,4 +1,4 @@
-"""The leaderboard: methods x networks, by what trained blocks add to frozen ones, with every check and its interval."""
+"""The leaderboard: methods x networks, by accuracy, with what trained blocks add to frozen ones and every check."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from fa_audit.results.tables.rows import AnyColumn, Column, Made, WithInterval, 
 from fa_audit.results.tidy import Tidy
 
 NOTE = (
-    "Runs of a network by their margin: accuracy minus that of the same network with frozen blocks, seed by seed; "
-    "those without a frozen baseline last. Accuracy: mean ± sample standard deviation over n seeds; margin: mean, and "
-    "its 95 % t-interval over the seeds. Checks: outcome over the seeds, mean distance from the limit (a growth and b "
-    "gradient in decades, c stability as a cosine, d depth in points; negative where it fires), and its 95 % interval "
-    "(over seeds; of one seed, over its samples), which contains 0 where the check is borderline. "
+    "Runs of a network by their accuracy, mean ± sample standard deviation over n seeds. Rank: 1 + the number of runs "
+    "that are more accurate by a paired t-test over the seeds (5 %, Holm over all pairs), so that ties share a rank. "
+    "Margin: accuracy minus that of the same network with the rule's own frozen blocks, and with bp+frozen, seed by "
+    "seed: mean, and the 95 % t-interval over the seeds. Checks: outcome over the seeds, mean distance from the limit "
+    "(a growth and b gradient in decades, c stability as a cosine, d depth in points; negative where it fires), and "
+    "its 95 % interval (over seeds; of one seed, over its samples), which contains 0 where the check is borderline. "
     f"{FOUR_CHECK_NOTE} Deep cosine and rho: of the credits of blocks l >= 1, means over blocks and seeds. Seconds: "
     "mean wall time of a training; x bp: over that of bp in the same network on the same device."
 )
@@ -78,10 +79,12 @@ class Cost(Pooled):
 
 ACCURACIES = (Pooled(**vars(ACCURACY)), Pooled(**vars(OWN_FROZEN)))
 WORTH = (
+    Made("rank", lambda group, _: str(group["rank"].iloc[0])),
     Made("what it is", lambda group, _: nature(group.iloc[0])),
     Made("n", lambda group, _: Number(len(group), decimals=0)),
     *ACCURACIES,
     WithInterval("margin, points [95 %]", "margin", scale=100, decimals=1, signed=True),
+    WithInterval("over bp+frozen", "bp_margin", scale=100, decimals=1, signed=True),
 )
 CREDIT = (Pooled("deep cosine", "deep_cosine", decimals=2), Pooled("deep rho", "deep_rho", decimals=2))
 FIRES = Made("checks that fire", fired)
@@ -102,7 +105,7 @@ def leaderboard(
     columns: Sequence[AnyColumn] = SHOWN,
     rows: Sequence[tuple[str, str]] = (),
 ) -> Table:
-    """Return one row per network and run, in each network the largest margin over frozen blocks first.
+    """Return one row per network and run, in each network the highest accuracy first.
 
     Args:
         rows: settings and runs, if not all of them, in their order.
