@@ -13,6 +13,7 @@ METHODS: dict[str, str] = {
     "brsf": "fa_audit.methods.brsf:BRSF",
     "frsf": "fa_audit.methods.frsf:FRSF",
     "kolen_pollack": "fa_audit.methods.kolen_pollack:KolenPollack",
+    "direct_kolen_pollack": "fa_audit.methods.direct_kolen_pollack:DirectKolenPollack",
     "weight_mirror": "fa_audit.methods.weight_mirror:WeightMirror",
     "dtp": "fa_audit.methods.dtp:DTP",
     "predictive_coding": "fa_audit.methods.predictive_coding:PredictiveCoding",

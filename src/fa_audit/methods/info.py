@@ -145,6 +145,16 @@ INFO: dict[str, MethodInfo] = {
         relative_time=2.0,
         random_feedback=True,
     ),
+    "direct_kolen_pollack": MethodInfo(
+        summary="direct Kolen-Pollack: DFA whose matrices learn as linear classifiers of the states would",
+        equation="a_l = (p - y) B_l^T,  dB_l = -eta mean(h_{l+1}^T (p - y)) - decay B_l",
+        latex=r"a_l = (p - y)\,B_l^\top,\quad \mathrm{d}B_l = -\eta\,\overline{h_{l+1}^\top(p - y)} - \lambda B_l",
+        feedback="learned B_l, d x C, per block",
+        drawn="entries uniform within +-sqrt(6/d) at first; learned with the network, under the same decay",
+        source="Webster, Choi, Ahn 2021",
+        relative_time=1.2,
+        random_feedback=True,
+    ),
     "weight_mirror": MethodInfo(
         summary="weight mirror: random feedback weights that noise through each layer draws towards its own",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> B],  dB = eta mean(W xi xi^T) - decay B",

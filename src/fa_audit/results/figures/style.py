@@ -44,6 +44,7 @@ LOOKS = {
     "frsf": ("#A6D96A", "<"),
     "drtp": ("#6B4C1E", ">"),
     "kolen_pollack": ("#332288", "d"),
+    "direct_kolen_pollack": ("#0000EE", r"$\mathbf{K}$"),
     "weight_mirror": ("#8888EE", r"$\mathbf{W}$"),
     "dtp": ("#22AA44", r"$\mathbf{T}$"),
     "predictive_coding": ("#1155BB", r"$\mathbf{C}$"),
