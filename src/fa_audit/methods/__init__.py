@@ -21,6 +21,7 @@ METHODS: dict[str, str] = {
     "local_sim": "fa_audit.methods.local_losses:LocalSim",
     "local_predsim": "fa_audit.methods.local_losses:LocalPredSim",
     "layerwise": "fa_audit.methods.layerwise:Layerwise",
+    "forward_gradient": "fa_audit.methods.forward_gradient:ForwardGradient",
     "ep": "fa_audit.methods.ep:EP",
     "state_bridge": "fa_audit.methods.state_bridge:StateBridge",
     "credit_bridge": "fa_audit.methods.credit_bridge:CreditBridge",

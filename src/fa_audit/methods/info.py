@@ -218,6 +218,16 @@ INFO: dict[str, MethodInfo] = {
         equation="a_l = d/dh_{l+1} CE(A_l h_{l+1} + b_l, y), learned in the l-th stage of L",
         source="Belilovsky, Eickenberg, Oyallon 2019",
     ),
+    "forward_gradient": replace(
+        LOCAL,
+        summary="forward gradient: local_pred's gradient, along one random direction for every sample and block",
+        equation="a_l = (n . d/dh_{l+1} CE(A_l h_{l+1} + b_l, y)) n,  n ~ N(0, I) of each sample",
+        latex=r"a_l = (n \cdot \partial\,\mathrm{CE}(A_l h_{l+1} + b_l, y)/\partial h_{l+1})\,n",
+        drawn="directions n, N(0, I) for every sample, fresh for every minibatch; linear nets, initialised as torch's"
+        " are, trained with the network",
+        source="Ren, Kornblith, Liao, Hinton 2023",
+        relative_time=1.4,
+    ),
     "ep": MethodInfo(
         normalises=False,
         summary="equilibrium propagation: weights follow states that relax towards a lower loss",

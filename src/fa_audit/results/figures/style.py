@@ -52,6 +52,7 @@ LOOKS = {
     "local_sim": ("#BB22FF", r"$\mathbf{S}$"),
     "local_predsim": ("#44CC99", r"$\mathbf{B}$"),
     "layerwise": ("#441144", r"$\mathbf{L}$"),
+    "forward_gradient": ("#882277", r"$\mathbf{G}$"),
     "pepita": ("#66DD88", r"$\mathbf{E}$"),
     "forward_forward": ("#110099", r"$\mathbf{F}$"),
 }
