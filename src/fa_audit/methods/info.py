@@ -156,6 +156,16 @@ INFO: dict[str, MethodInfo] = {
         relative_time=2.0,
         random_feedback=True,
     ),
+    "direct_kolen_pollack": MethodInfo(
+        summary="direct Kolen-Pollack: DFA whose matrices learn as linear classifiers of the states would",
+        equation="a_l = (p - y) B_l^T,  dB_l = -eta mean(h_{l+1}^T (p - y)) - decay B_l",
+        latex=r"a_l = (p - y)\,B_l^\top,\quad \mathrm{d}B_l = -\eta\,\overline{h_{l+1}^\top(p - y)} - \lambda B_l",
+        feedback="learned B_l, d x C, per block",
+        drawn="entries uniform within +-sqrt(6/d) at first; learned with the network, under the same decay",
+        source="Webster, Choi, Ahn 2021",
+        relative_time=1.2,
+        random_feedback=True,
+    ),
     "weight_mirror": MethodInfo(
         summary="weight mirror: random feedback weights that noise through each layer draws towards its own",
         equation="a_{L-1} = dCE/dh_L,  a_{l-1} = a_l J_l[W -> B],  dB = eta mean(W xi xi^T) - decay B",
@@ -218,6 +228,16 @@ INFO: dict[str, MethodInfo] = {
         summary="layer-wise training: local_pred, one block after the other",
         equation="a_l = d/dh_{l+1} CE(A_l h_{l+1} + b_l, y), learned in the l-th stage of L",
         source="Belilovsky, Eickenberg, Oyallon 2019",
+    ),
+    "forward_gradient": replace(
+        LOCAL,
+        summary="forward gradient: local_pred's gradient, along one random direction for every sample and block",
+        equation="a_l = (n . d/dh_{l+1} CE(A_l h_{l+1} + b_l, y)) n,  n ~ N(0, I) of each sample",
+        latex=r"a_l = (n \cdot \partial\,\mathrm{CE}(A_l h_{l+1} + b_l, y)/\partial h_{l+1})\,n",
+        drawn="directions n, N(0, I) for every sample, fresh for every minibatch; linear nets, initialised as torch's"
+        " are, trained with the network",
+        source="Ren, Kornblith, Liao, Hinton 2023",
+        relative_time=1.4,
     ),
     "ep": MethodInfo(
         normalises=False,
