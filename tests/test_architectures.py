@@ -158,6 +158,7 @@ def test_every_method_moves_every_parameter_with_blocks_and_without(dataset, nam
         "bp",
         "ep",
         "predictive_coding",
+        "dual_propagation",
     )  # a cls token that attends to nothing, and exact gradients
     still = ["embed.project.weight", "embed.project.bias"] if blind else []
     for shallow, expected in ((False, []), (True, still)):
