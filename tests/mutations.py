@@ -97,6 +97,8 @@ MUTATIONS: dict[str, Mutation] = {
          "targets lie down the loss", "field_rules"),
         ("dtp-skip", "methods/dtp.py", "above + through if", "through if",
          "an inverse has the skip of its block", "field_rules"),
+        ("dtp-inverse-rate", "methods/dtp.py", "return self.inverse_rate", "return 1.0",
+         "inverses learn at a rate of their own", "engine"),
         ("predictive-error-sign", "methods/predictive_coding.py", "tuple(p - h", "tuple(h - p",
          "an error has the sign of a gradient of the loss", "field_rules"),
         ("dual-nudge-sign", "methods/dual_propagation.py", "h - minus, above", "h + minus, above",

@@ -166,7 +166,7 @@ INFO: dict[str, MethodInfo] = {
         source="Lee, Zhang, Fischer, Bengio 2015",
         passes="2 forward, 1 backward; 3 and 1 of the inverses",
         relative_time=2.0,
-        constants={"eta": 0.33, "sigma": 0.36, "hidden": 256},
+        constants={"eta": 0.33, "sigma": 0.36, "hidden": 256, "inverse_rate": 7.0},
     ),
     "predictive_coding": MethodInfo(
         normalises=False,
