@@ -159,6 +159,7 @@ def test_every_method_moves_every_parameter_with_blocks_and_without(dataset, nam
         "bp",
         "ep",
         "predictive_coding",
+        "dual_propagation",
     )  # a cls token that attends to nothing, and exact gradients
     own = name == "vit_mini" and method == "forward_gradient"  # its loss on h_0 reads the cls token alone
     patches = ["embed.project.weight", "embed.project.bias"]

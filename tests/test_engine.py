@@ -14,6 +14,7 @@ from fa_audit.core.randomness import generator
 from fa_audit.data.dataset import pad, training_batches
 from fa_audit.methods import METHODS
 from fa_audit.methods.bp import BP
+from fa_audit.methods.dtp import DTP
 from fa_audit.networks.trace import trace
 from fa_audit.training.learner import build, learn
 from fa_audit.training.loop import train
@@ -81,6 +82,29 @@ def test_training_is_the_optimiser_with_a_cosine_schedule(make_spec, dataset, na
     for ours, theirs in zip(trained.learner.network.parameters(), network.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
     assert [row["train_loss"] for row in trained.history if row["layer"] == 0] == pytest.approx(losses, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize(("method", "rate"), [("dtp", DTP().inverse_rate), ("kolen_pollack", 1), ("credit_bridge", 1)])
+def test_parameters_of_the_state_learn_at_their_own_multiple_of_the_rate(batch, method, rate, name):
+    own, other = (rough_learner("resmlp", method, SHAPE, depth=2, optimiser=name, lr=0.01, weight_decay=0.1)
+                  for _ in range(2))  # fmt: skip
+    ours, decay = own.optimiser(), 0.1 if method == "kolen_pollack" else 0.0
+    theirs = OPTIMISERS[name]([{"params": [*other.network.parameters()], "weight_decay": 0.1},
+                               {"params": [*other.state.parameters()], "weight_decay": decay, "lr": 0.01 * rate}],
+                              lr=0.01)  # fmt: skip
+    randomness = [torch.Generator().manual_seed(5) for _ in range(2)]
+    for epoch in range(3):
+        ours.set_lr(0.01 / 2**epoch)
+        for learner, optimiser, noise in zip((own, other), (ours, theirs), randomness):
+            optimiser.zero_grad()
+            learn(learner, *batch, noise)
+            optimiser.step()
+        for group in theirs.param_groups:
+            group["lr"] /= 2
+    pairs = zip([*own.network.parameters(), *own.state.parameters()],
+                [*other.network.parameters(), *other.state.parameters()], strict=True)  # fmt: skip
+    assert all(torch.equal(p, q) for p, q in pairs)
 
 
 @pytest.mark.parametrize("method", ["bp", "dfa", "credit_bridge"])

@@ -18,6 +18,7 @@ METHODS: dict[str, str] = {
     "weight_mirror": "fa_audit.methods.weight_mirror:WeightMirror",
     "dtp": "fa_audit.methods.dtp:DTP",
     "predictive_coding": "fa_audit.methods.predictive_coding:PredictiveCoding",
+    "dual_propagation": "fa_audit.methods.dual_propagation:DualPropagation",
     "local_pred": "fa_audit.methods.local_losses:LocalPred",
     "local_sim": "fa_audit.methods.local_losses:LocalSim",
     "local_predsim": "fa_audit.methods.local_losses:LocalPredSim",

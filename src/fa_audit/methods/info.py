@@ -187,7 +187,7 @@ INFO: dict[str, MethodInfo] = {
         source="Lee, Zhang, Fischer, Bengio 2015",
         passes="2 forward, 1 backward; 3 and 1 of the inverses",
         relative_time=2.0,
-        constants={"eta": 0.33, "sigma": 0.36, "hidden": 256},
+        constants={"eta": 0.33, "sigma": 0.36, "hidden": 256, "inverse_rate": 7.0},
     ),
     "predictive_coding": MethodInfo(
         normalises=False,
@@ -200,6 +200,18 @@ INFO: dict[str, MethodInfo] = {
         passes="23 forward, 22 backward",
         relative_time=15.0,
         constants={"steps": 20, "alpha": 0.2, "fixed": False},
+    ),
+    "dual_propagation": MethodInfo(
+        normalises=False,
+        summary="dual propagation: weights follow mean and difference of paired states, nudged both ways from the top",
+        equation="a_l = -d_{l+1} / beta,  d_l = s_l^+ - s_l^-,  s_l^+- = h_l +- J_l(s_l^+-)^T d_{l+1} / 2",
+        latex=r"a_l = -d_{l+1}/\beta,\quad d_l = s_l^+ - s_l^-,\quad s_l^\pm = h_l \pm J_l(s_l^\pm)^\top d_{l+1}/2",
+        feedback="the forward weights, in one pass from the top down",
+        drawn="none is drawn: differences of paired states pass down through the forward weights",
+        source="Hoier, Staudt, Zach 2023; Hoier, Zach 2024",
+        passes="7 forward, 7 backward",
+        relative_time=4.5,
+        constants={"beta": 0.01, "alpha": 0.5, "steps": 2},
     ),
     "local_pred": replace(
         LOCAL,

@@ -70,6 +70,11 @@ class Method:
     decays_state: ClassVar[bool] = False
     equal_widths: ClassVar[bool] = False
 
+    @property
+    def state_rate(self) -> float:
+        """The learning rate of the state's parameters, as a multiple of the run's."""
+        return 1.0
+
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
         """Return what the method keeps beside the network: feedback matrices, auxiliary nets; here nothing.
 

@@ -54,9 +54,10 @@ class Learner:
 
     def optimiser(self) -> Optimiser:
         """Return the optimiser of everything that learns; without frozen parameters, which it would decay."""
-        decays = {self.network: self.spec.weight_decay}
-        decays[self.state] = self.spec.weight_decay if self.method.decays_state else 0.0
-        learning = [([p for p in module.parameters() if p.requires_grad], decay) for module, decay in decays.items()]
+        decay = self.spec.weight_decay
+        state = (self.state, decay if self.method.decays_state else 0.0, self.method.state_rate)
+        parts = ((self.network, decay, 1.0), state)
+        learning = [([p for p in module.parameters() if p.requires_grad], *how) for module, *how in parts]
         return Optimiser(learning, self.spec.lr, self.spec.optimiser, self._clips())
 
     def _clips(self) -> list[tuple[list[Tensor], float]]:

@@ -66,19 +66,19 @@ class Optimiser:
 
     Attributes:
         lr: learning rate of the next step: a scalar on the parameters' device, so that no step copies a number to it.
-        groups: parameters and their weight decay.
+        groups: parameters, their weight decay, and their learning rate as a multiple of `lr`.
         clips: parameters whose gradients are scaled down together where they are longer than the norm beside them.
         moments: what the rule remembers of every parameter that has had a gradient, by its position.
     """
 
     def __init__(
         self,
-        groups: Iterable[tuple[Iterable[Tensor], float]],
+        groups: Iterable[tuple[Iterable[Tensor], float, float]],
         lr: float,
         rule: str = "adamw",
         clips: Sequence[tuple[Sequence[Tensor], float]] = (),
     ) -> None:
-        self.groups = [(list(parameters), decay) for parameters, decay in groups]
+        self.groups = [(list(parameters), decay, rate) for parameters, decay, rate in groups]
         device = self.parameters[0].device
         # As torch's fused kernels read it: a double on a CPU, float32 elsewhere.
         self.lr = torch.tensor(lr, dtype=torch.float64 if device.type == "cpu" else torch.float32, device=device)
@@ -92,7 +92,7 @@ class Optimiser:
     @property
     def parameters(self) -> list[Tensor]:
         """Return every parameter, in the order of the groups."""
-        return [parameter for parameters, _ in self.groups for parameter in parameters]
+        return [parameter for parameters, *_ in self.groups for parameter in parameters]
 
     def restore(self, moments: dict[int, dict[str, Tensor]]) -> None:
         """Continue from the moments of an interrupted training, on any device."""
@@ -113,7 +113,7 @@ class Optimiser:
             nn.utils.clip_grad_norm_(own.values(), norm)
             clipped |= own.keys()
         first = 0
-        for parameters, decay in self.groups:
+        for parameters, decay, rate in self.groups:
             learning = [(first + i, p) for i, p in enumerate(parameters) if p.grad is not None]
             first += len(parameters)
             for index, parameter in learning:
@@ -121,4 +121,5 @@ class Optimiser:
                     self.moments[index] = self.rule.start(parameter)
             if learning:
                 moments = [self.moments[index] for index, _ in learning]
-                self.rule.move([parameter for _, parameter in learning], moments, self.lr, decay)
+                lr = self.lr if rate == 1 else self.lr * rate
+                self.rule.move([parameter for _, parameter in learning], moments, lr, decay)

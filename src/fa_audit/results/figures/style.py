@@ -48,6 +48,7 @@ LOOKS = {
     "weight_mirror": ("#8888EE", r"$\mathbf{W}$"),
     "dtp": ("#22AA44", r"$\mathbf{T}$"),
     "predictive_coding": ("#1155BB", r"$\mathbf{C}$"),
+    "dual_propagation": ("#2200EE", r"$\mathbf{D}$"),
     "local_pred": ("#551100", r"$\mathbf{P}$"),
     "local_sim": ("#BB22FF", r"$\mathbf{S}$"),
     "local_predsim": ("#44CC99", r"$\mathbf{B}$"),
