@@ -259,10 +259,10 @@ INFO: dict[str, MethodInfo] = {
     "forward_forward": MethodInfo(
         normalises=False,
         summary="forward-forward: each layer separates images with their label from images with a wrong one",
-        equation="a_l = mean over s = +1, -1 (right, wrong label) of d/dh_{l+1} log(1 + exp(-s (mean(h_{l+1}^2) - 1)))",
-        latex=r"a_l = \frac{1}{2}\sum_{s = \pm 1} \partial\log(1 + e^{-s(\overline{h_{l+1}^2} - 1)})/\partial h_{l+1}",
+        equation="a_l = mean over s = +1, -1 (right, wrong label) of d/dh_{l+1} log(1 + exp(-s (sum(h_{l+1}^2) - d)))",
+        latex=r"a_l = \frac{1}{2}\sum_{s = \pm 1} \partial\log(1 + e^{-s(\|h_{l+1}\|^2 - d)})/\partial h_{l+1}",
         feedback="none: labels are drawn into the image, every layer has a loss of its own",
-        drawn="none is drawn: credits are gradients of local losses",
+        drawn="none is drawn: credits are gradients of local losses; wrong labels are drawn for every minibatch",
         source="Hinton 2022",
         passes="3 forward, 2 backward",
         relative_time=3.5,
