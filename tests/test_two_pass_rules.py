@@ -89,8 +89,8 @@ def pepita_by_hand(learner, x, labels):
     first, _ = states(learner.network, x)
     p = head_by_hand("resmlp", learner.network, first[-1]).softmax(1).detach()
     e = p - torch.eye(CLASSES, dtype=p.dtype)[labels]
-    shifted = x + torch.einsum("ic,bc->bi", learner.state.F, e).view(x.shape)
-    return first, *states(learner.network, shifted)
+    moves = [(image.max() - image.min()) * learner.state.F @ error for image, error in zip(x, e, strict=True)]
+    return first, *states(learner.network, x + torch.stack(moves).view(x.shape))
 
 
 def pepita_loss(learner, x, labels):
@@ -110,6 +110,19 @@ def test_pepita_learns_at_the_second_passs_inputs(make_learner, batch):
     learner = make_learner("pepita")
     learner.state.F.mul_(50)  # the passes differ by far more than rounding
     assert_update(learner, *batch, pepita_loss(learner, *batch))
+
+
+def test_pepitas_errors_are_as_large_beside_standardised_images_as_beside_their_pixels(make_learner, batch):
+    """A network that undoes the standardisation has the credits of the pixels' network."""
+    pixels, standard, (x, labels) = make_learner("pepita"), make_learner("pepita"), batch
+    low, high = x.flatten(1).aminmax(dim=1, keepdim=True)
+    pixel = (x - low[..., None, None]) / (high - low)[..., None, None]
+    with torch.no_grad():
+        standard.network.embed[1].weight.mul_(0.25)
+        standard.network.embed[1].bias.add_(2 * standard.network.embed[1].weight.sum(1))
+    expected, found = credits_of(pixels, pixel, labels), credits_of(standard, 4 * pixel - 2, labels)
+    for one, other in zip(listed(expected), listed(found), strict=True):
+        assert one.any() and torch.allclose(one, other, rtol=1e-9)
 
 
 def test_pepita_without_an_error_has_no_credit(make_learner, batch):

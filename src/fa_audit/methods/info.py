@@ -246,8 +246,8 @@ INFO: dict[str, MethodInfo] = {
     "pepita": MethodInfo(
         normalises=False,
         summary="PEPITA: a second pass on the input plus the projected error, states learn from the difference",
-        equation="a_l = h_{l+1}(x) - h_{l+1}(x + F (p - y))",
-        latex=r"a_l = h_{l+1}(x) - h_{l+1}(x + F(p - y))",
+        equation="a_l = h_{l+1}(x) - h_{l+1}(x + range(x) F (p - y))",
+        latex=r"a_l = h_{l+1}(x) - h_{l+1}(x + (\max x - \min x) F(p - y))",
         feedback="fixed random F, input x C, then the forward weights",
         drawn="entries uniform within +-0.05 sqrt(6/inputs), mean 0; drawn once, fixed",
         source="Dellaferrera, Kreiman 2022",
