@@ -1,6 +1,8 @@
 """PEPITA and forward-forward against plain torch in float64, and broken variants that the conformance suite finds."""
 
+import copy
 import math
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -8,8 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from networks import assert_same, block_by_hand, head_by_hand
+from projects import ROOT
 from torch import nn
 
+from fa_audit.data.dataset import evaluation_batches, load_dataset, save_dataset
 from fa_audit.methods import forward_forward
 from fa_audit.methods.dfa import DFA
 from fa_audit.methods.dtp import DTP
@@ -26,6 +30,7 @@ from fa_audit.networks.trace import accuracy_of, trace
 from fa_audit.testing import CHECKS
 from fa_audit.testing.findings import Finding
 from fa_audit.testing.subject import Subject
+from fa_audit.training.checkpoint import load_checkpoint, save_checkpoint
 from fa_audit.training.learner import build, learn
 
 SHAPE, CLASSES, DEPTH = (1, 4, 4), 3, 2
@@ -84,8 +89,14 @@ def pepita_by_hand(learner, x, labels):
     first, _ = states(learner.network, x)
     p = head_by_hand("resmlp", learner.network, first[-1]).softmax(1).detach()
     e = p - torch.eye(CLASSES, dtype=p.dtype)[labels]
-    shifted = x + torch.einsum("ic,bc->bi", learner.state.F, e).view(x.shape)
-    return first, *states(learner.network, shifted)
+    moves = [(image.max() - image.min()) * learner.state.F @ error for image, error in zip(x, e, strict=True)]
+    return first, *states(learner.network, x + torch.stack(moves).view(x.shape))
+
+
+def pepita_loss(learner, x, labels):
+    first, second, outputs = pepita_by_hand(learner, x, labels)
+    terms = [(f * (h - other).detach()).sum(1) for f, h, other in zip(outputs, first, second, strict=True)]
+    return sum(terms).mean()
 
 
 def test_pepitas_credits_are_first_pass_minus_second_pass(make_learner, batch):
@@ -98,9 +109,20 @@ def test_pepitas_credits_are_first_pass_minus_second_pass(make_learner, batch):
 def test_pepita_learns_at_the_second_passs_inputs(make_learner, batch):
     learner = make_learner("pepita")
     learner.state.F.mul_(50)  # the passes differ by far more than rounding
-    first, second, outputs = pepita_by_hand(learner, *batch)
-    terms = [(f * (h - other).detach()).sum(1) for f, h, other in zip(outputs, first, second, strict=True)]
-    assert_update(learner, *batch, sum(terms).mean())
+    assert_update(learner, *batch, pepita_loss(learner, *batch))
+
+
+def test_pepitas_errors_are_as_large_beside_standardised_images_as_beside_their_pixels(make_learner, batch):
+    """A network that undoes the standardisation has the credits of the pixels' network."""
+    pixels, standard, (x, labels) = make_learner("pepita"), make_learner("pepita"), batch
+    low, high = x.flatten(1).aminmax(dim=1, keepdim=True)
+    pixel = (x - low[..., None, None]) / (high - low)[..., None, None]
+    with torch.no_grad():
+        standard.network.embed[1].weight.mul_(0.25)
+        standard.network.embed[1].bias.add_(2 * standard.network.embed[1].weight.sum(1))
+    expected, found = credits_of(pixels, pixel, labels), credits_of(standard, 4 * pixel - 2, labels)
+    for one, other in zip(listed(expected), listed(found), strict=True):
+        assert one.any() and torch.allclose(one, other, rtol=1e-9)
 
 
 def test_pepita_without_an_error_has_no_credit(make_learner, batch):
@@ -132,30 +154,135 @@ def of_unit_length(h):
 
 
 def forward_forward_by_hand(learner, x, labels):
-    """States of the labelled images, with the given labels and with the most probable wrong ones."""
-    logits = learner.network(x)
-    wrong = [max(set(range(CLASSES)) - {y}, key=row.__getitem__) for row, y in zip(logits.tolist(), labels.tolist())]
+    """States of the labelled images, with the given labels and with the wrong ones that ``r`` draws, one by one."""
+    wrong = []
+    for image, y in zip(x.flatten(1), labels.tolist(), strict=True):
+        others = [(y + step) % CLASSES for step in range(1, CLASSES)]
+        wrong.append(others[math.floor(torch.dot(image, learner.state.r)) % len(others)])
     images = [labelled(x, labels), labelled(x, torch.tensor(wrong))]
     return [states(learner.network, image, of_unit_length)[0] for image in images]
+
+
+def goodness(h):
+    """How far the sum of squares is above one per value."""
+    return h.square().sum(1) - h.shape[1]
+
+
+def forward_forward_loss(learner, x, labels):
+    positive, negative = forward_forward_by_hand(learner, x, labels)
+    signed = [-goodness(h) for h in positive] + [goodness(h) for h in negative]
+    return sum((1 + g.exp()).log().mean() for g in signed) / 2
 
 
 def test_forward_forwards_credits_are_the_mean_gradients_of_both_losses(make_learner, batch):
     learner = make_learner("forward_forward")
     passes = forward_forward_by_hand(learner, *batch)
     for found, positive, negative in zip(listed(credits_of(learner, *batch)), *passes, strict=True):
-        up, down = (h * torch.sigmoid(s * (1 - h.square().mean(1, True))) for h, s in ((positive, 1), (negative, -1)))
-        assert (found - (down - up) / 8).norm() < 1e-6 * found.norm()  # 1e-8 beside the rms
+        up, down = (h * torch.sigmoid(-s * goodness(h))[:, None] for h, s in ((positive, 1), (negative, -1)))
+        assert (found - (down - up)).norm() < 1e-6 * found.norm()  # 1e-8 beside the rms
 
 
 def test_forward_forward_descends_the_mean_of_both_losses(make_learner, batch):
     learner = make_learner("forward_forward")
-    positive, negative = forward_forward_by_hand(learner, *batch)
-    signed = [(1 - h.square().mean(1)) for h in positive] + [(h.square().mean(1) - 1) for h in negative]
-    expected = sum((1 + g.exp()).log().mean() for g in signed) / 2
+    expected = forward_forward_loss(learner, *batch)
     assert credits_of(learner, *batch).objective.item() == pytest.approx(expected.item(), rel=1e-7)
     for found, g in zip(gradients(learner.network, credits_of(learner, *batch).objective),
                         gradients(learner.network, expected), strict=True):  # fmt: skip
         assert (found - g).norm() < 1e-6 * g.norm()
+
+
+def test_wrong_labels_are_uniform_over_draws_and_those_of_two_images_independent(make_spec, monkeypatch):
+    learner, randomness, drawn = build(make_spec("forward_forward"), SHAPE, 4), torch.Generator().manual_seed(4), []
+    x, labels = torch.randn(2, *SHAPE, generator=randomness), torch.tensor([2, 2])
+    monkeypatch.setattr(forward_forward, "one_hot", lambda y, logits: drawn.append(y) or F.one_hot(y, 4).to(logits))
+    run, count = learner.trace(x), 3000
+    for _ in range(count):
+        learner.method.update_state(learner.network, learner.state, randomness)
+        learner.method.credits(learner.network, run, labels, learner.state)
+    pairs = torch.zeros(4, 4)
+    for one, other in drawn[1::2]:
+        pairs[one, other] += 1
+    assert all(torch.equal(y, labels) for y in drawn[::2]) and not pairs[2].any() and not pairs[:, 2].any()
+    rest = pairs[[0, 1, 3]][:, [0, 1, 3]] / count
+    assert (rest - 1 / 9).abs().max() < 4 * math.sqrt(1 / 9 / count)
+
+
+def test_wrong_labels_are_drawn_anew_for_every_minibatch_and_by_nothing_else(make_learner, batch):
+    learner, (x, labels) = make_learner("forward_forward"), batch
+    drawn = learner.state.r.clone()
+    first, again = (credits_of(learner, x, labels).objective.item() for _ in range(2))
+    assert first == again and torch.equal(learner.state.r, drawn)
+    learn(learner, x, labels, torch.Generator().manual_seed(8))
+    other = torch.empty_like(drawn).normal_(std=CLASSES, generator=torch.Generator().manual_seed(8))
+    assert torch.equal(learner.state.r, other) and not torch.equal(other, drawn)
+
+
+def test_the_drawn_projections_have_the_number_of_classes_as_deviation(make_spec):
+    r = build(make_spec("forward_forward"), (3, 32, 32), 7).state.r
+    assert r.shape == (3072,) and r.std() == pytest.approx(7, rel=0.05) and r.mean().abs() < 0.5
+
+
+def labels_by_hand(learner, x, first):
+    """The label with most goodness, summed over the states from `first` on."""
+    found = []
+    for image in x:
+        sums = []
+        for c in range(CLASSES):
+            hidden, _ = states(learner.network, labelled(image[None], torch.tensor([c])), of_unit_length)
+            sums.append(sum(h.square().sum().item() for h in hidden[first:]))
+        found.append(sums.index(max(sums)))
+    return found
+
+
+def test_classify_returns_the_label_with_most_goodness_in_all_layers_but_the_first(make_learner):
+    learner, x = make_learner("forward_forward"), torch.randn(40, *SHAPE, dtype=torch.float64)
+    with torch.no_grad():
+        learner.network.embed[1].weight.mul_(3)
+    found = forward_forward.classify(learner.network, x, CLASSES).tolist()
+    assert found == labels_by_hand(learner, x, 1) and found != labels_by_hand(learner, x, 0)
+    assert len(set(found)) == CLASSES
+
+
+def test_classify_leaves_the_network_as_it_was_and_reads_the_only_layer_of_one_without_blocks(make_spec):
+    learner, x = build(make_spec("forward_forward", shallow=True), SHAPE, CLASSES), torch.randn(9, *SHAPE)
+    found = forward_forward.classify(learner.network.train(), x, CLASSES)
+    assert learner.network.training and not found.requires_grad
+    eye = torch.eye(CLASSES)
+    sums = [learner.network.embed(forward_forward.overlaid(x, one)).square().sum(1) for one in eye]
+    assert torch.equal(found, torch.stack(sums).argmax(0))
+
+
+def test_the_documents_code_prints_the_accuracy_by_goodness(make_spec, dataset, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    learner, (x, labels) = build(make_spec("forward_forward"), (1, 8, 8), CLASSES), *evaluation_batches(dataset)
+    save_checkpoint(learner, "my/forward_forward.safetensors")
+    save_dataset(dataset, "my/cifar10.safetensors")
+    given = {"torch": torch, "load_checkpoint": load_checkpoint, "load_dataset": load_dataset}
+    given |= {"classify": forward_forward.classify, "evaluation_batches": evaluation_batches}
+    exec(re.search(r"```python\n(learner.*?)```", (ROOT / "docs/methods.md").read_text(), re.DOTALL)[1], given)
+    right = forward_forward.classify(learner.network, x, CLASSES) == labels
+    assert capsys.readouterr().out == f"goodness_accuracy {right.double().mean().item()}\n"
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_three_steps_are_those_of_plain_torch(make_learner, batch, name):
+    learner, (x, labels) = make_learner(name, lr=1e-2, weight_decay=0.1), batch
+    other = replace(learner, network=copy.deepcopy(learner.network))
+    plain = torch.optim.AdamW(other.network.parameters(), lr=1e-2, weight_decay=0.1)
+    optimiser, randomness = learner.optimiser(), torch.Generator().manual_seed(2)
+    loss = {"pepita": pepita_loss, "forward_forward": forward_forward_loss}[name]
+    for step in range(3):
+        images = x + step
+        hidden, _ = states(other.network, images)
+        head = F.cross_entropy(head_by_hand("resmlp", other.network, hidden[-1].detach()), labels)
+        plain.zero_grad()
+        (head + loss(other, images, labels)).backward()
+        plain.step()
+        optimiser.zero_grad()
+        learn(learner, images, labels, randomness)
+        optimiser.step()
+    for found, expected in zip(learner.network.parameters(), other.network.parameters(), strict=True):
+        assert (found - expected).norm() <= 1e-6 * expected.norm()
 
 
 def test_a_layers_loss_does_not_depend_on_the_length_of_its_input(make_learner, batch):
@@ -166,6 +293,13 @@ def test_a_layers_loss_does_not_depend_on_the_length_of_its_input(make_learner, 
     after = forward_forward.states_of(learner.network, x)
     assert torch.allclose(after[0], 7 * before[0])
     assert all(torch.allclose(h, other, rtol=1e-6) for h, other in zip(before[1:], after[1:], strict=True))
+
+
+def test_goodness_of_tokens_and_of_positions_is_the_mean_of_theirs():
+    h = torch.randn(5, 6, 3, dtype=torch.float64)
+    expected = torch.stack([goodness(token) for token in h.unbind(1)]).mean(0)
+    assert_same(forward_forward.goodness(h), expected)
+    assert_same(forward_forward.goodness(h.permute(0, 2, 1).reshape(5, 3, 2, 3)), expected)
 
 
 def test_a_label_covers_the_first_values_of_an_image_and_no_others(batch):
@@ -241,25 +375,19 @@ class Whispering(DFA):
 class Remembering(ForwardForward):
     """Keeps the labels in its state."""
 
-    def init_state(self, network, generator):
-        state = nn.Module()
-        state.labels = None
-        return state
-
     def credits(self, network, trace, labels, state):
         state.labels = labels
         return super().credits(network, trace, labels, state)
 
 
 class Equal(ForwardForward):
-    """Its negatives are its positives."""
+    """Its negatives are its positives, and its goodness a mean, whose loss has no narrow valley at the threshold."""
 
     def credits(self, network, trace, labels, state):
-        true = F.one_hot(labels, network.classes).to(trace.logits) * 1e6
         own = super().credits(network, trace, labels, state)
-        positive = forward_forward.states_of(network, forward_forward.overlaid(trace.x, (true > 0).to(trace.logits)))
-        losses = [forward_forward.losses_of(h, 1) + forward_forward.losses_of(h, -1) for h in positive]
-        return replace(own, objective=sum(losses).mean() / 2)
+        images = forward_forward.overlaid(trace.x, F.one_hot(labels, network.classes).to(trace.logits))
+        goodness = [forward_forward.goodness(h) / network.width for h in forward_forward.states_of(network, images)]
+        return replace(own, objective=sum(F.softplus(g) + F.softplus(-g) for g in goodness).mean() / 2)
 
 
 class Swapped(ForwardForward):
@@ -274,6 +402,7 @@ class Tampering(ForwardForward):
     """Scales the gradients of its blocks."""
 
     def update_state(self, network, state, randomness):
+        super().update_state(network, state, randomness)
         [p.grad.mul_(3) for p in network.blocks.parameters()]
 
 
@@ -433,5 +562,8 @@ def test_a_broken_rule_of_two_passes_is_found(kind, check, words):
 def test_both_learn_separable_classes(name):
     subject = Subject(load_method(name), name)
     trained = subject.trained(epochs=6)
-    assert accuracy_of(trained.learner.network, [subject.batch(60)]) > 0.6
+    x, labels = subject.batch(60)
+    assert accuracy_of(trained.learner.network, [(x, labels)]) > 0.6
+    if name == "forward_forward":
+        assert (forward_forward.classify(trained.learner.network, x, 6) == labels).double().mean() > 0.6
     assert all(p.isfinite().all() for p in trained.learner.network.parameters())

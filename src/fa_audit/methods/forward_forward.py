@@ -1,76 +1,90 @@
 """Forward-forward: every layer has its own loss, which separates images with the right label from those with another.
 
-    G = mean(h^2),    loss = log(1 + exp(-s (G - 1))),    s = +1: the image with its label, -1: with a wrong label
+    G = sum(h^2) - d,    loss = log(1 + exp(-s G)),    s = +1: the image with its label, -1: with a wrong label
     h_0 = embed(x with label),  h_{l+1} = split_l(h_l / rms(h_l)), its input detached
     embedding and blocks descend the mean of both losses, summed over layers
     a_l = (d loss^{+1} / dh_{l+1}^{+1} + d loss^{-1} / dh_{l+1}^{-1}) / 2,    embedding: the same of h_0
-    d loss^s / dh = -2 s sigmoid(-s (G - 1)) h / n,    n: values of a state
+    wrong label: the (1 + floor(<x, r>) mod (C - 1))-th after the right one, r ~ N(0, C^2) for every minibatch
 
-A label is drawn over the first C values of the image: its largest value at the label, its smallest elsewhere.
+A label covers the first C values of the image: its largest value at the label, its smallest elsewhere.
 
-Source: Hinton 2022 (arXiv 2212.13345): G of squares, inputs of unit length, negatives of a wrong label that the
-network finds probable. The threshold of one per value and the 1e-8 beside the rms are loeweX/Forward-Forward's. Ours:
-a mean for his sum, whose loss saturates in wide states; the negative is the most probable wrong class of the plain
-image where he draws one, since credits draw nothing; skips, which add the normalised input; the overlay's values.
+Source: Hinton 2022 (arXiv 2212.13345): sum of squares; all layers but the first classify. His code (ffcode.zip,
+ffnew.m): threshold d, one per unit; states of rms 1. loeweX/Forward-Forward: uniform wrong labels, where his code draws
+probable ones; 1e-8 beside the rms, here in the root. Ours: <x, r>, as credits draw nothing: its floor is uniform modulo
+C - 1 as r varies; the overlay's values; G as a mean over tokens or positions; skips, with which a block's G starts near
+0; states before a nonlinearity, where he has ReLUs; images not divided by their rms; no peer normalisation.
 
-It classifies by the head, which the engine trains by cross-entropy on the plain image's forward pass: no label is near
-a test pass. Accuracy says what a linear head makes of the features, not which label has most goodness. An audit has
-a_l, the slope of both losses as the states of both passes move alike, beside the gradient of the plain image's
-cross-entropy, which nothing descends: a cosine near 0 means another objective, not a wrong gradient; an equal frozen
-baseline, that the features do not help. Constants: none. Cost: three forward passes, two backward passes within blocks.
+The head is trained by the engine on the network's plain forward pass, which no rule can change. His softmax reads a
+pass with a neutral label, 1/C at each place, where ours has pixels; states normalised between layers; and all layers
+but the first, not the last alone. So accuracy says what a linear head makes of the features, `classify` what the losses
+learned. An audit compares a_l with the gradient of the plain image's cross-entropy, which nothing descends: a cosine
+near 0 means another objective. Cost: three forward passes, two backward passes within blocks.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from fa_audit.methods.method import Credits, Method, one_hot
+from fa_audit.methods.method import Credits, Method, added, one_hot
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
+from fa_audit.networks.trace import Trace, untouched
 
 
 @dataclass(frozen=True)
 class ForwardForward(Method):
     own_objective: ClassVar[bool] = True
 
+    def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
+        """Return ``r``, ``(inputs,)``."""
+        state, inputs = nn.Module(), prod(network.image_shape)
+        state.register_buffer("r", network.classes * torch.randn(inputs, generator=generator))
+        return state
+
+    def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:
+        state.r.normal_(std=network.classes, generator=randomness)
+
     def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        """Return the mean gradients of both passes' losses, ``(B, d)``, and the mean of the losses."""
-        true = one_hot(labels, trace.logits)
-        wrong = one_hot(trace.logits.detach().masked_fill(true.bool(), -torch.inf).argmax(dim=1), trace.logits)
-        positive, negative = (states_of(network, overlaid(trace.x, label)) for label in (true, wrong))
-        losses = [losses_of(h, 1) + losses_of(other, -1) for h, other in zip(positive, negative, strict=True)]
-        slopes = torch.autograd.grad([part.sum() / 2 for part in losses], positive + negative, retain_graph=True)
-        moves = map(torch.add, slopes[: len(positive)], slopes[len(positive) :])
-        embedding, *blocks = map(network.read_gradient, moves)
-        return Credits(tuple(blocks), embedding, normalise=False, objective=torch.stack(losses).sum(0).mean() / 2)
+        """Return the mean gradients of both losses, ``(B, d)``, and the mean of the losses."""
+        drawn = (trace.x.flatten(1) @ state.r).floor().long()
+        wrong = (labels + 1 + drawn % (network.classes - 1)) % network.classes
+        images = torch.cat([overlaid(trace.x, one_hot(label, trace.logits)) for label in (labels, wrong)])
+        states, sign = states_of(network, images), torch.cat([-torch.ones_like(labels), torch.ones_like(labels)])
+        objective = added(F.softplus(sign * goodness(h)).mean() for h in states)
+        slopes = torch.autograd.grad(objective * len(labels), states, retain_graph=True)
+        embedding, *blocks = (network.read_gradient(torch.add(*slope.chunk(2))) for slope in slopes)
+        return Credits(tuple(blocks), embedding, normalise=False, objective=objective)
+
+
+@torch.no_grad()
+def classify(network: Network, x: Tensor, classes: int) -> Tensor:
+    """Return each image's label of most goodness, ``(B,)``, summed over ``h_1..h_L``; of ``h_0`` without blocks."""
+    with untouched(network):
+        passes = [states_of(network, overlaid(x, label)) for label in torch.eye(classes).to(x)]
+    return torch.stack([added(map(goodness, states[1:] or states)) for states in passes]).argmax(dim=0)
 
 
 def overlaid(x: Tensor, label: Tensor) -> Tensor:
-    """Return images like `x` whose first C values are `label`, one-hot ``(B, C)``, between their extremes; a leaf."""
+    """Return images like `x` whose first C values are `label`, ``(C,)`` or one for each, between their extremes."""
     flat = x.flatten(1)
     least, most = flat.aminmax(dim=1, keepdim=True)
-    drawn = torch.cat([most.where(label.bool(), least), flat[:, label.shape[1] :]], dim=1)
-    return drawn.reshape(x.shape).detach().requires_grad_()
+    return torch.cat([least.lerp(most, label), flat[:, label.shape[-1] :]], dim=1).reshape(x.shape)
 
 
 def states_of(network: Network, x: Tensor) -> list[Tensor]:
     """Return ``h_0..h_L``, each in a graph of its own layer, which it has also where nothing learns."""
-    states = [network.embed(x)]
+    states = [network.embed(x.detach().requires_grad_())]
     for layer in range(len(network.blocks)):
-        states.append(network.split(layer, unit(states[-1].detach()).requires_grad_())[1])
+        h = F.rms_norm(states[-1].detach(), states[-1].shape[1:], eps=1e-16)
+        states.append(network.split(layer, h.requires_grad_())[1])
     return states
 
 
-def unit(h: Tensor) -> Tensor:
-    """Return a state divided by the root mean square of each sample's values."""
-    return (h.flatten(1) / (h.flatten(1).square().mean(dim=1, keepdim=True).sqrt() + 1e-8)).reshape(h.shape)
-
-
-def losses_of(h: Tensor, sign: int) -> Tensor:
-    """Return ``log(1 + exp(-sign (mean(h^2) - 1)))`` of every sample, ``(B,)``."""
-    return F.softplus(-sign * (h.flatten(1).square() - 1).mean(dim=1))
+def goodness(h: Tensor) -> Tensor:
+    """Return a state's sum of squares above the threshold, ``(B,)``; where it has tokens or positions, their mean."""
+    return h.shape[-1 if h.dim() == 3 else 1] * (h.flatten(1).square() - 1).mean(dim=1)
