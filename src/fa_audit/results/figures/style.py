@@ -58,6 +58,7 @@ LOOKS = {
     "forward_forward": ("#110099", r"$\mathbf{F}$"),
     "fa_layerwise": ("#EE8866", r"$\mathbf{A}$"),
     "ep_symmetric": ("#228833", r"$\mathbf{Y}$"),
+    "mono_forward": ("#0000FF", r"$\mathbf{M}$"),
 }
 # Looks of user-defined methods.
 OWN = (*product(("#661100", "#44AA99", "#AA4499", "#DDAA33"), ("8", "H", r"$\clubsuit$", r"$\spadesuit$")),)
