@@ -25,4 +25,5 @@ METHODS: dict[str, str] = {
     "credit_bridge": "fa_audit.methods.credit_bridge:CreditBridge",
     "pepita": "fa_audit.methods.pepita:PEPITA",
     "forward_forward": "fa_audit.methods.forward_forward:ForwardForward",
+    "mono_forward": "fa_audit.methods.mono_forward:MonoForward",
 }

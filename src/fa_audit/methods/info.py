@@ -267,6 +267,15 @@ INFO: dict[str, MethodInfo] = {
         passes="3 forward, 2 backward",
         relative_time=3.5,
     ),
+    "mono_forward": replace(
+        LOCAL,
+        summary="Mono-Forward: every layer projects its activity to one goodness per class",
+        equation="a_l = d/dh_{l+1} CE(M_l relu(h_{l+1}), y)",
+        latex=r"a_l = \partial\,\mathrm{CE}(M_l\,\mathrm{relu}(h_{l+1}), y)/\partial h_{l+1}",
+        feedback="learned projection matrix M_l, C x d, per block",
+        drawn="matrices without bias, initialised as torch's linear layers are, trained with the network",
+        source="Gong, Li, Abdulla 2025",
+    ),
 }
 FIELDS = tuple(one.name for one in fields(MethodInfo))
 
