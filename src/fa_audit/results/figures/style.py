@@ -54,6 +54,7 @@ LOOKS = {
     "pepita": ("#66DD88", r"$\mathbf{E}$"),
     "forward_forward": ("#110099", r"$\mathbf{F}$"),
     "mono_forward": ("#0000FF", r"$\mathbf{M}$"),
+    "sigprop": ("#441122", r"$\mathbf{G}$"),
 }
 # Looks of user-defined methods.
 OWN = (*product(("#661100", "#44AA99", "#AA4499", "#DDAA33"), ("8", "H", r"$\clubsuit$", r"$\spadesuit$")),)
