@@ -31,4 +31,5 @@ METHODS: dict[str, str] = {
     "pepita": "fa_audit.methods.pepita:PEPITA",
     "forward_forward": "fa_audit.methods.forward_forward:ForwardForward",
     "mono_forward": "fa_audit.methods.mono_forward:MonoForward",
+    "sigprop": "fa_audit.methods.sigprop:SigProp",
 }

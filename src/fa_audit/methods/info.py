@@ -331,6 +331,17 @@ INFO: dict[str, MethodInfo] = {
         drawn="matrices without bias, initialised as torch's linear layers are, trained with the network",
         source="Gong, Li, Abdulla 2025",
     ),
+    "sigprop": MethodInfo(
+        normalises=False,
+        summary="signal propagation: labels run through the network as inputs do, each layer learns to match the two",
+        equation="a_l = d/dh_{l+1} CE(<h_{l+1}, t_{l+1}^c> over classes c, y),  t_0 = relu(LN(S c))",
+        latex=r"a_l = \partial\,\mathrm{CE}(\langle h_{l+1}, t_{l+1}^c\rangle_c, y)/\partial h_{l+1}",
+        feedback="learned projection S of the label, then the forward weights",
+        drawn="a learned linear projection and LayerNorm, initialised as torch's are, trained with the network",
+        source="Kohan, Rietman, Siegelmann 2022",
+        passes="1 forward, 1 backward; 1 and 1 of C labels",
+        relative_time=1.5,
+    ),
 }
 FIELDS = tuple(one.name for one in fields(MethodInfo))
 

@@ -59,6 +59,7 @@ LOOKS = {
     "fa_layerwise": ("#EE8866", r"$\mathbf{A}$"),
     "ep_symmetric": ("#228833", r"$\mathbf{Y}$"),
     "mono_forward": ("#0000FF", r"$\mathbf{M}$"),
+    "sigprop": ("#441122", r"$\mathbf{Z}$"),
 }
 # Looks of user-defined methods.
 OWN = (*product(("#661100", "#44AA99", "#AA4499", "#DDAA33"), ("8", "H", r"$\clubsuit$", r"$\spadesuit$")),)
