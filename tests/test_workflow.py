@@ -44,7 +44,7 @@ from fa_audit.results.tables import TABLES
 slow = pytest.mark.slow
 # Methods like those that configs/test_all.yaml has; configs/ci.yaml has them all.
 OTHERS = {"fa", "usf", "frsf", "pepita", "weight_mirror", "dtp", "predictive_coding", "forward_forward"}
-OTHERS |= {"dual_propagation", "local_pred", "local_sim", "local_predsim"}
+OTHERS |= {"dtp_drl", "dual_propagation", "local_pred", "local_sim", "local_predsim"}
 
 
 def artefacts(figures, tables):

@@ -46,6 +46,7 @@ LOOKS = {
     "kolen_pollack": ("#332288", "d"),
     "weight_mirror": ("#8888EE", r"$\mathbf{W}$"),
     "dtp": ("#22AA44", r"$\mathbf{T}$"),
+    "dtp_drl": ("#441122", r"$\mathbf{R}$"),
     "predictive_coding": ("#1155BB", r"$\mathbf{C}$"),
     "dual_propagation": ("#2200EE", r"$\mathbf{D}$"),
     "local_pred": ("#551100", r"$\mathbf{P}$"),
