@@ -17,6 +17,7 @@ METHODS: dict[str, str] = {
     "direct_kolen_pollack": "fa_audit.methods.direct_kolen_pollack:DirectKolenPollack",
     "weight_mirror": "fa_audit.methods.weight_mirror:WeightMirror",
     "dtp": "fa_audit.methods.dtp:DTP",
+    "dtp_drl": "fa_audit.methods.dtp_drl:DTPDRL",
     "predictive_coding": "fa_audit.methods.predictive_coding:PredictiveCoding",
     "dual_propagation": "fa_audit.methods.dual_propagation:DualPropagation",
     "local_pred": "fa_audit.methods.local_losses:LocalPred",

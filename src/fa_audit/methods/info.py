@@ -189,6 +189,17 @@ INFO: dict[str, MethodInfo] = {
         relative_time=2.0,
         constants={"eta": 0.33, "sigma": 0.36, "hidden": 256, "inverse_rate": 7.0},
     ),
+    "dtp_drl": MethodInfo(
+        summary="target propagation with a difference reconstruction loss: inverses of the whole path carry targets",
+        equation="t_out = z - eta (p - y),  t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),  a_l = (h_{l+1} - t_{l+1}) / eta",
+        latex=r"t_l = h_l + g_l(t_{l+1}) - g_l(h_{l+1}),\ t_{L+1} = z - \eta(p - y),\ a_l = (h_{l+1} - t_{l+1})/\eta",
+        feedback="learned inverses g_l, one per block and a linear one of the head",
+        drawn="learned nets g_l, initialised as torch's linear layers are, trained with the network",
+        source="Meulemans, Carzaniga, Suykens, Sacramento, Grewe 2020",
+        passes="L / 2 + 2 forward, 1 backward; L + 4 and 2 of the inverses",
+        relative_time=5.0,
+        constants={"eta": 0.026, "sigma": 0.1, "hidden": 256, "inverse_rate": 7.0, "damping": 1.3e-05},
+    ),
     "predictive_coding": MethodInfo(
         normalises=False,
         summary="predictive coding: weights follow the prediction errors of states that relax towards the label",

@@ -47,6 +47,7 @@ LOOKS = {
     "direct_kolen_pollack": ("#0000EE", r"$\mathbf{K}$"),
     "weight_mirror": ("#8888EE", r"$\mathbf{W}$"),
     "dtp": ("#22AA44", r"$\mathbf{T}$"),
+    "dtp_drl": ("#441122", r"$\mathbf{R}$"),
     "predictive_coding": ("#1155BB", r"$\mathbf{C}$"),
     "dual_propagation": ("#2200EE", r"$\mathbf{D}$"),
     "local_pred": ("#551100", r"$\mathbf{P}$"),
