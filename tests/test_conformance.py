@@ -74,11 +74,11 @@ def after_step(base, function):
 
 
 LONG = {"process", "architectures"}
-QUICK = [name for name in METHODS if name != "ep_symmetric"]  # which takes a minute, and is `ep` with an option
+REGISTERED = [name for name in METHODS if name != "ep_symmetric"]  # which takes a minute, and is `ep` with an option
 COMPLETE = [pytest.param(name, CHECKS, marks=[] if name == "dfa" else pytest.mark.matrix) for name in METHODS]
 
 
-@pytest.mark.parametrize(("name", "checks"), [*((name, set(CHECKS) - LONG) for name in QUICK), *COMPLETE])
+@pytest.mark.parametrize(("name", "checks"), [*((name, set(CHECKS) - LONG) for name in REGISTERED), *COMPLETE])
 def test_every_registered_method_conforms(name, checks):
     assert failures(name, checks) == {}
 

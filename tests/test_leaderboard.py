@@ -97,10 +97,10 @@ def test_the_figure_has_a_row_for_every_rule_and_a_panel_for_every_network():
     best_first = ["bp", *reversed([name for name in METHODS if name != "bp"])]
     assert names == best_first and first.get_ylim()[0] > first.get_ylim()[1]
     for row, name in enumerate(best_first):
-        ((x, y),) = lines(second, name)[0]
+        ((x, y),) = lines(second, f"{name} trained")[0]
         assert (x, y) == (pytest.approx(0.41 + list(METHODS).index(name) / 50), row)
         assert lines(second, f"{name} frozen")[0].tolist() == [[0.3, row]]
-    assert len(lines(first, "bp")) == 1 and lines(first, "bp frozen") == []  # which has no frozen baseline
+    assert len(lines(first, "bp trained")) == 1 and lines(first, "bp frozen") == []  # which has no frozen baseline
 
 
 def test_claims_stand_beside_what_trained_blocks_add_here():

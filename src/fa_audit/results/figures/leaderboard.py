@@ -35,23 +35,25 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     left setting, then in the right one. A variant of a rule has a row of its own. Runs without an accuracy are left
     out.
     """
-    runs = with_margins(tidy).runs.dropna(subset="accuracy")
+    runs = with_margins(tidy).runs.dropna(subset="accuracy").sort_values(["run", "seed"])
     runs = runs.assign(rule=runs["method"].where(as_published(runs), runs["run"]))
     settings = [name for name in tidy.settings if name in set(runs["setting"])]
     columns = min(max(len(settings), 1), COLUMNS)
     pairs = [settings[first : first + columns] for first in range(0, len(settings), columns)] or [[]]
     rules = [_sorted_rules(runs, pair) for pair in pairs]
-    heights = [ROW * max(len(names), 3) + SURROUNDINGS for names in rules]
+    called = style.names(sorted(set().union(*rules)), labels)
+    wrapped = {rule: text_grid.wrap(called.get(rule, rule), NAME) for names in rules for rule in names}
+    lines_of_a_row = max((name.count("\n") + 1 for name in wrapped.values()), default=1)
+    heights = [ROW * lines_of_a_row * max(len(names), 3) + SURROUNDINGS for names in rules]
     handles = [Line2D([], [], **look, label=name) for name, look in LEGEND.items()]
     figure = style.new_figure(title, height=sum(heights) + lines.legend_height(handles))
     ratios = {"height_ratios": heights}
     grid = figure.subplots(len(pairs), columns, squeeze=False, sharey="row", gridspec_kw=ratios)
-    called = style.names(set().union(*rules), labels)
     for axes, pair, names in zip(grid, pairs, rules):
         for ax, setting in zip(axes, pair):
             ax.set_title(text_grid.wrap(labels.get(setting, setting), TITLE), fontsize=TEXT)
             _panel(ax, runs[runs["setting"] == setting], names)
-        axes[0].set_yticks(range(len(names)), [text_grid.wrap(called.get(name, name), NAME) for name in names])
+        axes[0].set_yticks(range(len(names)), [wrapped[name] for name in names])
         axes[0].set_ylim(len(names) - 0.5, -0.5)
         for ax in axes[len(pair) :]:
             ax.set_axis_off()
@@ -79,7 +81,7 @@ def _panel(ax: Axes, runs: pd.DataFrame, rules: Sequence[str]) -> None:
         if not math.isnan(frozen):
             ax.plot([frozen, accuracy.mean], [row, row], **JOINED)
             ax.plot([frozen], [row], **FROZEN, label=f"{rule} frozen")
-        ax.plot([accuracy.mean], [row], **TRAINED, label=rule)
+        ax.plot([accuracy.mean], [row], **TRAINED, label=f"{rule} trained")
     ax.tick_params(labelsize=TEXT, length=0, axis="y")
     ax.tick_params(labelsize=TEXT, axis="x")
     ax.grid(axis="y", color="0.92", linewidth=0.5)
