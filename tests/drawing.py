@@ -36,8 +36,6 @@ def markers(ax, label):
 
 def everything(figure):
     """The data of every line and every text, for comparisons of whole figures."""
-    with style.context():
-        figure.draw_without_rendering()  # sets the texts of the ticks
     lines = [(line.get_label(), line.get_xydata().tolist()) for ax in figure.axes for line in ax.lines]
     return str(lines), [text.get_text() for text in figure.findobj(Text)]
 

@@ -56,7 +56,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
         axes[0].set_yticks(range(len(names)), [wrapped[name] for name in names])
         axes[0].set_ylim(len(names) - 0.5, -0.5)
         for ax in axes[len(pair) :]:
-            ax.set_axis_off()
+            ax.remove()
     lines.legend_below(figure, handles)
     return figure
 
