@@ -74,13 +74,19 @@ def after_step(base, function):
 
 
 LONG = {"process", "architectures"}
-REGISTERED = [name for name in METHODS if name != "ep_symmetric"]  # which takes a minute, and is `ep` with an option
-COMPLETE = [pytest.param(name, CHECKS, marks=[] if name == "dfa" else pytest.mark.matrix) for name in METHODS]
 
 
-@pytest.mark.parametrize(("name", "checks"), [*((name, set(CHECKS) - LONG) for name in REGISTERED), *COMPLETE])
-def test_every_registered_method_conforms(name, checks):
-    assert failures(name, checks) == {}
+@pytest.mark.parametrize("name", METHODS)
+def test_every_registered_method_conforms_after_three_steps_of_relaxation(name):
+    method = load_method(name)
+    assert failures(replace(method, steps=3) if hasattr(method, "steps") else name, set(CHECKS) - LONG) == {}
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "dfa" else pytest.param(name, marks=pytest.mark.matrix) for name in METHODS]
+)
+def test_every_registered_method_conforms(name):
+    assert failures(name) == {}
 
 
 class Exact(BP):
