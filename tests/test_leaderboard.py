@@ -154,11 +154,13 @@ def test_audits_of_ones_own_are_placed_and_written_whether_or_not_they_have_a_sp
     for path, audit in zip("abc", [*audits, signed(foreign | {"method": "mine"})]):
         (tmp_path / f"{path}.json").write_text(json.dumps(audit))
     own = [str(tmp_path / f"{path}.json") for path in "abc"]
-    assert main(["compare", "--from", str(MEASURED), *own[:2]]) == 0
+    tables = tmp_path / "tables"
+    for setting in ("main_audit", "no_residual", "penalty_sweep"):
+        shutil.copytree(MEASURED / setting, tables / setting)
+    assert main(["compare", "--from", str(tables), *own[:2]]) == 0
     other = capsys.readouterr().out
     assert "dfa (yours): no place: nothing is measured on this network and budget" in other
     assert "Nearest measured run: " in other and "margin over frozen " not in other  # which compares within one only
-    tables = shutil.copytree(MEASURED, tmp_path / "tables")
     spec = audits[0]["spec"]
     same = {name: spec[name] for name in ("dataset", "architecture", "epochs")} | {"width": 16, "depth": 2}
     path = tables / "main_audit/runs.csv"
@@ -171,7 +173,7 @@ def test_audits_of_ones_own_are_placed_and_written_whether_or_not_they_have_a_sp
     assert ": no place: nothing is measured on this network and budget" in alone
     assert not re.search(r"\bplace \d", alone) and re.search(r"log10 max growth +\S+  \S+ to \S+", alone)
     assert "external model  1 " in alone and "differs between settings (unknown of " in alone
-    assert main(["leaderboard", *own, "--from", str(MEASURED), "--output", str(tmp_path / "out")]) == 0
+    assert main(["leaderboard", *own, "--from", str(tables), "--output", str(tmp_path / "out")]) == 0
     assert len(list((tmp_path / "out").glob("leaderboard.*"))) == 6
     values = pd.read_csv(tmp_path / "out/leaderboard.csv").set_index(["run", "quantity", "statistic"])["value"]
     assert values["dfa (yours)", "accuracy", "mean"].item() == sum(audit["headline_acc"] for audit in audits) / 2

@@ -193,16 +193,16 @@ def test_nothing_of_a_stranger_is_markup_and_nothing_is_loaded(hostile, measured
     assert HOSTILE in words(Page(hostile[0].read_text()).all("h1")[0])
 
 
-def test_every_method_in_eight_networks_makes_a_moderate_page_soon():
-    runs = [several({method: {} for method in METHODS}, setting=f"setting{number}") for number in range(8)]
+def test_every_method_in_three_networks_makes_a_moderate_page_soon():
+    runs = [several({method: {} for method in METHODS}, setting=f"setting{number}") for number in range(3)]
     absent = dict.fromkeys(["depth_strict_distance", "depth_strict_interval_low", "depth_strict_interval_high"])
     others = absent | {"scale_free_last": 5.0, "baseline": "dfa+frozen", "losses": (1.0,) * 100}
     tidy = tidy_of(*[row | others for part in runs for row in part])
     tidy = replace(tidy, trajectories=tidy.trajectories.assign(growth=tidy.trajectories["hidden_norm"] / 7))
     began = time.monotonic()
     text = page(tidy, [])
-    assert len(text) < 2.2e5 * len(METHODS) and time.monotonic() - began < 60
-    assert len(Page(text).data["runs"]) == 8 * len(METHODS)
+    assert len(text) < 8e4 * len(METHODS) and time.monotonic() - began < 60
+    assert len(Page(text).data["runs"]) == 3 * len(METHODS)
 
 
 @pytest.mark.parametrize("options", [[], ["a.json", "--from", "results/tidy"], ["--from", "nowhere"]])
