@@ -12,7 +12,8 @@ from torchvision import models as zoo
 from fa_audit import diagnose
 from fa_audit.core.errors import AuditError
 from fa_audit.networks.description import describe
-from fa_audit.networks.trace import Description, reference, untouched
+from fa_audit.networks.states import Description
+from fa_audit.networks.trace import reference, untouched
 
 CLASSES, BATCH, SIDE = 4, 5, 32
 READ = {  # a state's vector and the gradient by it, from their definitions

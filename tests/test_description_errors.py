@@ -8,7 +8,7 @@ from torch import nn
 from fa_audit import diagnose
 from fa_audit.core.errors import AuditError
 from fa_audit.networks.description import describe
-from fa_audit.networks.trace import Description
+from fa_audit.networks.states import Description
 
 
 class Tricky(nn.Module):

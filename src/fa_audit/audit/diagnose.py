@@ -19,7 +19,8 @@ from fa_audit.audit.verdicts import Baselines
 from fa_audit.core.errors import AuditError, shortened
 from fa_audit.core.thresholds import DiagnosticThresholds, fires
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, LossFunction
+from fa_audit.networks.states import Description
+from fa_audit.networks.trace import LossFunction
 
 
 def diagnose(

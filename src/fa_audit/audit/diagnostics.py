@@ -147,7 +147,7 @@ def measure(
         stability_batches: those over which the stability is taken, in place of `batches`. Batches of less than half the
             largest one's size are left out.
     """
-    depth = len(network.blocks)
+    depth = network.depth
     middle = min(depth, max(1, (depth + 1) // 2)) if layer_for_stability is None else layer_for_stability
     sample = batches[0] if sample is None else sample
     over = stability_batches or batches

@@ -114,10 +114,10 @@ def checked_credits(
     if not is_count(directions) or not 1 <= directions <= MOST_DIRECTIONS:
         raise AuditError(f"directions: found {shortened(directions)}; expected an integer 1..{MOST_DIRECTIONS}.")
     if blocks is not None and not (
-        isinstance(blocks, Collection) and all(is_count(block) and 0 <= block < len(network.blocks) for block in blocks)
+        isinstance(blocks, Collection) and all(is_count(block) and 0 <= block < network.depth for block in blocks)
     ):
         raise AuditError(
-            f"blocks: found {shortened(blocks)}; expected integers 0..{len(network.blocks) - 1}, such as [0, 1]."
+            f"blocks: found {shortened(blocks)}; expected integers 0..{network.depth - 1}, such as [0, 1]."
         )
     if credits is None and (draw is not None or blocks is not None):
         raise AuditError(f"{'draw' if draw else 'blocks'}: found it without credits; expected credits= beside it.")

@@ -22,9 +22,10 @@ from fa_audit.audit.diagnostics import Batch, Diagnostics
 from fa_audit.core.checks import DOUBTED, NOT_COMPARED
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.contract import deviation
+from fa_audit.networks.description import WHOLE
 from fa_audit.networks.network import Network
+from fa_audit.networks.states import Description
 from fa_audit.networks.trace import (
-    Description,
     Forward,
     LossFunction,
     equal,
@@ -51,11 +52,6 @@ DATA_AS_STATE = (
     "The first block reads the data itself: D1 then measures their units, and frozen blocks leave no embedding to"
     " train. Take the first layer for the embedding: leave it out of the blocks."
 )
-EARLIER_PATHS = (
-    "The model makes something of h_0 before the first block runs (a copy, a projection, a gate): the gradient at state"
-    " 0, and what is compared with it, lack that path. Take a first block that contains it, or make it after the first"
-    " block has run."
-)
 
 
 def check_model(model: Any, description: Any = None) -> None:
@@ -80,13 +76,16 @@ def check_model(model: Any, description: Any = None) -> None:
         problem += " (model.to_empty(device=...), then load_state_dict)."
     if problem:
         raise AuditError(f"{type(model).__name__}: found {problem}")
-    blocks, reads = getattr(description, "blocks", None), getattr(description, "reads", None)
-    names = [reads, blocks] if isinstance(blocks, str) else [reads, *blocks] if isinstance(blocks, list | tuple) else []
-    if description is not None and not (names and all(isinstance(name, str) for name in names)):
+    if not isinstance(description, Description | None):
         raise AuditError(
             f"description: found {shortened(description)}; expected Description(blocks, reads), the blocks as names of"
             " modules, for example Description('layers.*', 'cls token')."
         )
+    if description is not None:
+        names = description.blocks
+        listed_names = [names] if isinstance(names, str) else names if isinstance(names, list | tuple) else [None]
+        if not all(isinstance(name, str) for name in [*listed_names, description.reads]):
+            raise AuditError(f"description: found {shortened(description)}; expected names of modules.")
 
 
 def listed_batches(name: str, batches: Any) -> Iterator[Any]:
@@ -152,12 +151,13 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
     Raises:
         AuditError: the two passes differ.
     """
-    few = x[:SAMPLES]
     with untouched(network):
-        points, first = network.chain(few.clone())
+        states, _, first = network.chain(x.clone())
         with torch.no_grad():
-            second = network(few.clone())
+            second = network(x.clone())
     first = first.detach()
+    if logits and second.dim() != 2:
+        raise AuditError(f"the model returns outputs {tuple(second.shape)}; expected logits (B, C), or loss_fn=.")
     finite = bool(first.isfinite().all() and second.isfinite().all())
     if finite and (distance := deviation(first, second)) > DIFFERENT:
         name = type(getattr(network, "model", network)).__name__
@@ -166,16 +166,16 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
             " the largest logit; expected the same logits. Turn off dropout (training=self.training), noise and"
             " whatever counts passes."
         )
-    shapes = [tuple(point.shape) for point in points]
+    shapes = [tuple(h.shape) for h in states]
     broken = [name.removeprefix("model.") for name, p in network.named_parameters() if not p.isfinite().all()]
     unused = "found NaN or infinite values, though the pass that is audited may not use them."
     found = [
-        DATA_AS_STATE if reads_data(points[0], few) else "",
+        DATA_AS_STATE if reads_data(states[0], x) else "",
         f"{listed(broken, 3)}: {unused}" if broken else "",
         _probabilities(second) if logits else "",
-        _narrow(network, [*points, second]),
+        _narrow(network, [*states, second]),
         _transposed(network, shapes),
-        EARLIER_PATHS if getattr(network, "loses_paths", False) else "",
+        _unproven(network),
     ]
     return second.shape[-1], list(filter(None, found))
 
@@ -338,10 +338,28 @@ def recorded(model: nn.Module, network: Network, description: Description | None
         "device": str(parameters[0].device),
         "dtype": str(parameters[0].dtype).removeprefix("torch."),
         "model": f"{type(model).__module__}.{type(model).__qualname__}",
-        "blocks": list(getattr(network, "names", ()) if description else range(len(network.blocks))),
-        "reads": description.reads if description else "",
+        "states": list(getattr(network, "names", ())),
+        "covered": getattr(network, "covered", 1.0),
+        "past": list(getattr(network, "past", ())),
+        "reads": getattr(network, "reads", ""),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _unproven(network: Network) -> str:
+    """Warn of states that were not proven to be whole, and of those that are not."""
+    past = dict(enumerate(getattr(network, "past", ())))
+    bypassed = {layer: share for layer, share in past.items() if share is not None and share > WHOLE}
+    if bypassed:
+        shares = ", ".join(f"{100 * share:.2g} % at state {layer}" for layer, share in bypassed.items())
+        return f"Partial states: of what the outputs know of the inputs, {shares} goes past them."
+    unknown = [str(layer) for layer, share in past.items() if share is None]
+    if not unknown:
+        return ""
+    return (
+        f"That nothing goes past state {listed(unknown, 8)} could not be proven: neither the outputs nor the last state"
+        " differ between samples."
+    )
 
 
 def _probabilities(logits: Tensor) -> str:

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 from fa_audit.audit.diagnostics import Batch
 from fa_audit.audit.guards import are_classes, as_found, check_loss, check_model, is_count, listed_batches, look_at
 from fa_audit.core.errors import AuditError, first_line, shortened
-from fa_audit.networks.adapters import as_pair, by_name, layout_of, unwrapped
-from fa_audit.networks.contract import wrap_contract_model
+from fa_audit.networks.adapters import OneTensor, as_pair, layout_of, unwrapped
+from fa_audit.networks.contract import wrap_model
 from fa_audit.networks.description import describe, shown
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, LossFunction, outputs_of, scalar_loss, untouched
+from fa_audit.networks.states import Description
+from fa_audit.networks.trace import LossFunction, outputs_of, scalar_loss, untouched
 
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
 ROUNDED = 1e-3  # difference of a given accuracy from that of the hits, at most
@@ -79,8 +80,8 @@ def paired(
 
 def check_layer(name: str, layer: Any, network: Network) -> None:
     """Raise an `AuditError` that begins with `name` if the network has no such state."""
-    if not is_count(layer) or not 0 <= layer <= len(network.blocks):
-        raise AuditError(f"{name}: found {shortened(layer)}; expected an integer 0..{len(network.blocks)}.")
+    if not is_count(layer) or not 0 <= layer <= network.depth:
+        raise AuditError(f"{name}: found {shortened(layer)}; expected an integer 0..{network.depth}.")
 
 
 @contextmanager
@@ -112,8 +113,8 @@ def prepared(
         )
     with as_found(model):  # a DataLoader draws from the global stream
         raw = {name: list(islice(listed_batches(name, part), limit)) for name, part in given.items()}
-        if description and isinstance(first := next(chain.from_iterable(raw.values()), None), Mapping):
-            model, description = by_name(model, description, first)
+        if isinstance(first := next(chain.from_iterable(raw.values()), None), Mapping):
+            model = OneTensor(model, layout_of(first))
             if any(layout_of(batch) != layout_of(first) for part in raw.values() for batch in part):
                 raise AuditError("eval_batches: found mappings of different shapes; expected all padded alike.")
         batches = [[_checked(name, as_pair(batch), device, loss_fn) for batch in part] for name, part in raw.items()]
@@ -121,7 +122,7 @@ def prepared(
         if not every:
             raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
         x = every[0][0]
-        network = describe(model, description, x) if description else wrap_contract_model(model, x)
+        network = wrap_model(model, x) if description is None else describe(model, description, x)
         classes, warnings = look_at(network, x, logits=loss_fn is F.cross_entropy)
         for name, part in zip(given, batches):
             if loss_fn is F.cross_entropy:

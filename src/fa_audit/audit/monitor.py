@@ -20,7 +20,8 @@ from fa_audit.core.checks import CHECKS
 from fa_audit.core.errors import AuditError, unknown
 from fa_audit.core.intervals import FEWEST
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.networks.trace import Description, LossFunction
+from fa_audit.networks.states import Description
+from fa_audit.networks.trace import LossFunction
 from fa_audit.training.monitor import all_fire
 
 FOLLOWED = {CHECKS[name].flag: name for name in ("scale", "reference", "stability")}  # the others need accuracies

@@ -24,7 +24,8 @@ from fa_audit.core.errors import AuditError, first_line, shortened
 from fa_audit.core.metrics import mean_pairwise_cosine
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.vectors import median_norm
-from fa_audit.networks.trace import Description, LossFunction, forward, outputs_of, reference, untouched
+from fa_audit.networks.states import Description
+from fa_audit.networks.trace import LossFunction, forward, outputs_of, reference, untouched
 
 # The checks by the keys of `FAProtocol.run`: in a summary, where value and limit are, and in `CHECKS`.
 KEYS = {
