@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, first_line
-from fa_audit.networks.description import DescribedNetwork, describe, shown
+from fa_audit.networks.description import READS, DescribedNetwork, describe, shown
 from fa_audit.networks.network import Network
 from fa_audit.networks.proposals import propose, reading_of
 from fa_audit.networks.states import Description, hook_points
@@ -58,21 +58,22 @@ def _described(model: nn.Module, x: Tensor) -> DescribedNetwork:
     with untouched(model), torch.no_grad():
         logits, hidden = _own_forward(model, x)
     network = describe(model, Description("blocks.*"), x)
-    network.read_by(reading_of(network, x))
-    with untouched(network), torch.no_grad():
-        again, states = network(x, return_hidden=True)
+    with untouched(model), torch.no_grad():
+        states, again = network.states_of(x)
     if deviation(logits, again) > TOLERANCE:
         raise AuditError(
             f"{type(model).__name__}: two forward passes of the same inputs in evaluation mode differ; expected the"
             " same logits. Turn off dropout (training=self.training) and noise."
         )
-    found = [float("inf")] if len(states) != len(hidden) else list(map(deviation, hidden, states))
-    if max(found) > TOLERANCE:
-        raise AuditError(
-            f"{type(model).__name__}: its hidden states are not those at its blocks ({', '.join(network.names)};"
-            f" relative error {max(found):.1e}). Expected h_l to be what block l reads, and h_L what the head reads."
-        )
-    return network
+    pooled = states[-1].dim() < hidden[-1].dim()  # the model reads a vector of h_L before its head's first module
+    for reads in READS if pooled else (reading_of(network, x),):
+        network.read_by(reads)
+        if len(states) == len(hidden) and all(_read_alike(network, h, other) for h, other in zip(hidden, states)):
+            return network
+    raise AuditError(
+        f"{type(model).__name__}: its hidden states are not those at its blocks ({', '.join(network.names)}). Expected"
+        " h_l to be what block l reads, and h_L what the head reads."
+    )
 
 
 def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -100,6 +101,11 @@ def _own_forward(model: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
             f" expected {len(model.blocks) + 1}, h_0 being the embedding's output."
         )
     return logits, hidden
+
+
+def _read_alike(network: DescribedNetwork, h: Tensor, other: Tensor) -> bool:
+    known = h.dim() in network.averaged and other.dim() in network.averaged
+    return known and deviation(network.read(h), network.read(other)) <= TOLERANCE
 
 
 def deviation(expected: Tensor, found: Tensor) -> float:

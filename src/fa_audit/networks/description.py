@@ -156,7 +156,7 @@ class DescribedNetwork(Network):
             points.append(get_gradient_edge(h if begun is None else begun))
             return begun
 
-        with _differentiable(self.model, x) as inputs:
+        with torch.enable_grad(), _differentiable(self.model, x) as inputs:
             logits = self._run(inputs, visit)
         return Chain(states, points, logits)
 

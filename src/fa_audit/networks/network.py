@@ -116,7 +116,8 @@ class Network(nn.Module):
 
     def chain(self, x: Tensor) -> Chain:
         """Run one pass from a leaf ``h_0``, so that nothing before it needs a gradient."""
-        points, logits = self._run(self.embed(x).detach().requires_grad_())
+        with torch.enable_grad():
+            points, logits = self._run(self.embed(x).detach().requires_grad_())
         return Chain([point.detach() for point in points], points, logits)
 
     def logits_from(self, layer: int, h: Tensor) -> Tensor:

@@ -236,7 +236,9 @@ def _any_order(network: DescribedNetwork, x: Tensor, positions: tuple[int, ...])
         other = network.logits_with(x, network.depth, lambda h: noise(h).flip(positions))
     except AuditError:
         return False
-    return torch.allclose(one, other, rtol=0, atol=100 * torch.finfo(one.dtype).eps * one.abs().max().item())
+    return bool(one.isfinite().all()) and torch.allclose(
+        one, other, rtol=0, atol=100 * torch.finfo(one.dtype).eps * one.abs().max().item()
+    )
 
 
 # --- patterns --------------------------------------------------------------------------------------------------------
