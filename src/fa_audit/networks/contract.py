@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, first_line
-from fa_audit.networks.description import READS, DescribedNetwork, describe, shown
+from fa_audit.networks.description import DescribedNetwork, describe, shown
 from fa_audit.networks.network import Network
-from fa_audit.networks.proposals import propose, reading_of
+from fa_audit.networks.proposals import propose
+from fa_audit.networks.readings import READS, reading_of
 from fa_audit.networks.states import Description, hook_points
 from fa_audit.networks.trace import untouched
 

@@ -23,6 +23,7 @@ from fa_audit.core.errors import AuditError, first_line, unknown
 from fa_audit.core.progress import following
 from fa_audit.networks.adapters import OneTensor
 from fa_audit.networks.network import Chain, Network
+from fa_audit.networks.readings import READS, TOKENS, check_reading
 from fa_audit.networks.states import (
     Description,
     HookPoint,
@@ -39,15 +40,6 @@ from fa_audit.networks.trace import logits_of, owned_by, trace, untouched
 FEW = 4  # samples between which states are exchanged
 WHOLE = 1e-3  # share of the outputs' dependence on the input above which a state is bypassed
 ROUNDING = 1e-5  # of outputs, relative to their length: kernels that sum in another order stay far below
-# The shapes that a state can have and, by its number of dimensions, the dimensions that its vector averages.
-READS: dict[str, tuple[str, dict[int, tuple[int, ...]]]] = {
-    "all features": ("(B, ...)", dict.fromkeys(range(2, 7), ())),
-    "cls token": ("(B, T, d) or (B, d)", {2: (), 3: ()}),
-    "last token": ("(B, T, d) or (B, d)", {2: (), 3: ()}),
-    "spatial mean": ("(B, d, H, W), (B, T, d) or (B, d)", {2: (), 3: (1,), 4: (2, 3), 5: (2, 3, 4)}),
-    "spatial mean, channels last": ("(B, H, W, d), (B, T, d) or (B, d)", {2: (), 3: (1,), 4: (1, 2), 5: (1, 2, 3)}),
-}
-TOKENS = {"cls token": 0, "last token": -1}  # readings of one token
 
 
 def describe(model: nn.Module, description: Description, x: Tensor) -> DescribedNetwork:
@@ -58,12 +50,14 @@ def describe(model: nn.Module, description: Description, x: Tensor) -> Described
         x: a batch of inputs on the model's device, with which the states are proven.
 
     Raises:
-        AuditError: there are no such places, or a state is not whole; the message names the share that goes past it.
+        AuditError: there are no such places, the head reads another vector, or a state is not whole; the message names
+            the share that goes past it.
     """
     network = DescribedNetwork(model, description)
     with untouched(model):
         network.find_places(x)
         network.prove(x)
+        check_reading(network, x)
         network.covered = network.share_of_layers(x)
     return network
 
@@ -143,9 +137,9 @@ class DescribedNetwork(Network):
         def visit(place: Place, h: Tensor) -> Tensor | None:
             begun = None
             if not (h.requires_grad or states):  # what comes before h_0 needs no gradient
-                begun = None if place.is_input else h.detach().clone()
-                h = (h if begun is None else begun).requires_grad_()
-                begun = None if begun is None else h.clone()  # which the model may change in place
+                if not (place.is_input and _made_leaf(h)):
+                    begun = h.detach().clone().requires_grad_() * 1  # which the model may change in place
+            h = h if begun is None else begun
             if not h.requires_grad:
                 raise self._error(
                     f"no gradient reaches state {len(states)} ({place}) from the states before. Expected a forward pass"
@@ -153,7 +147,7 @@ class DescribedNetwork(Network):
                     " states; docs/recipes.md has a way to leave a detach() out."
                 )
             states.append(h.detach().clone())
-            points.append(get_gradient_edge(h if begun is None else begun))
+            points.append(get_gradient_edge(h))
             return begun
 
         with torch.enable_grad(), _differentiable(self.model, x) as inputs:
@@ -357,6 +351,15 @@ def _differentiable(model: nn.Module, x: Tensor) -> Iterator[Tensor]:
     finally:
         for parameter in learning:
             parameter.requires_grad_(True)
+
+
+def _made_leaf(h: Tensor) -> bool:
+    """Let a tensor have a gradient, so that every use of it counts; False where torch does not allow it."""
+    try:
+        h.requires_grad_()
+    except RuntimeError:  # made in inference mode
+        return False
+    return True
 
 
 def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:

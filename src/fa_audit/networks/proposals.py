@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError, first_line, listed
 from fa_audit.networks.adapters import OneTensor, as_pair, layout_of
-from fa_audit.networks.description import READS, DescribedNetwork, describe
+from fa_audit.networks.description import DescribedNetwork, describe
+from fa_audit.networks.readings import reading_of
 from fa_audit.networks.states import INPUT, Description, Place, matching, visited
 from fa_audit.networks.trace import reads_data, untouched
 
@@ -197,48 +198,6 @@ def fitting_reading(model: nn.Module, blocks: str | tuple[str, ...], batch: Any)
 def _of_one_tensor(model: nn.Module, batch: Any) -> tuple[nn.Module, Any]:
     """Return a model that takes one tensor in place of a mapping, and the tensor; anything else as it is."""
     return (OneTensor(model, layout_of(batch)), as_pair(batch)[0]) if isinstance(batch, Mapping) else (model, batch)
-
-
-def reading_of(network: DescribedNetwork, x: Tensor) -> str:
-    """Return what the head reads of the last state: one token or a mean, as the outputs show; else all features."""
-    with untouched(network), torch.no_grad():
-        states, _ = network.states_of(x)
-        top, few = states[-1], x
-        if top.dim() == 3 and top.shape[1] > 1:
-            for reading, others in {"cls token": slice(1, None), "last token": slice(None, -1)}.items():
-                if not _depends_on(network, few, others):
-                    return reading
-        for reading in ("spatial mean", "spatial mean, channels last"):
-            over = READS[reading][1].get(top.dim())
-            if over and _any_order(network, few, over):
-                return reading
-    return "spatial mean" if top.dim() == 2 < max(h.dim() for h in states) else "all features"
-
-
-def _depends_on(network: DescribedNetwork, x: Tensor, tokens: slice) -> bool:
-    """Return whether NaN in some tokens of the last state reach the outputs, even through weights that are zero."""
-
-    def spoilt(h: Tensor) -> Tensor:
-        h[:, tokens] = torch.nan
-        return h
-
-    return not bool(network.logits_with(x, network.depth, spoilt).isfinite().all())
-
-
-def _any_order(network: DescribedNetwork, x: Tensor, positions: tuple[int, ...]) -> bool:
-    """Return whether the outputs stay the same when noise in place of the last state is turned round."""
-
-    def noise(h: Tensor) -> Tensor:
-        return torch.randn(h.shape, generator=torch.Generator().manual_seed(0)).to(h)
-
-    try:
-        one = network.logits_with(x, network.depth, noise)
-        other = network.logits_with(x, network.depth, lambda h: noise(h).flip(positions))
-    except AuditError:
-        return False
-    return bool(one.isfinite().all()) and torch.allclose(
-        one, other, rtol=0, atol=100 * torch.finfo(one.dtype).eps * one.abs().max().item()
-    )
 
 
 # --- patterns --------------------------------------------------------------------------------------------------------

@@ -76,11 +76,13 @@ def places_of(model: nn.Module, names: Sequence[str]) -> list[Place]:
     Raises:
         AuditError: a name is not that of a module.
     """
-    found = []
+    found: dict[tuple[nn.Module, bool], Place] = {}
     for name in names:
         bare = name.removeprefix(INPUT)
-        found += [Place(model.get_submodule(each), each, bare != name) for each in matches(model, bare)]
-    return list(dict.fromkeys(found))
+        for each in matches(model, bare):
+            place = Place(model.get_submodule(each), each, bare != name)
+            found.setdefault((place.module, place.is_input), place)  # a module with several names is one place
+    return list(found.values())
 
 
 def hook_points(model: nn.Module) -> list[Place]:
