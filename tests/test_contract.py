@@ -219,7 +219,7 @@ def test_whatever_follows_the_last_state_is_the_models_own():
 def test_a_last_state_that_no_module_reads_is_refused():
     model = external("out_ln")
     model.out_head, model.kind = None, HEADLESS
-    with pytest.raises(AuditError, match="HookPoint|input:"):
+    with pytest.raises(AuditError, match=r"HookPoint|input:"):
         diagnose(model, samples("out_ln"), None)
 
 

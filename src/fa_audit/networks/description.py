@@ -39,7 +39,8 @@ from fa_audit.networks.trace import logits_of, owned_by, trace, untouched
 
 FEW = 4  # samples between which states are exchanged
 WHOLE = 1e-3  # share of the outputs' dependence on the input above which a state is bypassed
-ROUNDING = 1e-5  # of outputs, relative to their length: kernels that sum in another order stay far below
+ROUNDING = 1e-6  # of outputs, relative to their length: what kernels that sum in another order change
+ALIKE = 1e-4  # likewise, difference of the outputs of two samples below which it tells nothing
 
 
 def describe(model: nn.Module, description: Description, x: Tensor) -> DescribedNetwork:
@@ -372,7 +373,7 @@ def distance(found: Tensor, expected: Tensor, own: Tensor) -> float | None:
     known = found.isfinite() & expected.isfinite() & own.isfinite()
     found, expected, own = (part[known].double() for part in (found, expected, own))
     length, scale = expected.norm().item(), (own - expected).norm().item()
-    if scale <= ROUNDING / WHOLE * length:
+    if not length or scale <= ALIKE * length:
         return None
     off = (found - expected).norm().item()
     return 0.0 if off <= ROUNDING * length else off / scale
