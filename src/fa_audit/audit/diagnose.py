@@ -49,8 +49,8 @@ def diagnose(
     """Audit a network.
 
     Args:
-        model: one of this package's networks, any network of the reference contract (see
-            `fa_audit.networks.contract`), or any module at all with a `description`.
+        model: any module with `HookPoint` modules in its forward pass, or with a `description`; one of this package's
+            networks, or one of the reference contract (`fa_audit.networks.contract`).
         eval_batches: disjoint, unshuffled ``(x, labels)`` test batches; the first 10 are used. With fewer than 8 the
             cross-batch stability is not evaluated.
         headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if unknown.
@@ -89,7 +89,7 @@ def diagnose(
     >>> report.three_check_verdict
     'FAIL(D3)'
     >>> len(report.residual_norms)
-    3
+    2
     """
     limits, loss_fn = _limits(thresholds), _as_function(loss_fn)
     check_texts(method_name=method_name, notes=notes, frozen_baseline_name=frozen_baseline_name)

@@ -341,6 +341,7 @@ def recorded(model: nn.Module, network: Network, description: Description | None
         "states": list(getattr(network, "names", ())),
         "covered": getattr(network, "covered", 1.0),
         "past": list(getattr(network, "past", ())),
+        "partial": any(share is not None and share > WHOLE for share in getattr(network, "past", ())),
         "reads": getattr(network, "reads", ""),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -137,9 +137,9 @@ class DescribedNetwork(Network):
 
         def visit(place: Place, h: Tensor) -> Tensor | None:
             begun = None
-            if not (h.requires_grad or states):  # what comes before h_0 needs no gradient
-                if not (place.is_input and _made_leaf(h)):
-                    begun = h.detach().clone().requires_grad_() * 1  # which the model may change in place
+            needs_none = h.requires_grad or states
+            if not (needs_none or (place.is_input and _made_leaf(h))):  # what comes before h_0 needs no gradient
+                begun = h.detach().clone().requires_grad_() * 1  # which the model may change in place
             h = h if begun is None else begun
             if not h.requires_grad:
                 raise self._error(
