@@ -17,8 +17,9 @@ from fa_audit.audit.guards import are_classes, as_found, check_loss, check_model
 from fa_audit.core.errors import AuditError, first_line, shortened
 from fa_audit.networks.adapters import OneTensor, as_pair, layout_of, unwrapped
 from fa_audit.networks.contract import wrap_model
-from fa_audit.networks.description import describe, shown
+from fa_audit.networks.description import NotWhole, describe, shown
 from fa_audit.networks.network import Network
+from fa_audit.networks.proposals import LEAST_COVERED, propose
 from fa_audit.networks.states import Description
 from fa_audit.networks.trace import LossFunction, outputs_of, scalar_loss, untouched
 
@@ -122,7 +123,7 @@ def prepared(
         if not every:
             raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
         x = every[0][0]
-        network = wrap_model(model, x) if description is None else describe(model, description, x)
+        network = wrap_model(model, x) if description is None else _described(model, description, x)
         classes, warnings = look_at(network, x, logits=loss_fn is F.cross_entropy)
         for name, part in zip(given, batches):
             if loss_fn is F.cross_entropy:
@@ -135,6 +136,14 @@ def prepared(
                 check_loss(network, *max(part, key=lambda batch: len(batch[0])), loss_fn)
             warnings += _gaps(name, part, network, loss_fn)
         yield network, batches, warnings
+
+
+def _described(model: nn.Module, description: Description, x: Tensor) -> Network:
+    try:
+        return describe(model, description, x)
+    except NotWhole as error:
+        whole = [proposal for proposal in propose(model, x) if proposal.covered >= LEAST_COVERED]
+        raise AuditError(f"{error} Whole are those of {whole[0].python}." if whole else str(error)) from error
 
 
 def _gaps(name: str, part: list[Batch], network: Network, loss_fn: LossFunction) -> Iterator[str]:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
 OF_CHECKPOINTS = ("method", "architecture")  # options of `audit`
-LEAST_COVERED = 0.5  # of the layers, between states that nobody named
 OF_MODELS = ("accuracy", "test_samples", "blocks", "reads", "credits", "draw", "loss")
 
 
@@ -210,7 +209,7 @@ def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[st
 
 def _description(options: argparse.Namespace, model: nn.Module, batches: list[Any]) -> Description:
     """Describe the model by the options, or by the best proposal, which is printed."""
-    from fa_audit.networks.proposals import fitting_reading, propose
+    from fa_audit.networks.proposals import LEAST_COVERED, fitting_reading, propose
     from fa_audit.networks.states import Description, HookPoint
 
     if options.blocks:

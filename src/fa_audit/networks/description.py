@@ -43,6 +43,10 @@ ROUNDING = 1e-6  # of outputs, relative to their length: what kernels that sum i
 ALIKE = 1e-4  # likewise, difference of the outputs of two samples below which it tells nothing
 
 
+class NotWhole(AuditError):
+    """A state that a part of the model goes past."""
+
+
 def describe(model: nn.Module, description: Description, x: Tensor) -> DescribedNetwork:
     """Return a view of `model` that shares its parameters and runs its own forward pass.
 
@@ -286,11 +290,11 @@ class DescribedNetwork(Network):
                 share = distance(last, states[-1].roll(1, 0), states[-1])
             self.past.append(share)
             if share is not None and share > WHOLE and not self.description.partial:
-                raise self._error(
-                    f"state {layer} ({self.names[layer]}) is not whole: {100 * min(share, 1):.3g} % of what the outputs"
-                    " know of the inputs goes past it. Expected places that everything passes: `fa-audit describe`"
-                    " lists those of modules; otherwise put h = hook(h) with a fa_audit.HookPoint there, or audit them"
-                    " all the same: Description(..., partial=True)."
+                raise NotWhole(
+                    f"{type(self.inner).__name__}: state {layer} ({self.names[layer]}) is not whole:"
+                    f" {100 * min(share, 1):.3g} % of what the outputs know of the inputs goes past it. Put h = hook(h)"
+                    " with a fa_audit.HookPoint where everything passes, or audit it all the same: Description(...,"
+                    " partial=True)."
                 )
 
     def share_of_layers(self, x: Tensor) -> float:

@@ -25,6 +25,7 @@ from fa_audit.networks.trace import reads_data, untouched
 
 TRIED, ENDS = 8, 2  # groups of modules, those with most parameters first; modules that may read the last state
 ALIKE = 0.8  # a chain with this share of the largest part is as good as the largest, and other things decide
+LEAST_COVERED = 0.5  # of the layers, between states that nobody named
 CONTAINERS = ("Sequential", "ModuleList", "ModuleDict")
 
 
@@ -162,7 +163,9 @@ def _by_inputs(
     last = max((index for index, name in enumerate(entered) if name in names), default=-1)
     later = [name for name in dict.fromkeys(entered[last + 1 :]) if "." not in name]
     inputs = [INPUT + each for each in ((pattern,) if isinstance(pattern, str) else pattern)]
-    return [(*inputs, INPUT + name) for name in later[:ENDS]] if last >= 0 else []
+    if last < 0 or entered[last + 1 :][:1] == later[:1]:  # nothing runs between the last of them and the head
+        return [tuple(inputs)]
+    return [(*inputs, INPUT + name) for name in later[:ENDS]]
 
 
 def _rank(fit: _Fit) -> tuple[int, bool]:

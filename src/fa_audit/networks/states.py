@@ -191,46 +191,56 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
     if not seen.calls:
         raise AuditError(f"{type(model).__name__}: blocks '{printable(pattern)}' did not run in a forward pass.")
     followed = [_same(call.returned, after.given) for call, after in zip(seen.calls, seen.calls[1:])]
-    last = seen.calls[-1].returned
-    if seen.reader and len(seen.calls) == 1:
-        followed = [seen.read.shape != last.shape or _same(last, seen.read)] if isinstance(last, Tensor) else []
+    reader, last = seen.reader(), seen.calls[-1].returned
+    if reader and len(seen.calls) == 1 and isinstance(last, Tensor):
+        followed = [last.shape != reader.given.shape or _same(last, reader.given)]
     first = seen.calls[0].module
     if all(followed):
         return [Place(first, blocks[first], True), *(Place(block, name, False) for block, name in blocks.items())]
     inputs = [Place(block, name, True) for block, name in blocks.items()]
-    return [*inputs, Place(*seen.reader, True)] if seen.reader else inputs
+    return [*inputs, Place(reader.module, seen.names[reader.module], True)] if reader else inputs
 
 
 class _Call(NamedTuple):
     module: nn.Module
     given: Any
-    returned: Any
+    returned: Any = None
 
 
 @dataclass
 class _Calls:
-    """A forward pass: calls of blocks, and the first module that runs after the last one, with what it reads."""
+    """A forward pass: calls of blocks, and of other modules between blocks and after the last one."""
 
+    names: dict[nn.Module, str]
     calls: list[_Call]
-    reader: tuple[nn.Module, str] | None = None
-    read: Any = None
+    between: list[_Call]
+    after: list[_Call]
+
+    def reader(self) -> _Call | None:
+        """Return the head's first module: neither it nor another one of its container runs between blocks."""
+        ran = {call.module for call in self.between}
+        containers = {self.names[module].rpartition(".")[0] for module in ran} - {""}
+        for call in self.after:
+            if call.module not in ran and self.names[call.module].rpartition(".")[0] not in containers:
+                return call
+        return None
 
 
 def _calls(model: nn.Module, blocks: Mapping[nn.Module, str], run: Callable[[], Any]) -> _Calls:
-    seen, given, opened = _Calls([]), [], []
+    seen = _Calls({module: name for name, module in model.named_modules()}, [], [], [])
+    opened: list[_Call] = []
 
     def visit(place: Place, h: Any) -> None:
         value = h.detach().clone() if isinstance(h, Tensor) else h
-        if place.module in blocks:
-            if place.is_input:
-                opened.append(place.module)
-                given.append(value)
-                seen.reader = None
-            else:
-                opened.pop()
-                seen.calls.append(_Call(place.module, given.pop(), value))
-        elif not opened and seen.calls and seen.reader is None and isinstance(h, Tensor):
-            seen.reader, seen.read = (place.module, place.name), value
+        if place.module not in blocks:
+            if not opened and seen.calls and isinstance(h, Tensor):
+                seen.after.append(_Call(place.module, value))
+        elif place.is_input:
+            opened.append(_Call(place.module, value))
+            seen.between += seen.after
+            seen.after.clear()
+        else:
+            seen.calls.append(opened.pop()._replace(returned=value))
 
     both = [Place(block, name, side) for block, name in blocks.items() for side in (True, False)]
     rest = [Place(part, name, True) for name, part in model.named_modules() if name and part not in blocks]
