@@ -246,7 +246,7 @@ def benchmark(monkeypatch):
         yield importlib.import_module("gpu")
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_the_benchmark_of_a_gpu_goes_through_every_part_on_a_cpu_and_stores_every_method(benchmark, tmp_path, capsys):
     benchmark.main(["--device", "cpu", "--tiny", "--write", str(tmp_path / "costs.json")])
     said, rows = capsys.readouterr().out, json.loads((tmp_path / "costs.json").read_text())["cpu"]
