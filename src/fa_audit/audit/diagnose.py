@@ -108,8 +108,8 @@ def diagnose(
         credit = measure_given_credits(asked, model, network, *where, loss_fn) if asked else CreditReport()
         evidence = measure(network, batches, layer_for_stability, loss_fn, where, over)
         evidence = _with_frequencies(evidence, network, over, loss_fn, limits)
-        warnings += contradictions(network, batches, headline_acc, own, ignored_by(loss_fn))
-        warnings += [*alike(over, ignored_by(loss_fn)), *gradient_warnings(evidence)]
+        hits, doubts = contradictions(network, batches, headline_acc, own, ignored_by(loss_fn))
+        warnings += [*doubts, *alike(over, ignored_by(loss_fn)), *gradient_warnings(evidence)]
         about = recorded(model, network, description, where[0])
     credit = credit.without(evidence.untrue)
     name_of_loss = getattr(loss_fn, "__name__", type(loss_fn).__name__)
@@ -125,6 +125,7 @@ def diagnose(
         deep=credit.deep,
         warnings=tuple(warnings),
         about=about,
+        hits=hits,
     )
 
 
