@@ -15,9 +15,9 @@ from fa_audit.audit.given_credits import CreditFunction, checked_credits, measur
 from fa_audit.audit.guards import alike, contradictions, gradient_warnings, ignored_by, recorded
 from fa_audit.audit.inputs import check_layer, check_texts, fraction, paired, prepared
 from fa_audit.audit.report import DiagnosticReport
-from fa_audit.audit.verdicts import Baselines
+from fa_audit.audit.verdicts import Baselines, stability_fires
 from fa_audit.core.errors import AuditError, shortened
-from fa_audit.core.thresholds import DiagnosticThresholds, fires
+from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.networks.network import Network
 from fa_audit.networks.trace import Description, LossFunction
 
@@ -145,8 +145,7 @@ def _with_frequencies(
     evidence: Diagnostics, network: Network, batches: list[Batch], loss_fn: LossFunction, limits: DiagnosticThresholds
 ) -> Diagnostics:
     """Add the predictions beside the labels where (c) fires under cross-entropy, since their bias may explain it."""
-    fired = fires("stability", evidence.stability.value or 0, limits.stability_drift_ceiling)
-    if loss_fn is not F.cross_entropy or not fired:
+    if loss_fn is not F.cross_entropy or not stability_fires(evidence, limits.stability_drift_ceiling):
         return evidence
     large = [batch for batch in batches if len(batch[1]) >= least_size(batches)]
     return replace(evidence, frequencies=frequencies(network, large, evidence.stability_layer))

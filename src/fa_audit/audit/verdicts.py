@@ -198,11 +198,19 @@ def _over_samples(evidence: Diagnostics, interval: Interval | None) -> tuple[Int
     return interval, f"bootstrap over {evidence.samples} samples"
 
 
+def stability_fires(evidence: Diagnostics, ceiling: float) -> bool | None:
+    """Return whether (c) fires; None where it is not evaluated."""
+    measured = evidence.stability
+    if measured.value is None or measured.n_valid < FEWEST:
+        return None
+    return bool(fires("stability", measured.value, ceiling))
+
+
 def _stability(given: Given) -> Outcome:
     evidence, ceiling = given.evidence, given.thresholds.stability_drift_ceiling
     measured, interval = evidence.stability, evidence.stability_interval
     few = f"{measured.n_valid} batches with a mean gradient; the check is calibrated for {FEWEST} or more"
-    if measured.value is None or measured.n_valid < FEWEST:
+    if measured.value is None or stability_fires(evidence, ceiling) is None:
         return _open("stability", ceiling, measured.reason or few)
     around = interval, f"jackknife over {measured.n_valid} batches" if interval else ""
     return _evaluated("stability", measured.value, ceiling, _bias(evidence.frequencies), *around)
