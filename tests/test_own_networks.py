@@ -135,6 +135,27 @@ def test_the_published_convention_stands_beside_it_and_is_noise_without_skips():
     )
 
 
+def test_draws_from_the_global_stream_differ_and_equal_draws_count_once():
+    model, batches, description = made("square")
+
+    def draw(model, x, y, states, number):
+        return [torch.randn_like(h) for h in states[1:]]
+
+    def constant(model, x, y, states, number):
+        return [torch.ones_like(h) for h in states[1:]]
+
+    def pair(model, x, y, states, number):
+        return [torch.ones_like(h) * (1 + number % 2) - h for h in states[1:]]
+
+    given, stream = {"description": description, "credits": model.credits(), "blocks": ()}, torch.get_rng_state()
+    once, again = (diagnose(model, batches, None, draw=draw, **given).deep["fresh_b_null"] for _ in range(2))
+    assert once == again and once.n == 20 and once.std > 0 and torch.equal(torch.get_rng_state(), stream)
+    report = diagnose(model, batches, None, draw=constant, **given)
+    assert (found := report.deep["fresh_b_null"]).n == 1 and found.std is found.interval is None
+    assert report.credit[1]["fresh_b_cosine"].n == 1
+    assert diagnose(model, batches, None, draw=pair, **given).deep["fresh_b_null"].n == 2
+
+
 def test_fresh_draws_directions_and_blocks():
     model, batches, description = made("narrowing")
 

@@ -64,7 +64,7 @@ def diagnose(
             batch, in evaluation mode: ``a_l`` is a direction for the output of block l, ``states[l + 1]``, and shaped
             like it, or like the vector ``(B, d)`` that is read of it. The report then has every credit metric.
         draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, the same credits with fresh feedback for every
-            number: the null of their cosines.
+            number: the null of their cosines. Equal draws count once; torch's global stream differs between numbers.
         directions: number of moves of every state by which credits are compared with the loss; fewer take less time.
         blocks: the blocks whose credits are compared with changes of the loss; default all.
         loss_fn: the loss of logits ``(B, C)`` and labels, in all that is measured. The floor of D2 was calibrated for

@@ -104,7 +104,7 @@ def _of_credits(audit: Mapping[str, Any]) -> dict[str, Outcome]:
     step = _beyond("nudging", deep, 0.0)
     step = step if rho.fires is False else replace(step, fires=None, note="rho is not beyond chance")
     return {
-        "cosine": _beyond("cosine", deep, null and number(null[1]), "fresh feedback was not drawn"),
+        "cosine": _beyond("cosine", deep, null and number(null[1]), "no two draws of fresh feedback differ"),
         "rho": rho,
         "nudging": step,
     }
