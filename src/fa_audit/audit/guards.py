@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fa_audit.audit.diagnostics import Batch, Diagnostics
+from fa_audit.audit.diagnostics import IGNORED, Batch, Diagnostics
 from fa_audit.audit.verdicts import LEAST_LIKELY, chance
 from fa_audit.core.checks import DOUBTED, NOT_COMPARED
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
@@ -36,7 +36,6 @@ from fa_audit.networks.trace import (
     untouched,
 )
 
-IGNORED = -100  # the label that torch's losses ignore
 SAMPLES = 8  # of the first batch, on which a forward pass is repeated
 DIFFERENT = 1e-4  # relative to the largest logit; kernels that sum in another order stay far below
 SUM_TO_ONE = 1e-3
@@ -141,6 +140,16 @@ def as_found(model: nn.Module) -> Iterator[None]:
             f"{type(model).__name__}: its forward pass changes {listed(changed, 3)} in evaluation mode; expected one"
             " that leaves parameters alone. Compute what it needs without writing to them."
         )
+
+
+@contextmanager
+def loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
+    """Evaluate a loss that is a module, and leave its parameters, buffers and attributes as they were."""
+    if not isinstance(loss_fn, nn.Module):
+        yield
+        return
+    with as_found(loss_fn), untouched(loss_fn):
+        yield
 
 
 def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, list[str]]:
