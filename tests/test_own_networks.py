@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 from typing import NamedTuple
 
 import pytest
@@ -133,6 +134,27 @@ def test_the_published_convention_stands_beside_it_and_is_noise_without_skips():
     assert all(
         "changes the shape" in block[f"{name}_at_input"].reason for block in blocks for name in ("rho", "cosine")
     )
+
+
+def test_draws_from_the_global_stream_differ_and_equal_draws_count_once():
+    model, batches, description = made("square")
+
+    def draw(model, x, y, states, number):
+        return [torch.randn_like(h) for h in states[1:]]
+
+    def constant(model, x, y, states, number):
+        return [torch.ones_like(h) for h in states[1:]]
+
+    def pair(model, x, y, states, number):
+        return [torch.ones_like(h) * (1 + number % 2) - h for h in states[1:]]
+
+    given, stream = {"description": description, "credits": model.credits(), "blocks": ()}, torch.get_rng_state()
+    once, again = (diagnose(model, batches, None, draw=draw, **given).deep["fresh_b_null"] for _ in range(2))
+    assert once == again and once.n == 20 and once.std > 0 and torch.equal(torch.get_rng_state(), stream)
+    report = diagnose(model, batches, None, draw=constant, **given)
+    assert (found := report.deep["fresh_b_null"]).n == 1 and found.std is found.interval is None
+    assert report.credit[1]["fresh_b_cosine"].n == 1
+    assert diagnose(model, batches, None, draw=pair, **given).deep["fresh_b_null"].n == 2
 
 
 def test_fresh_draws_directions_and_blocks():
@@ -544,3 +566,51 @@ def test_what_a_network_of_changing_width_cannot_do_is_said_before_it_is_trained
     assert "settings.narrow.runs: found state_bridge in pyramid:Pyramid" in capsys.readouterr().err
     assert trained("credit_bridge") == 1 and "reads all states alike" in capsys.readouterr().err
     assert trained("dfa", "pyramid:Undeclared") == 1 and "expected True" in capsys.readouterr().err
+
+
+OWN_CODE = """import torch
+from torch import nn
+print("imported")
+torch.manual_seed(0)
+def batches():
+    print("batches")
+    return [(torch.randn(8, 20), torch.arange(8) % 5) for _ in range(2)]
+class Net(nn.Sequential):
+    def forward(self, x):
+        print("forward")
+        return super().forward(x)
+def model():
+    return Net(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 12), nn.Tanh(), nn.Linear(12, 5))
+def credits(model, x, y, states):
+    print("credits")
+    return [h + 1 for h in states[1:]]
+def loss(logits, labels):
+    print("loss")
+    return nn.functional.cross_entropy(logits, labels)
+"""
+COMMAND = ["audit", "mine:model", "--data", "mine:batches", "--credits", "mine:credits", "--loss", "mine:loss",
+           "--blocks", "2", "--reads", "all features", "--directions", "1", "--format", "json"]  # fmt: skip
+
+
+def own_file(folder, monkeypatch, code):
+    (folder / "mine.py").write_text(code, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    monkeypatch.syspath_prepend(folder)
+
+
+def test_what_user_code_prints_leaves_json_alone(tmp_path, monkeypatch, capsys):
+    own_file(tmp_path, monkeypatch, OWN_CODE)
+    assert main(COMMAND) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["model"] == "mine:model"
+    assert {"imported", "batches", "forward", "credits", "loss"} <= set(printed.err.split())
+
+
+@pytest.mark.parametrize("place", ["batches", "forward", "credits", "loss", "imported"])
+def test_user_code_that_ends_the_program_is_an_error(place, tmp_path, monkeypatch, capsys):
+    own_file(tmp_path, monkeypatch, OWN_CODE.replace(f'print("{place}")', "raise SystemExit(0)"))
+    assert main(COMMAND) == 1
+    printed = capsys.readouterr()
+    assert not printed.out and "mine" in printed.err and "Traceback" not in printed.err
+    assert len([line for line in printed.err.splitlines() if line.startswith("fa-audit: ")]) == 1

@@ -74,7 +74,8 @@ def said(text, term):
 
 def set_accuracies(audits, accuracies, own):
     for audit, accuracy, frozen in zip(audits, accuracies, own, strict=True):
-        audit["headline_acc"], audit["baselines"]["own"] = accuracy, frozen
+        audit |= {"headline_acc": accuracy, "hits": None}
+        audit["baselines"]["own"] = frozen
         margin = None if frozen is None else accuracy - frozen
         put(audit, {"checks.depth.value": margin, "checks.depth.fires": None if margin is None else margin < 0.02})
 

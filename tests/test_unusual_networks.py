@@ -252,14 +252,20 @@ def test_credits_have_no_sentence_where_the_backward_pass_could_not_be_compared(
     )
 
 
-def test_labels_that_a_loss_ignores_do_not_shrink_an_estimated_gradient():
+@pytest.mark.parametrize(
+    "loss",
+    [
+        nn.CrossEntropyLoss(label_smoothing=1e-9),  # not the function that the audit knows
+        lambda logits, y: nn.functional.cross_entropy(logits, y, reduction="sum") / len(y),
+    ],
+)
+def test_labels_that_a_loss_ignores_do_not_shrink_an_estimated_gradient(loss):
     torch.manual_seed(8)
     inner = narrowing(FALinear).double()
     plain = narrowing().double()
     plain.load_state_dict({name: v for name, v in inner.state_dict().items() if "feedback" not in name})
     x = torch.randn(256, 20, dtype=F64)
     y = torch.where(torch.arange(256) % 9 < 4, -100, torch.arange(256) % 5)
-    loss = nn.CrossEntropyLoss(label_smoothing=1e-9)  # not the function that the audit knows
     found = [diagnose(model, [(x, y)], None, description=ALL, loss_fn=loss).bp_grad_norms for model in (inner, plain)]
     assert found[0] == pytest.approx(found[1], rel=0.2)
 

@@ -21,9 +21,10 @@ from fa_audit.core.progress import following
 from fa_audit.core.resampling import bootstrap_medians, jackknife_interval, largest_growth, percentile_interval
 from fa_audit.core.vectors import Measured, growth, median_norm, sample_norms, unit
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import LossFunction, Reference, in_double, reference, untouched
+from fa_audit.networks.trace import LossFunction, Reference, in_double, reference, scalar_loss, untouched
 
 Batch = tuple[Tensor, Tensor]
+IGNORED = -100  # the label that torch's losses ignore
 ABSENT = Measured(None, 0, 0, "not measured")
 Estimates = dict[int, float]  # median ||g_l|| at the states where the backward pass is not the derivative
 MEASURED = ("float32_error", "float32_cosine", "displacement", "cosine_to_embedding")  # of a layer
@@ -97,7 +98,7 @@ class Diagnostics:
         layers: one entry per state, ``h_0`` first.
         stability: cross-batch cosine of mean gradients at `stability_layer`.
         stability_layer: the state at which it was taken.
-        samples: samples that the layers' evidence comes from.
+        samples: samples that the layers' evidence comes from: those whose label the loss does not ignore.
         batches: batches used for the stability.
         finite: False where any state, gradient or logit of any batch is NaN or infinite.
         growth_interval, gradient_interval: 95 % bootstrap intervals over the samples of the largest growth and of
@@ -154,6 +155,9 @@ def measure(
     with untouched(network):
         truth = reference(network, *sample, loss_fn)
         double, estimates, unchecked = _compared(network, *sample, loss_fn)
+        counted = counting(truth, sample[1], loss_fn)
+        truth, double = part_of(truth, counted), double if isinstance(double, str) else part_of(double, counted)
+        samples = len(truth.logits)
         layers, finite = tuple(_layers(truth, double, estimates)), truth.finite
         growth_interval, gradient_interval = _intervals(truth, layers, estimates)
         loss, at_logits = truth.loss, len(truth.logits) * median_norm(truth.at_logits.flatten(1))
@@ -177,7 +181,7 @@ def measure(
         layers=layers,
         stability=stability,
         stability_layer=middle,
-        samples=len(sample[1]),
+        samples=samples,
         batches=len(means),
         finite=finite,
         growth_interval=growth_interval,
@@ -189,6 +193,23 @@ def measure(
         loss=loss,
         at_logits=at_logits,
     )
+
+
+def counting(truth: Reference, labels: Tensor, loss_fn: LossFunction) -> Tensor:
+    """Return a mask ``(B,)`` of the samples that count in a loss; all of them if none does.
+
+    The others have the label that the loss ignores, by default that of torch's losses, and a gradient of zero.
+    """
+    ignored = (labels == getattr(loss_fn, "ignore_index", IGNORED)).reshape(len(labels), -1).all(dim=1)
+    counted = ~(ignored & (truth.at_logits.flatten(1) == 0).all(dim=1))
+    return counted if counted.any() else torch.ones_like(counted)
+
+
+def part_of(truth: Reference, samples: Tensor) -> Reference:
+    """Return the rows of some samples of a reference."""
+    states, gradients = (tuple(rows[samples] for rows in part) for part in (truth.states, truth.gradients))
+    logits, at_logits = truth.logits[samples], truth.at_logits[samples]
+    return replace(truth, states=states, gradients=gradients, logits=logits, at_logits=at_logits)
 
 
 def least_size(batches: list[Batch]) -> float:
@@ -281,7 +302,11 @@ def _compared(
         return reason, {}, reason
     try:
         untrue, open_ = check_backward(twin, x, labels, loss_fn, truth)
-        estimates = {state: norms_along_directions(twin, x, labels, loss_fn, truth, state) for state in untrue}
+        kept = counting(truth, labels, loss_fn)
+        part, own = part_of(truth, kept), labels[kept]
+        share = 1.0 if kept.all() else truth.loss / float(scalar_loss(loss_fn, part.logits, own))  # of a mean over all
+        found = {state: norms_along_directions(twin, x[kept], own, loss_fn, part, state) for state in untrue}
+        estimates = {state: share * norm for state, norm in found.items()}
     except Exception as error:
         return truth, {}, first_line(error)
     return truth, estimates, f"{UNRESOLVED} at state {', '.join(map(str, open_))}" if open_ else ""

@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fa_audit.audit.diagnostics import Batch, Diagnostics
+from fa_audit.audit.diagnostics import IGNORED, Batch, Diagnostics
+from fa_audit.audit.verdicts import LEAST_LIKELY, chance
 from fa_audit.core.checks import DOUBTED, NOT_COMPARED
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.contract import deviation
@@ -36,12 +37,10 @@ from fa_audit.networks.trace import (
     untouched,
 )
 
-IGNORED = -100  # the label that torch's losses ignore
 SAMPLES = 8  # of the first batch, on which a forward pass is repeated
 DIFFERENT = 1e-4  # relative to the largest logit; kernels that sum in another order stay far below
 SUM_TO_ONE = 1e-3
 SUMMED = 1e-4  # relative: difference below which the loss of a batch is the sum of the losses of its halves
-LEAST_LIKELY = 1e-6  # probability of the hits of the batches below which an accuracy is contradicted
 FAILED = 0.05  # by which a suspected baseline's accuracy is below a linear readout's
 OVERLAP = 0.01  # share of the samples that are repeated
 LARGE = 1e3  # gradient of one sample's loss with respect to a state
@@ -142,6 +141,16 @@ def as_found(model: nn.Module) -> Iterator[None]:
         )
 
 
+@contextmanager
+def loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
+    """Evaluate a loss that is a module, and leave its parameters, buffers and attributes as they were."""
+    if not isinstance(loss_fn, nn.Module):
+        yield
+        return
+    with as_found(loss_fn), untouched(loss_fn):
+        yield
+
+
 def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, list[str]]:
     """Run a network twice on a few inputs; return its number of classes, and warnings about what it computes.
 
@@ -156,8 +165,6 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
         with torch.no_grad():
             second = network(x.clone())
     first = first.detach()
-    if logits and second.dim() != 2:
-        raise AuditError(f"the model returns outputs {tuple(second.shape)}; expected logits (B, C), or loss_fn=.")
     finite = bool(first.isfinite().all() and second.isfinite().all())
     if finite and (distance := deviation(first, second)) > DIFFERENT:
         name = type(getattr(network, "model", network)).__name__
@@ -172,7 +179,7 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
     found = [
         DATA_AS_STATE if reads_data(states[0], x) else "",
         f"{listed(broken, 3)}: {unused}" if broken else "",
-        _probabilities(second) if logits else "",
+        _probabilities(second) if logits and second.dim() == 2 else "",
         _narrow(network, [*states, second]),
         _transposed(network, shapes),
         _unproven(network),
@@ -211,23 +218,26 @@ def ignored_by(loss_fn: LossFunction) -> int:
 
 def contradictions(
     network: Network, batches: list[Batch], accuracy: float | None, frozen: float | None, ignored: int
-) -> list[str]:
-    """Warn of accuracies that the batches contradict: by hits beyond chance, or by a readout that needs no blocks.
-
-    Nothing is known where labels are not class indices.
+) -> tuple[tuple[int, int] | None, list[str]]:
+    """Count the hits of the batches, and warn of accuracies that they contradict: by chance, or by a linear readout.
 
     Args:
         accuracy, frozen: those of the network and of its frozen baseline, as fractions.
         ignored: the label of samples that are left out.
+
+    Returns:
+        Samples that are classified correctly, and all samples; None without accuracies, or where labels are not class
+        indices. And warnings.
     """
     if (accuracy, frozen) == (None, None) or not all(are_classes(labels) for _, labels in batches):
-        return []
+        return None, []
     passes = forward(network, batches)
-    hits = hits_of(passes, ignored)
-    if hits is None:
-        return []
+    right = hits_of(passes, ignored)
+    if right is None:
+        return None, []
+    hits = int(right.sum()), len(right)
     embedded = [(p.embedded[p.labels != ignored], p.labels[p.labels != ignored]) for p in passes]
-    return list(filter(None, (_unlikely(hits, accuracy), _failed_to_train(embedded, frozen))))
+    return hits, list(filter(None, (_unlikely(hits, accuracy), _failed_to_train(embedded, frozen))))
 
 
 def hits_of(passes: list[Forward], ignored: int) -> Tensor | None:
@@ -241,18 +251,13 @@ def hits_of(passes: list[Forward], ignored: int) -> Tensor | None:
     return (logits.argmax(dim=-1) == labels)[labels != ignored]
 
 
-def _unlikely(hits: Tensor, accuracy: float | None) -> str:
-    """Bound the probability of a number of hits at least this extreme by ``exp(-n KL(hits / n || accuracy))``."""
-    if accuracy is None or not len(hits):
-        return ""
-    found = int(hits.sum()) / len(hits)
-    terms = ((found, accuracy), (1 - found, 1 - accuracy))
-    divergence = sum(p * math.log(p / max(q, 1e-3)) for p, q in terms if p)
-    if (likely := math.exp(-len(hits) * max(divergence, 0))) >= LEAST_LIKELY:
+def _unlikely(hits: tuple[int, int], accuracy: float | None) -> str:
+    """Say how the hits of the batches contradict an accuracy."""
+    if chance(hits, accuracy) >= LEAST_LIKELY:
         return ""
     return (
-        f"{DOUBTED[0]} {accuracy:.3g}, but {int(hits.sum())} of the {len(hits)} samples given are classified"
-        f" correctly (chance {likely:.1g}): another model, other data or preprocessing, or a wrong accuracy."
+        f"headline_acc is {accuracy:.3g}, but {hits[0]} of the {hits[1]} samples given are classified correctly"
+        f" (chance below {LEAST_LIKELY:g}): another model, other data or preprocessing, or a wrong accuracy."
     )
 
 
@@ -267,7 +272,7 @@ def _failed_to_train(batches: list[Batch], frozen: float | None) -> str:
     if frozen >= readout - FAILED - 1 / math.sqrt(len(others)):
         return ""
     return (
-        f"{DOUBTED[1]} {frozen:.3g}; a linear readout of this network's h_0, fitted on {len(x)} of the samples,"
+        f"{DOUBTED} {frozen:.3g}; a linear readout of this network's h_0, fitted on {len(x)} of the samples,"
         f" has {readout:.3g} on the others. The baseline may have failed to train, and then depth utility says little:"
         " train it again, on several seeds."
     )

@@ -124,7 +124,8 @@ def prepared(
             raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
         x = every[0][0]
         network = wrap_model(model, x) if description is None else _described(model, description, x)
-        classes, warnings = look_at(network, x, logits=loss_fn is F.cross_entropy)
+        of_logits = loss_fn is F.cross_entropy or isinstance(loss_fn, nn.CrossEntropyLoss)
+        classes, warnings = look_at(network, x, logits=of_logits)
         for name, part in zip(given, batches):
             if loss_fn is F.cross_entropy:
                 highest = max((int(labels.max()) for _, labels in part), default=-1)
@@ -179,7 +180,8 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
     x, labels = pair
     rows = x.dim() > 0 and labels.dim() > 0 and len(x) == len(labels) and x.numel() > 0
     if loss_fn is not F.cross_entropy and rows:
-        return x.to(device), labels.to(device)
+        classes = isinstance(loss_fn, nn.CrossEntropyLoss) and are_classes(labels)
+        return x.to(device), labels.to(device, torch.int64 if classes else labels.dtype)
     if not rows or not are_classes(labels) or labels.to(torch.int64).min() < 0:
         kind = "class indices >= 0, shape (B,)," if loss_fn is F.cross_entropy else "labels"
         raise AuditError(

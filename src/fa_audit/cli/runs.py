@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections.abc import Mapping
@@ -162,7 +163,8 @@ def _audit(options: argparse.Namespace) -> int:
     if given := [name.replace("_", "-") for name in unused if getattr(options, name) is not None]:
         found, expected = ("a model", "a checkpoint") if own else ("a checkpoint", "a model")
         raise AuditError(f"--{given[0]}: found with {found}, {options.checkpoint}; expected with {expected} only.")
-    report, known = (_audit_model if own else _audit_run)(options)
+    with contextlib.redirect_stdout(sys.stderr):  # what user code prints
+        report, known = (_audit_model if own else _audit_run)(options)
     forms = {
         "text": str,
         "markdown": type(report).to_markdown,

@@ -14,7 +14,8 @@ from fa_audit.core.check_texts import OF_CHECKS, OF_CREDITS
 UNTRUE = "the model's backward pass is not the derivative of its forward pass there"  # why a value is absent
 NOT_COMPARED = "The backward pass was not compared with the forward pass"  # begins a warning
 UNRESOLVED = "too small to resolve"  # why it was not, at some states only
-DOUBTED = ("headline_acc is", "The frozen baseline's accuracy is")  # begin warnings that put every margin in doubt
+CONTRADICTED = "the batches contradict the accuracy that was given"  # why no margin is evaluated
+DOUBTED = "The frozen baseline's accuracy is"  # begins a warning that puts every margin in doubt
 
 
 @dataclass(frozen=True)
