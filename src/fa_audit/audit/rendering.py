@@ -29,8 +29,8 @@ CHECKS_LEGEND = (
 LAYERS_LEGEND = (
     "Layer 0 is the first state, layer {} the last, and blocks lie between them; h is this state and g the true"
     " gradient of the batch's mean loss with respect to it. ||h||, ||g||: their lengths, medians over {} samples."
-    " growth: how many times longer the next block makes h. B ||h|| ||g||: the product, times the batch size; it stays the same"
-    " where states are merely inflated. float32 error: relative error of g, against float64."
+    " growth: how many times longer the next block makes h. B ||h|| ||g||: the product, times the batch size; it stays"
+    " the same where states are merely inflated. float32 error: relative error of g, against float64."
 )
 CREDIT_LEGEND = (
     "A credit is what the method uses in place of the true gradient; block 0 is the first. All are of the block's"
