@@ -149,10 +149,11 @@ def _fitting(model: nn.Module, inner: nn.Module, names: tuple[str, ...], x: Tens
         except AuditError:
             continue
         ends = states[-1].shape == logits.shape and torch.equal(states[-1], logits.detach())
-        if not (ends or reads_data(states[0], x)) and network.depth and None not in network.past[:-1]:
+        if ends or reads_data(states[0], x):
+            rest = rest or (names[:-1] if ends else names[1:])
+        elif network.depth and None not in network.past[:-1]:
             network.read_by(reading_of(network, x))
             return _Fit(network, kinds)
-        rest = rest or (names[:-1] if ends else names[1:])
     return _fitting(model, inner, rest, x) if rest else None
 
 
