@@ -252,12 +252,12 @@ TIES = {
     "resnet18": (lambda: models.resnet18(num_classes=10), "layer*.*", "spatial mean"),
     "pooled rectifiers": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3),
                                                 nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(144, 10)),
-                          ("1", "2", "3", "4", "5"), "all features"),
+                          ("input:1", "1", "2", "3", "4", "5"), "all features"),
     "rectified twice": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 16), nn.ReLU(),
-                                              nn.Sequential(nn.ReLU(), nn.Linear(16, 16)), nn.Linear(16, 10)), ("3",),
+                                              nn.Sequential(nn.ReLU(), nn.Linear(16, 16)), nn.Linear(16, 10)), "3",
                         "all features"),
     "float32 inside": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 16), nn.Linear(16, 16), Single(),
-                                             nn.Linear(16, 10)), ("2", "3"), "all features"),
+                                             nn.Linear(16, 10)), ("input:2", "2", "3"), "all features"),
 }  # fmt: skip
 
 
@@ -293,7 +293,7 @@ class Insists(nn.Module):
 def test_what_was_not_checked_is_said():
     model = nn.Sequential(nn.Linear(20, 16), nn.Linear(16, 16), Insists(), nn.Linear(16, 5))
     report = diagnose(model, [(torch.randn(8, 20), torch.arange(8) % 5)], None,
-                      description=Description(("1", "2"), "all features"))  # fmt: skip
+                      description=Description(("input:1", "1", "2"), "all features"))  # fmt: skip
     assert any("was not compared with the forward pass" in text for text in report.warnings)
 
 
@@ -372,7 +372,7 @@ def test_batches_that_make_stability_large_by_themselves_are_named(change, words
 def test_the_first_layer_of_a_plain_network_is_its_embedding():
     model = nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 5))
     batches = [(torch.randn(8, 20), torch.arange(8) % 5)]
-    report = diagnose(model, batches, None, description=Description(("0", "2"), "all features"))
+    report = diagnose(model, batches, None, description=Description(("input:0", "0", "2"), "all features"))
     assert any("reads the data itself" in text for text in report.warnings)
 
 
@@ -458,7 +458,7 @@ class Checkpointed(Chain):
 
 def test_activation_checkpointing_is_refused_by_its_name():
     model, batches, description = made("square")
-    with pytest.raises(AuditError, match="turn activation checkpointing off"):
+    with pytest.raises(AuditError, match="activation checkpointing"):
         diagnose(Checkpointed(model.embed, model.layers, model.head), batches, 0.2, description=description)
 
 
@@ -467,7 +467,8 @@ def test_the_record_says_what_the_audit_was_made_with():
     about = diagnose(model, batches, None, description=description).to_dict()["about"]
     assert about["versions"]["torch"] == torch.__version__ and about["model"].endswith("Chain")
     assert (about["dtype"], about["device"], about["reads"]) == ("float64", "cpu", "all features")
-    assert about["blocks"] == ["layers.0", "layers.1", "layers.2"]
+    assert about["states"] == ["input:layers.0", "layers.0", "layers.1", "layers.2"]
+    assert about["past"] == [0, 0, 0, 0] and about["covered"] == 3 / 5
 
 
 def test_the_command_line_audits_a_model_of_a_file_of_one_s_own(tmp_path, monkeypatch, capsys):
@@ -476,7 +477,8 @@ from torch import nn
 torch.manual_seed(0)
 batches = [(torch.randn(32, 20), torch.arange(32) % 5) for _ in range(8)]
 def make_model():
-    return nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 12), nn.Tanh(), nn.Linear(12, 5))
+    linear = lambda a, b: (nn.Linear(a, b), nn.Tanh())
+    return nn.Sequential(*linear(20, 16), *linear(16, 12), *linear(12, 8), nn.Linear(8, 5))
 def credits(model, x, y, states):
     return [h + 1 for h in states[1:]]
 def draw(model, x, y, states, number):
@@ -488,9 +490,9 @@ def draw(model, x, y, states, number):
     assert main([*command, "mine:batches", "--credits", "mine:credits", "--draw", "mine:draw", "--format", "json"]) == 0
     printed = capsys.readouterr()
     audit = json.loads(printed.out)
-    assert (audit["headline_acc"], audit["baselines"]["own"], len(audit["credit"])) == (0.2, 0.1, 1)
+    assert (audit["headline_acc"], audit["baselines"]["own"], len(audit["credit"])) == (0.2, 0.1, 2)
     assert audit["credit"][0]["fresh_b_cosine"]["n"] == 20 and audit["checks"]["depth"]["interval"]
-    assert 'Description(("2",), "all features")' in printed.err and audit["model"] == "mine:make_model"
+    assert 'Description(("0", "2", "4"), "all features")' in printed.err and audit["model"] == "mine:make_model"
     for words, said in {
         ("mine:make_model",): "expected my_file:batches",
         ("mine:make_model", "--data", "mine:credits"): "--data: mine:credits: TypeError",

@@ -51,6 +51,7 @@ def test_forward_forward_is_audited_in_one_pass_of_all_labels():
     assert report.evidence.untrue == () and model(x.float()).shape == (64, 4)
     assert all(-1 <= block["cosine"].value <= 1 for block in report.credit)
     assert report.credit[-1]["cosine"].value > 0.3  # the last goodness is part of the logits
+    assert any("Partial states" in text for text in report.warnings)  # as is every goodness before it
 
 
 def test_without_its_cut_a_detached_model_has_the_gradients_of_the_same_model_without_detach():

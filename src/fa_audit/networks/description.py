@@ -172,7 +172,8 @@ class DescribedNetwork(Network):
 
     def _changed(self, x: Tensor, layer: int, change: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """Return the last state and the outputs of such a pass."""
-        owned = storages(owned_by(self.model))
+        kept = owned_by(self.model)  # held during the pass, so that no state gets the memory of one that is cleared
+        owned = storages(kept)
         states: list[Tensor] = []
 
         def visit(place: Place, h: Tensor) -> Tensor | None:
@@ -263,8 +264,9 @@ class DescribedNetwork(Network):
                 "no state was found in a forward pass. Expected a fa_audit.HookPoint in its code, h = hook(h), or names"
                 " of modules that run: Description('layers.*')."
             )
-        if not (isinstance(logits, Tensor) and logits.is_floating_point() and logits.dim() and len(logits) == len(x)):
-            raise self._error(f"the model returns {shown(logits)} for {len(x)} inputs; expected one row for each.")
+        rows = len(logits) if isinstance(logits, Tensor) and logits.dim() and logits.numel() else 0
+        if rows != len(x) or not logits.is_floating_point():
+            raise self._error(f"the model returns {shown(logits)} for {len(x)} inputs; expected a row for each.")
         self.names = tuple(reached)
 
     @torch.no_grad()
@@ -290,12 +292,22 @@ class DescribedNetwork(Network):
                 share = distance(last, states[-1].roll(1, 0), states[-1])
             self.past.append(share)
             if share is not None and share > WHOLE and not self.description.partial:
+                self._check_repeats(few, logits)
                 raise NotWhole(
                     f"{type(self.inner).__name__}: state {layer} ({self.names[layer]}) is not whole:"
                     f" {100 * min(share, 1):.3g} % of what the outputs know of the inputs goes past it. Put h = hook(h)"
                     " with a fa_audit.HookPoint where everything passes, or audit it all the same: Description(...,"
                     " partial=True)."
                 )
+
+    def _check_repeats(self, x: Tensor, logits: Tensor) -> None:
+        """Raise an error if another pass on the same inputs has other outputs: then no exchange proves anything."""
+        off = (self._run(x, lambda *_: None) - logits).norm().item()
+        if off > ROUNDING * logits.norm().item():
+            raise self._error(
+                "two forward passes of the same inputs in evaluation mode have different outputs; expected the same."
+                " Turn off dropout (training=self.training), noise and whatever counts passes."
+            )
 
     def share_of_layers(self, x: Tensor) -> float:
         """Return the share of the layers with parameters that run between the first state and the last."""

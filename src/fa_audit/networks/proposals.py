@@ -85,11 +85,11 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> print(propose(model, torch.rand(3, 2, 2))[0])
-    # 1 block with 33 % of the layers, at input:3, 3
-    description=Description("3", "all features")
+    # 1 block with 33 % of the layers, at 1, 3
+    description=Description(("1", "3"), "all features")
     <BLANKLINE>
     # the same in a configuration
-    blocks: "3"
+    blocks: ["1", "3"]
     reads: all features
     """
     if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
@@ -136,9 +136,14 @@ def _parameters(modules: Mapping[str, nn.Module], names: tuple[str, ...]) -> int
 
 
 def _fitting(model: nn.Module, inner: nn.Module, names: tuple[str, ...], x: Tensor) -> _Fit | None:
-    """Return the first description of some modules whose states are whole: by their outputs, or by their inputs."""
+    """Return the first description of some modules whose states are whole: by their outputs, or by their inputs.
+
+    Modules that read the data or return the outputs are the embedding and the head: without them, states are between
+    the others.
+    """
     kinds = tuple(sorted({type(inner.get_submodule(name)).__name__ for name in names}))
     pattern = _pattern(inner, names)
+    rest: tuple[str, ...] = ()
     for blocks in (pattern, *_by_inputs(model, inner, pattern, names, x)):
         try:
             network = describe(model, Description(blocks), x)
@@ -146,10 +151,12 @@ def _fitting(model: nn.Module, inner: nn.Module, names: tuple[str, ...], x: Tens
         except AuditError:
             continue
         ends = states[-1].shape == logits.shape and torch.equal(states[-1], logits.detach())
-        if network.depth and None not in network.past[:-1] and not (ends or reads_data(states[0], x)):
+        if ends or reads_data(states[0], x):
+            rest = rest or (names[:-1] if ends else names[1:])
+        elif network.depth and None not in network.past[:-1]:
             network.read_by(reading_of(network, x))
             return _Fit(network, kinds)
-    return None
+    return _fitting(model, inner, rest, x) if rest else None
 
 
 def _by_inputs(

@@ -132,7 +132,8 @@ def _gradients(loss: Tensor, points: list[Tensor]) -> tuple[Tensor, ...]:
     except Exception as error:  # external code may raise anything
         raise AuditError(
             f"the loss has no gradient at every state: {first_line(error)}. Expected a forward pass without"
-            " torch.no_grad, detach or changes in place between the states, and a loss that depends on the logits."
+            " torch.no_grad, detach, activation checkpointing or changes in place between the states, and a loss that"
+            " depends on the logits."
         ) from error
 
 
