@@ -204,7 +204,7 @@ def network():
 def test_a_report_begins_with_the_verdict_and_has_the_numbers_of_its_record(network):
     report = diagnose(*network, 0.4, 0.3, test_samples=900, description=Description(["0", "1"], "all features"))
     text, record = " ".join(str(report).split()), report.to_dict()
-    assert text.startswith(f"Audit of method: {report.checks.quoted}. Warnings - ")
+    assert text.startswith(f"Audit of method: {report.checks.quoted}. 2 states, 0 to 1, ")
     assert text.index("Warnings") < text.index("You may write") < text.index("Settle the warnings first")
     low, high = (f"{100 * end:.3g}" for end in record["checks"]["depth"]["interval"])
     assert (

@@ -175,9 +175,10 @@ def _by_inputs(
     return [(*inputs, INPUT + name) for name in later[:ENDS]]
 
 
-def _rank(fit: _Fit) -> tuple[int, bool]:
-    """Return a sort key, the best first: many blocks, of one class that is more than a container."""
-    return -fit.network.depth, len(fit.kinds) > 1 or fit.kinds[0] in CONTAINERS
+def _rank(fit: _Fit) -> tuple[int, bool, bool]:
+    """Return a sort key, the best first: many blocks, one name, one class that is more than a container."""
+    several = not isinstance(fit.network.description.blocks, str)
+    return -fit.network.depth, several, len(fit.kinds) > 1 or fit.kinds[0] in CONTAINERS
 
 
 def _proposal(inner: nn.Module, fit: _Fit) -> Proposal:
