@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -188,12 +189,12 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
     seen = _calls(model, blocks, run)
     if not seen.calls:
         raise AuditError(f"{type(model).__name__}: blocks '{printable(pattern)}' did not run in a forward pass.")
+    first, *others = [call.module for call in seen.calls]
     followed = [_same(call.returned, after.given) for call, after in zip(seen.calls, seen.calls[1:])]
     last = seen.calls[-1].returned
-    if seen.reader and len(seen.calls) == 1:
+    if seen.reader and not others:
         followed = [seen.read.shape != last.shape or _same(last, seen.read)] if isinstance(last, Tensor) else []
-    first = seen.calls[0].module
-    if all(followed):
+    if all(followed) and first not in others:
         return [Place(first, blocks[first], True), *(Place(block, name, False) for block, name in blocks.items())]
     inputs = [Place(block, name, True) for block, name in blocks.items()]
     return [*inputs, Place(*seen.reader, True)] if seen.reader else inputs
@@ -207,7 +208,7 @@ class _Call(NamedTuple):
 
 @dataclass
 class _Calls:
-    """A forward pass: calls of blocks, and the first module that runs after the last one, with what it reads."""
+    """A forward pass: calls of blocks, and the first module that runs after them and only once, with what it reads."""
 
     calls: list[_Call]
     reader: tuple[nn.Module, str] | None = None
@@ -216,24 +217,30 @@ class _Calls:
 
 def _calls(model: nn.Module, blocks: Mapping[nn.Module, str], run: Callable[[], Any]) -> _Calls:
     seen, given, opened = _Calls([]), [], []
+    later: list[tuple[nn.Module, str, Tensor]] = []
+    times: Counter[nn.Module] = Counter()
 
     def visit(place: Place, h: Any) -> None:
         value = h.detach().clone() if isinstance(h, Tensor) else h
+        times[place.module] += place.is_input
         if place.module in blocks:
             if place.is_input:
                 opened.append(place.module)
                 given.append(value)
-                seen.reader = None
+                later.clear()
             else:
                 opened.pop()
                 seen.calls.append(_Call(place.module, given.pop(), value))
-        elif not opened and seen.calls and seen.reader is None and isinstance(h, Tensor):
-            seen.reader, seen.read = (place.module, place.name), value
+        elif not opened and seen.calls and isinstance(value, Tensor):
+            later.append((place.module, place.name, value))
 
     both = [Place(block, name, side) for block, name in blocks.items() for side in (True, False)]
     rest = [Place(part, name, True) for name, part in model.named_modules() if name and part not in blocks]
     with visited([*both, *rest], visit), torch.no_grad():
         run()
+    for module, name, value in later:
+        if times[module] == 1:
+            return _Calls(seen.calls, (module, name), value)
     return seen
 
 
