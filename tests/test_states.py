@@ -11,6 +11,7 @@ from torch import nn
 from fa_audit import Description, HookPoint, diagnose
 from fa_audit.core.errors import AuditError
 from fa_audit.networks.description import describe
+from fa_audit.networks.proposals import propose
 
 F64 = torch.float64
 
@@ -154,6 +155,49 @@ def test_hooks_marks_and_names_give_the_numbers_of_a_plain_pass(form):
         assert_true(report, model.passes, *batches[0])
         assert report.warnings == () and report.to_dict()["about"]["past"] == [0] * 4
     assert diagnose(model, batches, None).bp_grad_norms == report.bp_grad_norms  # hooks need no description
+
+
+class TanhBetween(Net):
+    """A plain network whose activations are no modules; its first layer is the embedding."""
+
+    def passes(self, x):
+        states = [self.embed(x).tanh()]
+        for layer in self.layers:
+            states.append(layer[0](states[-1]).tanh())
+        return states, self.head(states[-1])
+
+    def forward(self, x):
+        return self.passes(x)[1]
+
+
+def test_states_that_are_proposed_are_behind_activations_that_are_no_modules():
+    model, batches = TanhBetween(), batches_of()
+    best, *others = propose(model, batches[0][0])
+    assert best not in others
+    assert_true(diagnose(model, batches, None, description=best.description), model.passes, *batches[0])
+
+
+def test_the_layer_that_reads_the_data_and_the_one_that_returns_the_outputs_are_no_blocks():
+    pairs = ((nn.Linear(20, 12), nn.Tanh()), (nn.Linear(12, 12), nn.Tanh()), (nn.Linear(12, 9), nn.Tanh()))
+    model = nn.Sequential(*itertools.chain(*pairs), nn.Linear(9, 5))
+    (proposal,) = propose(model, torch.randn(8, 20))
+    assert proposal.description == Description(("0", "2", "4")) and proposal.covered == 0.5
+
+
+def test_states_of_one_kind_are_proposed_before_more_of_two_kinds():
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.head = nn.Linear(4, 12), nn.Linear(12, 5)
+            self.layers = nn.ModuleList(nn.TransformerEncoderLayer(12, 2, 24, batch_first=True) for _ in range(2))
+
+        def forward(self, x):
+            h = self.embed(x)
+            for layer in self.layers:
+                h = layer(h)
+            return self.head(h[:, 0])
+
+    assert propose(Tokens(), torch.randn(8, 5, 4))[0].description == Description("layers.*", "cls token")
 
 
 def test_one_name_of_inputs_is_that_of_states():
