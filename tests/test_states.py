@@ -157,13 +157,19 @@ def test_hooks_marks_and_names_give_the_numbers_of_a_plain_pass(form):
     assert diagnose(model, batches, None).bp_grad_norms == report.bp_grad_norms  # hooks need no description
 
 
-class TanhBetween(Net):
+class TanhBetween(nn.Module):
     """A plain network whose activations are no modules; its first layer is the embedding."""
 
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.head, self.layers = nn.Linear(12, 5), nn.ModuleList(nn.Linear(width, 12) for width in (20, 12, 12))
+        self.double()
+
     def passes(self, x):
-        states = [self.embed(x).tanh()]
-        for layer in self.layers:
-            states.append(layer[0](states[-1]).tanh())
+        states = [self.layers[0](x).tanh()]
+        for layer in self.layers[1:]:
+            states.append(layer(states[-1]).tanh())
         return states, self.head(states[-1])
 
     def forward(self, x):

@@ -152,13 +152,14 @@ def _fitting(model: nn.Module, inner: nn.Module, names: tuple[str, ...], x: Tens
             continue
         ends = states[-1].shape == logits.shape and torch.equal(states[-1], logits.detach())
         if ends or reads_data(states[0], x):
-            rest = rest or (names[:-1] if ends else names[1:])
+            outer = network.names[-1 if ends else 0].removeprefix(INPUT)
+            rest = rest or tuple(name for name in names if name != outer)
         elif network.depth and None not in network.past[:-1]:
             found.append(_Fit(network, kinds, len({h.dim() for h in states}) > 1))
             if blocks == pattern and isinstance(pattern, str):  # from the first input to the last output
                 break
     if not found:
-        return _fitting(model, inner, rest, x) if rest else None
+        return _fitting(model, inner, rest, x) if 0 < len(rest) < len(names) else None
     best = max(found, key=lambda fit: fit.network.covered)
     best.network.read_by(reading_of(best.network, x))
     return best
