@@ -357,7 +357,7 @@ def _unproven(network: Network) -> str:
     past = dict(enumerate(getattr(network, "past", ())))
     bypassed = {layer: share for layer, share in past.items() if share is not None and share > WHOLE}
     if bypassed:
-        shares = ", ".join(f"{100 * share:.2g} % at state {layer}" for layer, share in bypassed.items())
+        shares = ", ".join(f"{100 * min(share, 1):.3g} % at state {layer}" for layer, share in bypassed.items())
         return f"Partial states: of what the outputs know of the inputs, {shares} goes past them."
     unknown = [str(layer) for layer, share in past.items() if share is None]
     if not unknown:

@@ -25,6 +25,7 @@ from fa_audit.networks.adapters import OneTensor
 from fa_audit.networks.network import Chain, Network
 from fa_audit.networks.readings import READS, TOKENS, check_reading
 from fa_audit.networks.states import (
+    INPUT,
     Description,
     HookPoint,
     Place,
@@ -162,7 +163,7 @@ class DescribedNetwork(Network):
     def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Return the model's outputs ``(B, ...)``; with `return_hidden` also the states, detached."""
         if not return_hidden:
-            return logits_of(self.model(x.clone()))  # a model may work on its input in place
+            return self._outputs(x)
         states, logits = self.states_of(x)
         return logits.detach(), states
 
@@ -217,7 +218,7 @@ class DescribedNetwork(Network):
     def _outputs(self, x: Tensor) -> Any:
         run = self.description.forward
         if run is None:
-            return logits_of(self.model(x.clone()))
+            return logits_of(self.model(x.clone()))  # a model may work on its input in place
         inputs = dict(self.model.parts(x)) if isinstance(self.model, OneTensor) else x.clone()
         return logits_of(run(self.inner, inputs, self.mark))
 
@@ -250,10 +251,10 @@ class DescribedNetwork(Network):
         described = self.description
         if described.forward is not None:
             self.places = [Place(self.mark, "", False)]
-        elif isinstance(described.blocks, str):
+        elif isinstance(described.blocks, str) and not described.blocks.startswith(INPUT):
             self.places = places_of_blocks(self.inner, described.blocks, partial(self._run, x, lambda *_: None))
-        elif described.blocks:
-            self.places = places_of(self.inner, described.blocks)
+        elif names := described.blocks:
+            self.places = places_of(self.inner, [names] if isinstance(names, str) else names)
         else:
             self.places = hook_points(self.inner)
         reached: list[str] = []
@@ -268,6 +269,25 @@ class DescribedNetwork(Network):
         if rows != len(x) or not logits.is_floating_point():
             raise self._error(f"the model returns {shown(logits)} for {len(x)} inputs; expected a row for each.")
         self.names = tuple(reached)
+        if described.forward is not None:
+            self._check_same_outputs(x, logits)
+
+    @torch.no_grad()
+    def _check_same_outputs(self, x: Tensor, logits: Tensor) -> None:
+        """Raise an error if the model's own forward, where it has one for these inputs, has other outputs."""
+        try:
+            own = logits_of(self.model(x.clone()))
+        except Exception:  # external code may raise anything
+            return
+        if not isinstance(own, Tensor) or own.shape != logits.shape:
+            return
+        off = ((own - logits).norm() / own.norm()).item()
+        if off > WHOLE:
+            self._check_repeats(x, logits)
+            raise self._error(
+                f"forward= returns other outputs than the model's own forward: {off:.2g} of their length apart."
+                " Expected the same pass, with its states marked."
+            )
 
     @torch.no_grad()
     def prove(self, x: Tensor) -> None:

@@ -64,10 +64,11 @@ class Proposal:
 
 @dataclass(frozen=True)
 class _Fit:
-    """The model as described by some modules, and the names of their classes."""
+    """The model as described by some modules, the names of their classes, and whether states differ in dimensions."""
 
     network: DescribedNetwork
     kinds: tuple[str, ...]
+    uneven: bool
 
 
 def propose(model: nn.Module, batch: Any) -> list[Proposal]:
@@ -99,7 +100,7 @@ def propose(model: nn.Module, batch: Any) -> list[Proposal]:
     with untouched(model):
         _check_runs(model, batch)
         every = [_fitting(model, inner, names, batch) for names in _candidates(inner)]
-    found = [fit for fit in every if fit]
+    found = list({fit.network.description: fit for fit in every if fit}.values())
     most = max((fit.network.covered for fit in found), default=0)
     best = [fit for fit in found if fit.network.covered >= ALIKE * most]
     return [_proposal(inner, fit) for fit in sorted(best, key=_rank)]
@@ -136,7 +137,7 @@ def _parameters(modules: Mapping[str, nn.Module], names: tuple[str, ...]) -> int
 
 
 def _fitting(model: nn.Module, inner: nn.Module, names: tuple[str, ...], x: Tensor) -> _Fit | None:
-    """Return the first description of some modules whose states are whole: by their outputs, or by their inputs.
+    """Return the description of some modules whose states are whole: by their outputs, or inputs where more is between.
 
     Modules that read the data or return the outputs are the embedding and the head: without them, states are between
     the others.
@@ -144,6 +145,7 @@ def _fitting(model: nn.Module, inner: nn.Module, names: tuple[str, ...], x: Tens
     kinds = tuple(sorted({type(inner.get_submodule(name)).__name__ for name in names}))
     pattern = _pattern(inner, names)
     rest: tuple[str, ...] = ()
+    found: list[_Fit] = []
     for blocks in (pattern, *_by_inputs(model, inner, pattern, names, x)):
         try:
             network = describe(model, Description(blocks), x)
@@ -152,11 +154,17 @@ def _fitting(model: nn.Module, inner: nn.Module, names: tuple[str, ...], x: Tens
             continue
         ends = states[-1].shape == logits.shape and torch.equal(states[-1], logits.detach())
         if ends or reads_data(states[0], x):
-            rest = rest or (names[:-1] if ends else names[1:])
+            outer = network.names[-1 if ends else 0].removeprefix(INPUT)
+            rest = rest or tuple(name for name in names if name != outer)
         elif network.depth and None not in network.past[:-1]:
-            network.read_by(reading_of(network, x))
-            return _Fit(network, kinds)
-    return _fitting(model, inner, rest, x) if rest else None
+            found.append(_Fit(network, kinds, len({h.dim() for h in states}) > 1))
+            if blocks == pattern and isinstance(pattern, str):  # from the first input to the last output
+                break
+    if not found:
+        return _fitting(model, inner, rest, x) if 0 < len(rest) < len(names) else None
+    best = max(found, key=lambda fit: fit.network.covered)
+    best.network.read_by(reading_of(best.network, x))
+    return best
 
 
 def _by_inputs(
@@ -175,10 +183,10 @@ def _by_inputs(
     return [(*inputs, INPUT + name) for name in later[:ENDS]]
 
 
-def _rank(fit: _Fit) -> tuple[int, bool, bool]:
-    """Return a sort key, the best first: many blocks, one name, one class that is more than a container."""
+def _rank(fit: _Fit) -> tuple[bool, int, bool, bool]:
+    """Return a sort key, the best first: states alike, many blocks, one name, one class that is no mere container."""
     several = not isinstance(fit.network.description.blocks, str)
-    return -fit.network.depth, several, len(fit.kinds) > 1 or fit.kinds[0] in CONTAINERS
+    return fit.uneven, -fit.network.depth, several, len(fit.kinds) > 1 or fit.kinds[0] in CONTAINERS
 
 
 def _proposal(inner: nn.Module, fit: _Fit) -> Proposal:

@@ -190,12 +190,12 @@ def places_of_blocks(model: nn.Module, pattern: str, run: Callable[[], Any]) -> 
     seen = _calls(model, blocks, run)
     if not seen.calls:
         raise AuditError(f"{type(model).__name__}: blocks '{printable(pattern)}' did not run in a forward pass.")
+    first, *others = [call.module for call in seen.calls]
     followed = [_same(call.returned, after.given) for call, after in zip(seen.calls, seen.calls[1:])]
     reader, last = seen.reader(), seen.calls[-1].returned
-    if reader and len(seen.calls) == 1 and isinstance(last, Tensor):
+    if reader and not others and isinstance(last, Tensor):
         followed = [last.shape != reader.given.shape or _same(last, reader.given)]
-    first = seen.calls[0].module
-    if all(followed):
+    if all(followed) and first not in others:
         return [Place(first, blocks[first], True), *(Place(block, name, False) for block, name in blocks.items())]
     inputs = [Place(block, name, True) for block, name in blocks.items()]
     return [*inputs, Place(reader.module, seen.names[reader.module], True)] if reader else inputs
@@ -209,31 +209,39 @@ class _Call(NamedTuple):
 
 @dataclass
 class _Calls:
-    """A forward pass: calls of blocks, and of other modules between blocks and after the last one."""
+    """A forward pass: calls of blocks, and of other modules before them, between them and after the last one."""
 
     names: dict[nn.Module, str]
     calls: list[_Call]
+    before: set[nn.Module]
     between: list[_Call]
     after: list[_Call]
 
     def reader(self) -> _Call | None:
-        """Return the head's first module: neither it nor another one of its container runs between blocks."""
-        ran = {call.module for call in self.between}
-        containers = {self.names[module].rpartition(".")[0] for module in ran} - {""}
+        """Return the head's first module: it did not run before, nor another one of its container between blocks."""
+        between = {call.module for call in self.between}
+        containers = {self._container(module) for module in between} - {""}
+        times = Counter(call.module for call in self.after)
         for call in self.after:
-            if call.module not in ran and self.names[call.module].rpartition(".")[0] not in containers:
+            runs_once = times[call.module] == 1 and call.module not in between | self.before
+            if runs_once and self._container(call.module) not in containers:
                 return call
         return None
 
+    def _container(self, module: nn.Module) -> str:
+        return self.names[module].rpartition(".")[0]
+
 
 def _calls(model: nn.Module, blocks: Mapping[nn.Module, str], run: Callable[[], Any]) -> _Calls:
-    seen = _Calls({module: name for name, module in model.named_modules()}, [], [], [])
+    seen = _Calls({module: name for name, module in model.named_modules()}, [], set(), [], [])
     opened: list[_Call] = []
 
     def visit(place: Place, h: Any) -> None:
         value = h.detach().clone() if isinstance(h, Tensor) else h
         if place.module not in blocks:
-            if not opened and seen.calls and isinstance(h, Tensor):
+            if not seen.calls:
+                seen.before.add(place.module)
+            elif not opened and isinstance(h, Tensor):
                 seen.after.append(_Call(place.module, value))
         elif place.is_input:
             opened.append(_Call(place.module, value))
