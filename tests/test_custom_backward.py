@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from torchvision import models
 
 from fa_audit import Description, diagnose
-from fa_audit.audit import diagnostics
+from fa_audit.audit import backward, diagnostics
 from fa_audit.audit.custom import custom_parts
 from fa_audit.audit.record import outcomes_of
 from fa_audit.networks.trace import owned_by
@@ -79,6 +79,13 @@ def of_item(h):
     return h / h.norm().item()
 
 
+def entered(h):
+    h = h.clone()
+    with torch.no_grad():
+        h[0] = 2.0
+    return h
+
+
 def saved(h):
     with torch.autograd.graph.saved_tensors_hooks(torch.round, lambda t: t):
         return h * h
@@ -97,6 +104,7 @@ FOUND = {
     "data that is set": (in_graph_only(lambda h: setattr(h, "data", h.data.round())), "data= of a tensor"),
     "no_grad": (no_grad, "work without gradients"),
     "in place": (changed, "work without gradients"),
+    "an entry in place": (entered, "work without gradients"),
     "a float": (of_item, "item of a tensor"),
     "hook on a tensor": (in_graph_only(lambda h: h.register_hook(lambda g: 2 * g)), "a hook on a tensor"),
     "hook on a node": (in_graph_only(lambda h: h.grad_fn.register_hook(lambda g, _: (2 * g[0], *g[1:]))), "grad_fn"),
@@ -279,6 +287,24 @@ def test_stairs_of_rounding_never_accuse(kind):
     report = diagnose(model, [(torch.randn(32, 20), torch.arange(32) % 5)], None,
                       description=Description(("1",), "all features"))  # fmt: skip
     assert report.evidence.untrue == ()
+
+
+SLOPES = {  # relative to what the gradient predicts, from the longest step to the shortest
+    "two that agree": ([3.0, 0.5, 0.5001], True),
+    "the longest two, then rounding": ([0.5, 0.501, 0.8, -4.0], True),
+    "rounding, which grows tenfold": ([1.002, 0.98, 1.2, -1.0, 21.0], False),
+    "curvature, which falls a hundredfold": ([0.4, 0.994], False),
+    "a derivative of zero": ([3.0, -2.0, 0.0, 0.0], True),
+    "stairs of rounding": ([0.9, 2.0, 0.0, 0.0], False),
+    "one step": ([0.5], False),
+}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_only_slopes_that_agree_with_each_other_accuse(name):
+    slopes, wrong = SLOPES[name]
+    predicted = torch.tensor([1.0, -2.0, 0.5])
+    assert backward._is_wrong(predicted, [slope * predicted for slope in slopes]) is wrong
 
 
 class Insists(nn.Module):
