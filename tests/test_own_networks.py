@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from torchvision import models
 
 from fa_audit import Description, diagnose
 from fa_audit.cli import main
@@ -201,100 +200,6 @@ class FALinear(nn.Linear):
 
     def forward(self, x):
         return Feedback.apply(x, self.weight, self.bias, self.feedback)
-
-
-class Straight(nn.Module):
-    def forward(self, h):
-        return h + (h.sign() - h).detach()
-
-
-def test_feedback_alignment_as_an_autograd_function_is_not_taken_for_the_gradient():
-    torch.manual_seed(0)
-    model, plain = narrowing(FALinear).double(), narrowing().double()
-    plain.load_state_dict({name: v for name, v in model.state_dict().items() if "feedback" not in name})
-    _, batches, description = made("narrowing")
-    report = diagnose(model, batches, 0.2, 0.1, description=description, credits=model.credits())
-    truth = diagnose(plain, batches, 0.2, 0.1, description=description, credits=model.credits())
-    assert report.evidence.untrue == (0, 1, 2) and truth.evidence.untrue == ()
-    assert report.bp_grad_norms == pytest.approx(truth.bp_grad_norms, rel=0.35)  # estimates from 32 directions
-    assert [block["cosine"].value is None for block in report.credit] == [True, True, False]
-    assert all("not the derivative" in report.credit[0][name].reason for name in ("cosine", "rho_bp", "scale"))
-    assert [b["rho"].value for b in report.credit] == pytest.approx([b["rho"].value for b in truth.credit], abs=1e-9)
-    assert report.cross_batch_stability is None and report.to_dict()["untrue"] == [0, 1, 2]
-    said = " ".join(str(report).split())
-    assert "The backward pass of the model is not the derivative of its forward pass (states 0, 1, 2)" in said
-    assert "give what the backward pass computes as credits" in said
-
-
-def test_straight_through_estimators_are_found_and_their_true_derivative_is_none():
-    model = Chain(nn.Linear(20, 16), [nn.Sequential(nn.Linear(16, 16), Straight()) for _ in range(2)], nn.Linear(16, 5))
-    _, batches, _ = made("square")
-    report = diagnose(model.double(), batches, None, description=Description(BLOCKS, "all features"))
-    assert report.evidence.untrue == (0, 1) and report.bp_grad_norms[:2] == pytest.approx([0, 0], abs=1e-9)
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_the_backward_pass_of_torch_is_found_right_in_either_precision(name):
-    model, batches, description = made(name)
-    for kind in (F64, torch.float32):
-        given = [(x.to(kind), y) for x, y in batches]
-        assert diagnose(model.to(kind), given, None, description=description).evidence.untrue == ()
-
-
-class Single(nn.Module):
-    """Computes in float32, whatever it is given."""
-
-    def forward(self, h):
-        return torch.tanh(h.float()).to(h.dtype)
-
-
-TIES = {
-    "resnet18": (lambda: models.resnet18(num_classes=10), "layer*.*", "spatial mean"),
-    "pooled rectifiers": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3),
-                                                nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(144, 10)),
-                          ("input:1", "1", "2", "3", "4", "5"), "all features"),
-    "rectified twice": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 16), nn.ReLU(),
-                                              nn.Sequential(nn.ReLU(), nn.Linear(16, 16)), nn.Linear(16, 10)), "3",
-                        "all features"),
-    "float32 inside": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 16), nn.Linear(16, 16), Single(),
-                                             nn.Linear(16, 10)), ("input:2", "2", "3"), "all features"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", TIES)
-def test_kinks_ties_and_float32_inside_are_no_mistakes_of_the_backward_pass(name):
-    make, blocks, reads = TIES[name]
-    torch.manual_seed(0)
-    report = diagnose(make(), [(torch.randn(16, 3, 32, 32), torch.arange(16) % 10)], None,
-                      description=Description(blocks, reads))  # fmt: skip
-    assert report.evidence.untrue == () and not report.evidence.unchecked
-
-
-def test_a_wrong_backward_pass_is_found_in_a_network_that_has_been_trained():
-    torch.manual_seed(0)
-    model, (x, y) = narrowing(FALinear), (torch.randn(32, 20), torch.arange(32) % 5)
-    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
-    for _ in range(150):
-        optimiser.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimiser.step()
-    assert loss < 0.05
-    report = diagnose(model, [(x, y)], None, description=Description(BLOCKS, "all features"))
-    assert report.evidence.untrue == (0, 1, 2)
-
-
-class Insists(nn.Module):
-    def forward(self, h):
-        assert h.dtype == torch.float32
-        return h + 1
-
-
-def test_what_was_not_checked_is_said():
-    model = nn.Sequential(nn.Linear(20, 16), nn.Linear(16, 16), Insists(), nn.Linear(16, 5))
-    report = diagnose(model, [(torch.randn(8, 20), torch.arange(8) % 5)], None,
-                      description=Description(("input:1", "1", "2"), "all features"))  # fmt: skip
-    assert any("was not compared with the forward pass" in text for text in report.warnings)
 
 
 def test_the_bias_of_predictions_is_measured_where_stability_fires():

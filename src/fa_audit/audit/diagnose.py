@@ -125,7 +125,7 @@ def diagnose(
         hits, doubts = contradictions(network, batches, headline_acc, own, ignored_by(loss_fn))
         warnings += [*doubts, *alike(over, ignored_by(loss_fn)), *gradient_warnings(evidence)]
         about = recorded(model, network, description, where[0])
-    credit = credit.without(evidence.untrue)
+    credit = credit.without(evidence.missing)
     name_of_loss = getattr(loss_fn, "__name__", type(loss_fn).__name__)
     of_loss = "" if loss_fn is F.cross_entropy else f"gradients of {name_of_loss}"
     return DiagnosticReport(

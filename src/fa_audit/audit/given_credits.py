@@ -203,8 +203,7 @@ def _against_the_loss(
 ) -> list[Block]:
     """Compute per block the metrics that need float64, or record why that is impossible."""
     try:
-        twin, x, targets, loss_fn = in_double(network, x, targets, loss_fn)
-        with untouched(twin):
+        with in_double(network, x, targets, loss_fn) as (twin, x, targets, loss_fn), untouched(twin):
             truth = reference(twin, x, targets, loss_fn)
             losses = losses_of_samples(loss_fn, truth.logits, targets)
             passes, starts = passes_from(twin, x, truth.states)

@@ -325,7 +325,7 @@ def gradient_warnings(evidence: Diagnostics) -> Iterator[str]:
             f" {max(large.values()):.3g} (more than {LARGE:g}). No check looks at that: D2 asks whether it vanished."
         )
     if evidence.unchecked and evidence.finite:
-        yield f"{NOT_COMPARED} ({evidence.unchecked}): whether its gradients are those of the loss is not known."
+        yield f"{NOT_COMPARED}: the model has {evidence.unchecked}. Nothing is compared with its gradients there."
     errors = [(layer.float32_error.value, -layer.layer) for layer in evidence.layers]
     error, worst = max(((error, state) for error, state in errors if error is not None), default=(0, 0))
     if error > FLOAT32_ERROR:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fa_audit.core.checks import CHECKS, CONTRADICTED
+from fa_audit.core.checks import CHECKS, CONTRADICTED, UNVERIFIED
 from fa_audit.core.intervals import FEWEST, Interval, paired_difference, unpaired_difference
 from fa_audit.core.rules import NON_FINITE, RULES, THREE, Rule
 from fa_audit.core.thresholds import FLOOR_SAMPLES, DiagnosticThresholds, depth_margin, distance, fires, floor_for
@@ -180,8 +180,9 @@ def _reference(given: Given) -> Outcome:
     if evidence.samples != FLOOR_SAMPLES:
         meant = f"{thresholds.g_norm_floor:g} {meant}, scaled to {evidence.samples}"
     if not math.isfinite(last.grad_norm):
-        untrue = last.layer in evidence.untrue
-        note = "the backward pass does not give the gradient at h_L" if untrue else "the gradient at h_L is not finite"
+        note = UNVERIFIED if evidence.finite else "the gradient at h_L is not finite"
+        if last.layer in evidence.untrue:
+            note = "the backward pass does not give the gradient at h_L"
         return replace(_open("reference", floor, note), threshold_note=meant)
     low = [str(layer.layer) for layer in evidence.layers[:-1] if fires("reference", layer.grad_norm, floor)]
     others = f"below the limit at state {', '.join(low)}" if low else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -216,20 +216,40 @@ def _kept(model: nn.Module) -> list[Tensor]:
     return [value for value in values if isinstance(value, Tensor) and id(value) not in registered]
 
 
+@contextmanager
 def in_double(
     network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction
-) -> tuple[Network, Tensor, Tensor, LossFunction]:
-    """Return float64 copies of a network, its inputs, its targets and its loss, which stays if it cannot be copied."""
-    with suppress(Exception):  # external code may raise anything
-        loss_fn = _doubled(loss_fn) if isinstance(loss_fn, nn.Module) else loss_fn
+) -> Iterator[tuple[Network, Tensor, Tensor, LossFunction]]:
+    """Give float64 copies of a network, its inputs, its targets and its loss.
+
+    A module that cannot be copied is itself in float64 inside this context.
+    """
     x, targets = (part.double() if part.is_floating_point() else part for part in (x, targets))
-    return _doubled(network), x, targets, loss_fn
+    with ExitStack() as afterwards:
+        if isinstance(loss_fn, nn.Module):
+            loss_fn = afterwards.enter_context(_doubled(loss_fn))
+        yield afterwards.enter_context(_doubled(network)), x, targets, loss_fn
 
 
-def _doubled(module: nn.Module) -> Any:
-    """Copy a module to float64, with the tensors that it keeps as plain attributes, but without their graphs."""
+@contextmanager
+def _doubled(module: nn.Module) -> Iterator[Any]:
+    """Give a float64 copy of a module, with the tensors that it keeps as plain attributes, but without their graphs."""
     kept = {id(t): t.detach().double() if t.is_floating_point() else t.detach().clone() for t in _kept(module)}
-    return copy.deepcopy(module, kept).double()
+    twin = None
+    with suppress(Exception):  # external code may raise anything
+        twin = copy.deepcopy(module, kept).double()
+    if twin is not None:
+        yield twin
+        return
+    own = {id(t): t for t in owned_by(module) if t.is_floating_point()}.values()
+    contents = [(tensor, tensor.data) for tensor in own]
+    try:
+        for tensor, content in contents:
+            tensor.data = content.double()
+        yield module
+    finally:
+        for tensor, content in contents:
+            tensor.data = content
 
 
 def accuracy_of(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
