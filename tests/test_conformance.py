@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from networks import MY_METHOD
+from projects import slow
 from torch import nn
 
 from fa_audit import networks as registry
@@ -74,6 +75,7 @@ def after_step(base, function):
 
 
 LONG = {"process", "architectures", "learns"}
+KIN = ("drtp", "usf", "brsf", "kolen_pollack", "dtp", "local_pred", "local_sim", "ep", "fa_layerwise")  # others' code
 
 
 def briefly_relaxed(name):
@@ -82,7 +84,7 @@ def briefly_relaxed(name):
     return replace(method, steps=3) if hasattr(method, "steps") else name
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [*(name for name in METHODS if name not in KIN), *slow(*([name] for name in KIN))])
 def test_every_registered_method_conforms_in_short_checks(name):
     assert failures(briefly_relaxed(name), set(CHECKS) - LONG) == {}
 

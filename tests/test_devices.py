@@ -192,6 +192,7 @@ def outcomes(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(STARTS)))
 def test_what_the_gpus_do_not_bear_is_refused_with_the_option_to_add(outcomes, number):
     outcome, (_, _, _, refused, *words) = outcomes[number], STARTS[number]

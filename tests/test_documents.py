@@ -6,7 +6,7 @@ import shutil
 
 import pandas as pd
 import pytest
-from projects import ROOT, python, slow
+from projects import ROOT, python
 
 from fa_audit.audit.record import CREDITS, DEEP, State
 from fa_audit.audit.run_audit import audit
@@ -30,7 +30,8 @@ MEASURING = ("reproduction", "readme", "notebook")  # they draw every measured r
 OTHERS = [tool for tool in TOOLS if tool not in MEASURING]
 
 
-@pytest.mark.parametrize("tools", [OTHERS, *slow(*([[tool]] for tool in MEASURING))])
+@pytest.mark.slow
+@pytest.mark.parametrize("tools", [OTHERS, *([tool] for tool in MEASURING)])
 def test_nothing_that_is_generated_is_stale(tools):
     done = check(ROOT, *tools)
     assert done.returncode == 0, done.stderr

@@ -339,6 +339,7 @@ def test_the_report_holds_every_artefact_and_begins_with_the_scorecard(everythin
     assert "1 Scorecard" in text and "Every number that the paper published" in text
 
 
+@pytest.mark.slow
 def test_planning_the_paper_readmes_targets_and_the_models_of_the_docs_imports_no_torch(tmp_path):
     folder = copy_sources(tmp_path / "project")
     models = re.search(r"```yaml\n(models:.*?)```", (ROOT / "docs/auditing.md").read_text(), re.DOTALL)[1]

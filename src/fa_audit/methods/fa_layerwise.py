@@ -28,6 +28,7 @@ class FALayerwise(Method):
     random_feedback: ClassVar[bool] = True
 
     def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
+        """Return a buffer B for every weight of the blocks, of its shape."""
         state = nn.Module()
         for name, weight in block_weights(network):
             state.register_buffer(name, torch.randn(weight.shape, generator=generator) * fan_in(weight) ** -0.5)

@@ -14,37 +14,23 @@ Entries of B begin as N(0, 1/fan_in), ours. Cost: as uSF, and two products of ma
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
 
-from fa_audit.methods.method import Credits, Method
-from fa_audit.methods.transport import block_weights, fan_in, transported_credits
+from fa_audit.methods.fa_layerwise import FALayerwise
+from fa_audit.methods.transport import block_weights, fan_in
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Trace
 
 FEWEST = 6  # a sixth of the fan-in: B is then within 10 degrees of W, whatever its size
 
 
 @dataclass(frozen=True)
-class WeightMirror(Method):
-    random_feedback: ClassVar[bool] = True
-
+class WeightMirror(FALayerwise):
     eta: float = 0.01  # rate of the mirror
     decay: float = 0.01  # what B loses of itself in a step
     sigma: float = 1.0  # standard deviation of the noise
     draws: int = 128  # n, of the noise in a step; more for a weight of a large fan-in
-
-    def init_state(self, network: Network, generator: torch.Generator) -> nn.Module:
-        state = nn.Module()
-        for name, weight in block_weights(network):
-            state.register_buffer(name, torch.randn(weight.shape, generator=generator) * fan_in(weight) ** -0.5)
-        return state
-
-    def credits(self, network: Network, trace: Trace, labels: Tensor, state: Any) -> Credits:
-        feedback = {weight: state.get_buffer(name) for name, weight in block_weights(network)}
-        return transported_credits(network, trace, labels, feedback)
 
     @torch.no_grad()
     def update_state(self, network: Network, state: Any, randomness: torch.Generator) -> None:

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.results.figures import lines, style, text_grid
-from fa_audit.results.standings import as_published, with_margins
+from fa_audit.results.standings import as_published
 from fa_audit.results.statistics import summarise
 from fa_audit.results.tidy import Tidy
 
@@ -35,7 +35,7 @@ def draw(tidy: Tidy, *, title: str, labels: Mapping[str, str], thresholds: Diagn
     left setting, then in the right one. A variant of a rule has a row of its own. Runs without an accuracy are left
     out.
     """
-    runs = with_margins(tidy).runs.dropna(subset="accuracy").sort_values(["run", "seed"])
+    runs = tidy.runs.dropna(subset="accuracy").sort_values(["run", "seed"])
     runs = runs.assign(rule=runs["method"].where(as_published(runs), runs["run"]))
     settings = [name for name in tidy.settings if name in set(runs["setting"])]
     columns = min(max(len(settings), 1), COLUMNS)
