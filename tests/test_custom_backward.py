@@ -239,7 +239,7 @@ class LSTM(nn.LSTM):
         return super().forward(h)[0]
 
 
-@pytest.mark.parametrize("block", [lambda: nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), lambda: LSTM(8, 8)])
+@pytest.mark.parametrize("block", [lambda: nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), lambda: LSTM(8, 8, batch_first=True)])
 def test_sequences_of_torch_alone_are_never_compared(block, comparisons):
     model = Chain(nn.Linear(8, 8), [block(), block()], nn.Sequential(nn.Flatten(), nn.Linear(24, 5)))
     diagnose(model, [(torch.randn(8, 3, 8), torch.arange(8) % 5)], None, description=ALL)
@@ -261,11 +261,11 @@ class Single(nn.Module):
 TIES = {
     "pooled rectifiers": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3),
                                                 nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(144, 10)),
-                          ("1", "2", "3", "4", "5")),
+                          ("input:1", "1", "2", "3", "4", "5")),
     "rectified twice": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 16), nn.ReLU(),
-                                              nn.Sequential(nn.ReLU(), nn.Linear(16, 16)), nn.Linear(16, 10)), ("3",)),
+                                              nn.Sequential(nn.ReLU(), nn.Linear(16, 16)), nn.Linear(16, 10)), ("input:3", "3")),
     "float32 inside": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 16), nn.Linear(16, 16), Single(),
-                                             nn.Linear(16, 10)), ("2", "3")),
+                                             nn.Linear(16, 10)), ("input:2", "2", "3")),
 }  # fmt: skip
 
 
@@ -285,7 +285,7 @@ def test_stairs_of_rounding_never_accuse(kind):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(20, 64), nn.Linear(64, 64), Single(kind), nn.Linear(64, 5))
     report = diagnose(model, [(torch.randn(32, 20), torch.arange(32) % 5)], None,
-                      description=Description(("1",), "all features"))  # fmt: skip
+                      description=Description("1", "all features"))  # fmt: skip
     assert report.evidence.untrue == ()
 
 
@@ -336,7 +336,7 @@ def test_nothing_is_said_where_float64_fails_and_nothing_is_custom():
         nn.Linear(20, 16), nn.Linear(16, 16), Apply(lambda h: h.float() @ torch.eye(16)), nn.Linear(16, 5)
     )
     report = diagnose(model, [(torch.randn(8, 20), torch.arange(8) % 5)], None,
-                      description=Description(("1",), "all features"))  # fmt: skip
+                      description=Description("1", "all features"))  # fmt: skip
     assert report.warnings == () and report.evidence.missing == {}
     assert "float64 recomputation failed" in report.evidence.layers[0].float32_error.reason
 

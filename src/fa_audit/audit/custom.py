@@ -54,10 +54,17 @@ class _Watch(TorchFunctionMode):
     ) -> Any:
         carried = any(_is_value(leaf) and _carries(leaf) for leaf in tree_leaves((args, kwargs)))  # detach_ ends it
         returned = func(*args, **(kwargs or {}))
-        caller = sys._getframe(1).f_globals.get("__name__", "")
-        if carried and not caller.startswith(PACKAGE):
+        if carried and not _caller().startswith(PACKAGE):
             self.found.update(_cuts(func, returned))
         return returned
+
+
+def _caller() -> str:
+    """Return the module whose code called an operation, by itself or through torch's helpers for graphs."""
+    frame = sys._getframe(2)
+    while frame.f_back and frame.f_globals.get("__name__") == "torch.autograd.graph":
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def _cuts(func: Any, returned: Any) -> Iterator[str]:
