@@ -29,7 +29,7 @@ demo: bootstrap ## train, audit and plot on handwritten digits, on the CPU
 test: bootstrap ## run the fast tests
 	$(IN_VENV) .venv/bin/python -m pytest $(SPREAD)
 
-test-slow: bootstrap ## run the tests of the world around the code: a wheel, the site, failed jobs, every figure's job
+test-slow: bootstrap ## run the tests of the world around the code: the whole workflow, a wheel, the site, failed jobs
 	$(IN_VENV) .venv/bin/python -m pytest -m slow $(SPREAD)
 
 test-all: bootstrap ## run the fast and the slow tests, the whole matrix of configs/ci.yaml, the faults and Slurm
@@ -48,7 +48,7 @@ test-mutations: bootstrap ## break the product in over a hundred places, each of
 
 test-slurm: bootstrap ## send a small grid through a Slurm of its own (root installs Debian's packages)
 	@.venv/bin/python tools/debian_packages.py slurm || { test $$? = 77; exit; }; \
-	$(MAKE) --no-print-directory slurm || { \
+	.venv/bin/python -c 'import snakemake_executor_plugin_slurm' 2>/dev/null || $(MAKE) --no-print-directory slurm || { \
 		echo 'fa-audit: test-slurm skipped: the executor could not be installed (pip says why, above)'; exit 0; }; \
 	$(IN_VENV) .venv/bin/python -m pytest -m slurm tests/test_slurm.py
 

@@ -19,9 +19,13 @@ settings.register_profile("tests", deadline=None, derandomize=True)
 settings.load_profile("tests")
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First the file that makes `everything`, last those that need it, so that no process waits for another."""
-    users = {item.path for item in items if "everything" in item.fixturenames}
+    """Tests that need `everything` are slow; first the file that makes it, last the others, so that none waits."""
+    needing = [item for item in items if "everything" in item.fixturenames]
+    for item in needing:
+        item.add_marker("slow")
+    users = {item.path for item in needing}
     items.sort(key=lambda item: (item.path.stem != "test_workflow", item.path in users))
 
 

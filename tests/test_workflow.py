@@ -55,7 +55,6 @@ def artefacts(figures, tables):
 ARTEFACTS = artefacts(EVERYTHING["figures"], EVERYTHING["tables"])
 
 
-@slow
 def test_everything_that_the_registries_name_is_trained_audited_and_drawn(everything, tmp_path):
     folder = shutil.copytree(everything, tmp_path / "project")
     more = yaml.safe_load((ROOT / "configs/test_all.yaml").read_text())
@@ -146,7 +145,6 @@ def test_the_scorecard_is_the_same_from_the_workflow_from_audits_and_from_tidy_t
     assert float(rows["reproduced"][0]) == pytest.approx(audit["headline_acc"], abs=1e-3)
 
 
-@slow
 def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_changes(everything, tmp_path):
     folder, target = shutil.copytree(everything, tmp_path / "project"), "results/report.html"
     done = snakemake(folder, target, "--cores", "2")
@@ -170,7 +168,6 @@ def test_the_page_has_everything_of_a_configuration_and_is_stale_when_that_chang
         assert snakemake(folder, target, "--touch", "--cores", "1").returncode == 0
 
 
-@slow
 def test_wrong_descriptions_end_in_one_clear_message_each(everything, tmp_path):
     folder = shutil.copytree(everything, tmp_path / "project")
     wrong = {"name": MODEL | {"blocks": ["layer1.0", "layer5.0"]}, "vector": MODEL | {"reads": "cls token"}}
