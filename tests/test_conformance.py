@@ -75,7 +75,7 @@ def after_step(base, function):
 
 
 LONG = {"process", "architectures", "learns"}
-KIN = ("drtp", "usf", "brsf", "kolen_pollack", "dtp", "local_pred", "local_sim", "ep", "fa_layerwise")  # others' code
+FIRST = ("bp", "fa", "dfa", "weight_mirror", "dtp_drl", "ep_symmetric", "pepita", "forward_forward", "credit_bridge")
 
 
 def briefly_relaxed(name):
@@ -84,7 +84,7 @@ def briefly_relaxed(name):
     return replace(method, steps=3) if hasattr(method, "steps") else name
 
 
-@pytest.mark.parametrize("name", [*(name for name in METHODS if name not in KIN), *slow(*([name] for name in KIN))])
+@pytest.mark.parametrize("name", [*FIRST, *slow(*([name] for name in METHODS if name not in FIRST))])
 def test_every_registered_method_conforms_in_short_checks(name):
     assert failures(briefly_relaxed(name), set(CHECKS) - LONG) == {}
 
