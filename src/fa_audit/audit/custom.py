@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 PACKAGE = f"{__name__.partition('.')[0]}."
+EDGES = "torch.autograd.graph"  # takes grad_fn of tensors whose gradients its caller wants
 HOOKS = {"register_hook": "a hook on a tensor", "grad_fn": "access to grad_fn"}  # a hook on a node needs the node
 
 
@@ -54,10 +55,17 @@ class _Watch(TorchFunctionMode):
     ) -> Any:
         carried = any(_is_value(leaf) and _carries(leaf) for leaf in tree_leaves((args, kwargs)))  # detach_ ends it
         returned = func(*args, **(kwargs or {}))
-        caller = sys._getframe(1).f_globals.get("__name__", "")
-        if carried and not caller.startswith(PACKAGE):
+        if carried and not _caller().startswith(PACKAGE):
             self.found.update(_cuts(func, returned))
         return returned
+
+
+def _caller() -> str:
+    """Return the name of the module whose code called torch."""
+    frame = sys._getframe(2)
+    while frame.f_globals.get("__name__") == EDGES and frame.f_back:
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def _cuts(func: Any, returned: Any) -> Iterator[str]:
