@@ -356,3 +356,162 @@ def test_a_model_without_a_forward_is_audited_by_a_pass_of_one_s_own():
     bare.step = model.step
     report = diagnose(bare, batches, None, description=Description(forward=run))
     assert_true(report, model.passes, *batches[0])
+
+
+# --- what docs/not_audited.md says ----------------------------------------------------------------------------------
+
+
+class FunctionalHead(Scaled):
+    """No module reads its last state."""
+
+    def forward(self, x):
+        h = self.hook(self.embed(x))
+        for layer, norm in zip(self.layers, self.norms):
+            h = self.hook(self.step(layer, norm, h))
+        return F.linear(h, self.head.weight, self.head.bias)
+
+
+def test_where_no_module_reads_the_last_state_names_leave_out_the_last_block_and_a_hook_does_not():
+    model, batches = FunctionalHead(), batches_of()
+    by_names = diagnose(model, batches, None, description=Description("layers.*"))
+    by_hooks = diagnose(model, batches, None)
+    assert by_hooks.residual_norms[:-1] == by_names.residual_norms
+    assert_true(by_hooks, model.passes, *batches[0])
+
+
+class LongSkip(Net):
+    """The first state is used again behind two blocks."""
+
+    def forward(self, x):
+        first = self.embed(x)
+        return self.head(self.layers[2](self.layers[1](self.layers[0](first)) + first))
+
+
+class SecondTensor(Net):
+    """Blocks hand on two tensors, and a hook sees one."""
+
+    def forward(self, x):
+        h, other = self.embed(x), x[:, :12]
+        for layer in self.layers:
+            h, other = self.hook(layer(h)), other + 1
+        return self.head(h + other)
+
+
+class Recurrent(nn.Module):
+    """An LSTM cell over steps of time."""
+
+    def __init__(self, both, every_step):
+        super().__init__()
+        torch.manual_seed(0)
+        self.cell, self.head, self.hook = nn.LSTMCell(4, 12), nn.Linear(12, 5), HookPoint()
+        self.both, self.every_step = both, every_step
+        self.double()
+
+    def forward(self, x):
+        steps = x.view(len(x), 5, 4)
+        h, c = self.cell(steps[:, 0])
+        for step in range(1, 5):
+            if self.both:
+                h, c = self.hook(torch.cat([h, c], dim=-1)).chunk(2, dim=-1)
+            else:
+                h = self.hook(h)
+            h, c = self.cell(steps[:, step] * self.every_step, (h, c))
+        return self.head(h)
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        (LongSkip(), "layers.*"),
+        (SecondTensor(), ()),
+        (Recurrent(both=False, every_step=False), ()),
+        (Recurrent(both=True, every_step=True), ()),
+    ],
+)
+def test_a_state_that_a_skip_a_second_tensor_or_later_inputs_go_past_is_refused(model, names):
+    with pytest.raises(AuditError, match="is not whole"):
+        diagnose(model, batches_of(), None, description=Description(names))
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [(LongSkip(), ["input:layers.0", "layers.2"]), (Recurrent(both=True, every_step=False), ())],
+)
+def test_states_outside_of_a_long_skip_and_all_that_a_recurrence_carries_are_whole(model, names):
+    report = diagnose(model, batches_of(), None, description=Description(names))
+    assert set(report.to_dict()["about"]["past"]) == {0}
+
+
+class Masked(Language):
+    def forward(self, ids, mask):
+        h = self.embed(ids)
+        for block in self.blocks:
+            h = block(h, src_key_padding_mask=mask)
+        return self.head((h * ~mask[..., None]).sum(dim=1))
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_states_under_masks_are_whole_where_all_samples_have_the_same_mask(alike):
+    lengths = torch.full((32,), 5) if alike else torch.arange(32) % 5 + 3
+    ids = torch.randint(30, (32, 7), generator=torch.Generator().manual_seed(0))
+    mask = torch.arange(7) >= lengths[:, None]
+    batches = [{"ids": ids, "mask": mask, "labels": torch.arange(32) % 5}]
+    description = Description("blocks.*", partial=not alike)
+    report = diagnose(Masked(), batches, None, description=description)
+    assert report.to_dict()["about"]["partial"] == (not alike)
+    if not alike:
+        with pytest.raises(AuditError, match="is not whole"):
+            diagnose(Masked(), batches, None, description=Description("blocks.*"))
+
+
+class ThroughNumpy(Net):
+    def step(self, layer, norm, h):
+        return torch.from_numpy(layer(h).detach().numpy())
+
+
+def test_a_step_outside_of_torch_lets_no_gradient_through_and_forward_replaces_it():
+    model, batches = ThroughNumpy(), batches_of()
+    with pytest.raises(AuditError, match="no gradient reaches state 1"):
+        diagnose(model, batches, None)
+
+    def attached(model, x, mark):
+        h = mark(model.embed(x))
+        for layer in model.layers:
+            h = mark(layer(h))
+        return model.head(h)
+
+    assert_true(diagnose(model, batches, None, description=Description(forward=attached)), Net().passes, *batches[0])
+
+
+class TimeFirst(nn.Module):
+    """States are (T, B, d)."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.head = nn.Linear(4, 12), nn.Linear(12, 5)
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(12, 2, 24, dropout=0.0) for _ in range(2))
+        self.double()
+
+    def passes(self, x):
+        h = self.embed(x.view(len(x), 5, 4).transpose(0, 1))
+        states = [h.transpose(0, 1)]
+        for layer in self.layers:
+            states.append(layer(states[-1].transpose(0, 1)).transpose(0, 1))
+        return states, self.head(states[-1][:, 0])
+
+    def forward(self, x):
+        return self.passes(x)[1]
+
+
+def test_states_with_the_time_first_are_marked_the_batch_first():
+    def batch_first(model, x, mark):
+        h = mark(model.embed(x.view(len(x), 5, 4).transpose(0, 1)).transpose(0, 1)).transpose(0, 1)
+        for layer in model.layers:
+            h = mark(layer(h).transpose(0, 1)).transpose(0, 1)
+        return model.head(h[0])
+
+    model, batches = TimeFirst(), batches_of()
+    with pytest.raises(AuditError, match="the batch first"):
+        diagnose(model, batches, None, description=Description("layers.*"))
+    assert_true(diagnose(model, batches, None, description=Description(forward=batch_first)), model.passes, *batches[0])
