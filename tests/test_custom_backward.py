@@ -239,14 +239,10 @@ class LSTM(nn.LSTM):
         return super().forward(h)[0]
 
 
-<<<<<<< HEAD
-@pytest.mark.parametrize("block", [lambda: nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), lambda: LSTM(8, 8, batch_first=True)])
-=======
 @pytest.mark.parametrize(
     "block",
     [lambda: nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), lambda: LSTM(8, 8, batch_first=True)],
 )
->>>>>>> 6f65746f0d7276d11d1c55ffd8c93cdf794d70a2
 def test_sequences_of_torch_alone_are_never_compared(block, comparisons):
     model = Chain(nn.Linear(8, 8), [block(), block()], nn.Sequential(nn.Flatten(), nn.Linear(24, 5)))
     diagnose(model, [(torch.randn(8, 3, 8), torch.arange(8) % 5)], None, description=ALL)
