@@ -85,6 +85,8 @@ def check_model(model: Any, description: Any = None) -> None:
         listed_names = [names] if isinstance(names, str) else names if isinstance(names, list | tuple) else [None]
         if not all(isinstance(name, str) for name in [*listed_names, description.reads]):
             raise AuditError(f"description: found {shortened(description)}; expected names of modules.")
+        if names and description.forward is not None:
+            raise AuditError("description: found blocks and forward=; expected one of the two to say where states are.")
 
 
 def listed_batches(name: str, batches: Any) -> Iterator[Any]:

@@ -36,7 +36,7 @@ from fa_audit.networks.states import (
     storages,
     visited,
 )
-from fa_audit.networks.trace import logits_of, owned_by, trace, untouched
+from fa_audit.networks.trace import logits_of, owned_by, runs_on, trace, untouched
 
 FEW = 4  # samples between which states are exchanged
 WHOLE = 1e-3  # share of the outputs' dependence on the input above which a state is bypassed
@@ -296,11 +296,8 @@ class DescribedNetwork(Network):
         Raises:
             AuditError: a state is not whole, and the description is not of partial ones.
         """
-        try:
-            few = x[:FEW]
-            first = self.states_of(few)
-        except AuditError:  # the model runs on whole batches only
-            few, first = x, self.states_of(x)
+        few = x[:FEW] if runs_on(self, x[:FEW]) else x
+        first = self.states_of(few)
         if len(few) < len(x) and distance(first[1], first[1].roll(1, 0), first[1]) is None:
             few, first = x, self.states_of(x)  # a few samples may be alike
         states, logits = first

@@ -178,9 +178,7 @@ def _by_inputs(
     last = max((index for index, name in enumerate(entered) if name in names), default=-1)
     later = [name for name in dict.fromkeys(entered[last + 1 :]) if "." not in name]
     inputs = [INPUT + each for each in ((pattern,) if isinstance(pattern, str) else pattern)]
-    if last < 0 or entered[last + 1 :][:1] == later[:1]:  # nothing runs between the last of them and the head
-        return [tuple(inputs)]
-    return [(*inputs, INPUT + name) for name in later[:ENDS]]
+    return [(*inputs, INPUT + name) for name in later[:ENDS]] if last >= 0 else []
 
 
 def _rank(fit: _Fit) -> tuple[bool, int, bool, bool]:

@@ -186,6 +186,16 @@ def forward(network: Network, batches: Iterable[tuple[Tensor, Tensor]]) -> list[
     return [Forward(labels.to(torch.int64), logits.double(), h.double()) for labels, logits, [h] in passes]
 
 
+@torch.no_grad()
+def runs_on(network: Network, x: Tensor) -> bool:
+    """Return whether a network takes these inputs: it may be made for batches of one size."""
+    try:
+        network(x.clone())
+    except Exception:  # external code may raise anything
+        return False
+    return True
+
+
 def reads_data(h: Tensor, x: Tensor) -> bool:
     """Return whether a state holds the data itself, in any shape."""
     return h.numel() == x.numel() and torch.equal(h.detach().flatten().to(x), x.flatten())
