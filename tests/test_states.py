@@ -1,11 +1,14 @@
 """States are places in a model's own forward pass, proven by exchange: passes written by hand are the truth."""
 
 import itertools
+import json
+import re
 
 import pytest
 import torch
 import torch.nn.functional as F
 from networks import assert_same_bits
+from projects import ROOT
 from torch import nn
 
 from fa_audit import Description, HookPoint, diagnose
@@ -442,6 +445,16 @@ def test_states_outside_of_a_long_skip_and_all_that_a_recurrence_carries_are_who
     assert set(report.to_dict()["about"]["past"]) == {0}
 
 
+class Rounded(Net):
+    def step(self, layer, norm, h):
+        return layer(h).mul(4).round()
+
+
+def test_before_a_rounding_no_gradient_is_left_and_d2_names_the_states():
+    report = diagnose(Rounded(), batches_of(), None)
+    assert report.bp_grad_norms[:-1] == [0, 0, 0] and "0, 1, 2" in report.checks["reference"].note
+
+
 class Masked(Language):
     def forward(self, ids, mask):
         h = self.embed(ids)
@@ -515,3 +528,32 @@ def test_states_with_the_time_first_are_marked_the_batch_first():
     with pytest.raises(AuditError, match="the batch first"):
         diagnose(model, batches, None, description=Description("layers.*"))
     assert_true(diagnose(model, batches, None, description=Description(forward=batch_first)), model.passes, *batches[0])
+
+
+# --- docs/auditing.md ------------------------------------------------------------------------------------------------
+
+PAGE = (ROOT / "docs/auditing.md").read_text(encoding="utf-8").partition("## Which models")[2].partition("\n## ")[0]
+
+
+def test_the_ways_to_name_states_in_the_documents_give_the_numbers_of_a_plain_pass():
+    torch.manual_seed(0)
+    batches = [(x.float(), y) for x, y in batches_of()]
+    scope = {"test_batches": batches}
+    exec("\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)), scope)
+    model = scope["PreNorm"]()
+
+    def passes(x):
+        states = [model.embed(x)]
+        for norm, layer in zip(model.norms, model.layers):
+            states.append(states[-1] + layer(norm(states[-1])).tanh())
+        return states, model.head(states[-1])
+
+    sizes, gradients, _ = truth(passes, *batches[0])
+    by_names = Description(["input:norms.*", "input:head"])
+    assert f"`Description({json.dumps(by_names.blocks)})`" in PAGE
+    for description in (None, Description(forward=scope["run"]), by_names):
+        report = diagnose(model, batches, None, description=description)
+        assert report.residual_norms == pytest.approx(sizes, rel=1e-5)
+        assert report.bp_grad_norms == pytest.approx(gradients, rel=1e-4)
+    with pytest.raises(AuditError, match=re.escape("norms.*")):  # by one name, which means the same
+        diagnose(model, batches, None, description=Description(["embed", "layers.*"]))
