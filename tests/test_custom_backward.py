@@ -266,7 +266,8 @@ TIES = {
                                                 nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(144, 10)),
                           ("input:1", "1", "2", "3", "4", "5")),
     "rectified twice": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 16), nn.ReLU(),
-                                              nn.Sequential(nn.ReLU(), nn.Linear(16, 16)), nn.Linear(16, 10)), ("input:3", "3")),
+                                              nn.Sequential(nn.ReLU(), nn.Linear(16, 16)), nn.Linear(16, 10)),
+                        ("input:3", "3")),
     "float32 inside": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 16), nn.Linear(16, 16), Single(),
                                              nn.Linear(16, 10)), ("input:2", "2", "3")),
 }  # fmt: skip

@@ -40,8 +40,11 @@ FITTING = {
     "tokens": (Skips, "parts.*", "last token"),
     "resnet18": (zoo.resnet18, "layer*.*", "spatial mean"),
     "vit": (lambda: zoo.VisionTransformer(32, 16, 3, 2, 8, 12), "encoder.layers.*", "cls token"),
-    "swin": (lambda: zoo.SwinTransformer(**SWIN), ("input:features.1.*", "input:features.3.*", "input:permute"),
-             "spatial mean, channels last"),
+    "swin": (
+        lambda: zoo.SwinTransformer(**SWIN),
+        ("input:features.1.*", "input:features.3.*", "input:permute"),
+        "spatial mean, channels last",
+    ),
 }
 
 
