@@ -1,4 +1,4 @@
-"""Layers of the form that BioTorch and LightOn's TinyDFA have, for recipes that are run where these are not installed."""
+"""Layers of the form that BioTorch and LightOn's TinyDFA have, for recipes where these are not installed."""
 
 import importlib
 import sys

@@ -48,12 +48,13 @@ def relaxed(scope, x):
     with torch.no_grad():
         s = chain(scope, x)[0]
         for _ in range(500):
-            for l in (1, 2, 3):
-                s[l] = torch.tanh(s[l - 1] @ weights[l - 1].T + biases[l - 1] + (s[l + 1] @ weights[l] if l < 3 else 0))
+            for i in (1, 2, 3):
+                above = s[i + 1] @ weights[i] if i < 3 else 0
+                s[i] = torch.tanh(s[i - 1] @ weights[i - 1].T + biases[i - 1] + above)
     states = [s[0].requires_grad_()]
-    for l in (1, 2, 3):
-        above = s[l + 1] @ weights[l] if l < 3 else 0
-        states.append(torch.tanh(states[-1] @ weights[l - 1].T + biases[l - 1] + above))
+    for i in (1, 2, 3):
+        above = s[i + 1] @ weights[i] if i < 3 else 0
+        states.append(torch.tanh(states[-1] @ weights[i - 1].T + biases[i - 1] + above))
     return states, model.head(states[-1])
 
 
@@ -104,7 +105,8 @@ PLAIN = {"Equilibrium": relaxed, "Forward-forward": goodness, "BioTorch": fed, "
 PLAIN |= {"Segmentation": pixels, "labels in the pass": labelled}
 BATCHES = {"language": "tokens", "Segmentation": "pictures"}
 OTHERS = ["PEPITA", "Predictive coding", "Difference target", "Local losses", "TinyDFA", "`detach()`"]
-EVERY = [*OTHERS, *(name for name in PLAIN if name != "Segmentation"), pytest.param("Segmentation", marks=pytest.mark.slow)]
+QUICK = [*OTHERS, *(name for name in PLAIN if name != "Segmentation")]
+EVERY = [*QUICK, pytest.param("Segmentation", marks=pytest.mark.slow)]
 
 
 def truth(name):
@@ -152,9 +154,9 @@ def implicit(scope, x, y, states):
     forces = [torch.zeros_like(h).requires_grad_() for h in states[1:]]
     s = [h.detach() for h in states]
     for _ in range(100):
-        for l, layer in enumerate(model.layers, 1):
-            above = s[l + 1] @ model.layers[l][0].weight if l < 3 else 0
-            s[l] = torch.tanh(layer[0](s[l - 1]) + above + forces[l - 1])
+        for i, layer in enumerate(model.layers, 1):
+            above = s[i + 1] @ model.layers[i][0].weight if i < 3 else 0
+            s[i] = torch.tanh(layer[0](s[i - 1]) + above + forces[i - 1])
     return torch.autograd.grad(F.cross_entropy(model.head(s[-1]), y), forces)
 
 
