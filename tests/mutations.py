@@ -257,7 +257,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("exchanged-copy", "networks/description.py", "if value is not None and overwritten(h, value, owned):",
          "if False:", "states are exchanged in place, for every use of them", "states"),
         ("own-tensors", "networks/states.py", "if storages([h]) & owned:", "if False:",
-         "tensors that a model keeps are not written to", "unusual_networks"),
+         "a state that is a parameter is not written to", "states"),
         ("forward-called", "networks/states.py", "hooks.enter_context(_called_through_hooks(module))", "pass",
          "layers whose forward is called have states", "states"),
         ("contract-states", "networks/contract.py", "all(_read_alike(network, h, other) for h, other in",

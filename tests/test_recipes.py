@@ -49,7 +49,8 @@ def relaxed(scope, x):
         s = chain(scope, x)[0]
         for _ in range(500):
             for i in (1, 2, 3):
-                s[i] = torch.tanh(s[i - 1] @ weights[i - 1].T + biases[i - 1] + (s[i + 1] @ weights[i] if i < 3 else 0))
+                above = s[i + 1] @ weights[i] if i < 3 else 0
+                s[i] = torch.tanh(s[i - 1] @ weights[i - 1].T + biases[i - 1] + above)
     states = [s[0].requires_grad_()]
     for i in (1, 2, 3):
         above = s[i + 1] @ weights[i] if i < 3 else 0
@@ -104,11 +105,8 @@ PLAIN = {"Equilibrium": relaxed, "Forward-forward": goodness, "BioTorch": fed, "
 PLAIN |= {"Segmentation": pixels, "labels in the pass": labelled}
 BATCHES = {"language": "tokens", "Segmentation": "pictures"}
 OTHERS = ["PEPITA", "Predictive coding", "Difference target", "Local losses", "TinyDFA", "`detach()`"]
-EVERY = [
-    *OTHERS,
-    *(name for name in PLAIN if name != "Segmentation"),
-    pytest.param("Segmentation", marks=pytest.mark.slow),
-]
+QUICK = [*OTHERS, *(name for name in PLAIN if name != "Segmentation")]
+EVERY = [*QUICK, pytest.param("Segmentation", marks=pytest.mark.slow)]
 
 
 def truth(name):

@@ -78,7 +78,8 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     own = parser.add_argument_group("of a user-defined model")
     own.add_argument("--accuracy", type=float, help="on the whole test set, a fraction; default unknown")
     own.add_argument("--test-samples", type=int, metavar="N", help="behind it, for an interval of D3; default unknown")
-    own.add_argument("--blocks", nargs="+", metavar="NAME", help="default the best proposal of `fa-audit describe`")
+    blocks = "of modules; default the model's HookPoints, else the best proposal of `fa-audit describe`"
+    own.add_argument("--blocks", nargs="+", metavar="NAME", help=blocks)
     own.add_argument("--reads", help="what the head reads of a state; default as proposed")
     own.add_argument("--credits", metavar="MODULE:NAME", help="a function, as of `fa_audit.diagnose`; default none")
     own.add_argument("--draw", metavar="MODULE:NAME", help="the same with fresh feedback: the null; default none")
