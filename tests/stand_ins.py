@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Layers of the form that BioTorch and TinyDFA have, for recipes that are run where these are not installed."""
-=======
 """Layers of the form that BioTorch and LightOn's TinyDFA have, for recipes where these are not installed."""
->>>>>>> 9f491bde75a8be04747a225136fd251c2a1f396c
 
 import importlib
 import sys
