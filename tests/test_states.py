@@ -580,7 +580,7 @@ def test_the_ways_to_name_states_in_the_documents_give_the_numbers_of_a_plain_pa
     sizes, gradients, _ = truth(passes, *batches[0])
     by_names = Description(["input:norms.*", "input:head"])
     assert f"`Description({json.dumps(by_names.blocks)})`" in PAGE
-    for description in (None, Description(forward=scope["run"]), by_names):
+    for description in (None, Description(forward=scope["run"]), by_names, Description("norms.*")):
         report = diagnose(model, batches, None, description=description)
         assert report.residual_norms == pytest.approx(sizes, rel=1e-5)
         assert report.bp_grad_norms == pytest.approx(gradients, rel=1e-4)
