@@ -77,6 +77,8 @@ MISFITS = [  # a model, places, what its head reads, and words of the error
     (lambda: Tokens(lambda h: h[:, 1:].sum(1)), ["block"], "cls token", "found cls token"),
     (lambda: Tokens(lambda h: h[:, -1]), ["block"], "cls token", "Expected last token"),
     (lambda: Tokens(lambda h: h[:, 0]), ["block"], "spatial mean", "Expected cls token"),
+    (lambda: nn.Sequential(nn.Flatten(2), nn.Conv1d(3, 6, 3), nn.AdaptiveAvgPool1d(1), nn.Flatten(),
+                           nn.Linear(6, CLASSES)), ["1"], "spatial mean", "Expected all features"),
 ]  # fmt: skip
 
 
