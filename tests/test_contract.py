@@ -105,7 +105,7 @@ KINDS = {
     "token mean": kind_of(Attention, (2, 4, 4), lambda m, x: patches(m, x) + m.pos[:, 1:],
                           lambda m, h: m.head(m.norm(h).mean(dim=1)), "tokens", **PATCH),
     "maps": kind_of(Conv, (2, 3, 4), lambda m, x: m.embed(x), lambda m, h: m.head(spatial(h)), head=HEAD, **CONV),
-    "flattened maps": kind_of(Conv, (2, 3, 4), lambda m, x: m.embed(x), lambda m, h: m.head(h.flatten(1)),
+    "flattened maps": kind_of(Conv, (2, 3, 4), lambda m, x: m.embed(x), lambda m, h: m.head(h.flatten(1)), "maps",
                               head=lambda: nn.Linear(12 * WIDTH, CLASSES), **CONV),
 }  # fmt: skip
 
@@ -132,7 +132,7 @@ def samples(name, batches=1):
 def vector(kind, h, mean):
     """The vector of a state, or with a sum in place of the mean the gradient by it."""
     if h.dim() == 4:
-        return mean(h, (2, 3))
+        return h.flatten(1) if kind.reads == "maps" else mean(h, (2, 3))
     return h if h.dim() == 2 else mean(h, 1) if kind.reads == "tokens" else h[:, -1 if kind.reads else 0]
 
 
@@ -183,8 +183,8 @@ def test_blocks_that_change_the_width_and_work_in_place_are_audited():
     assert diagnose(model, [(x, y)], 0.5).bp_grad_norms == pytest.approx(expected, rel=1e-6)
 
 
+# The head reads the last state without a module.
 HEADLESS = SimpleNamespace(**vars(KINDS["out_ln"]) | {"finish": lambda m, h: h[:, :CLASSES]})
-REPLAYED = "reproduces the model's logits"
 VIOLATIONS = {  # attributes of the model, and words of the error
     "no blocks": ({"blocks": None}, "expected an nn.ModuleList 'blocks'; found children: out_ln, out_head, embed"),
     "a state short": (
@@ -192,8 +192,11 @@ VIOLATIONS = {  # attributes of the model, and words of the error
         "found 3 hidden states for 3 blocks; expected 4",
     ),
     "logits alone": ({"answer": lambda y, h, r: y}, "must return (logits, [h_0..h_L])"),
-    "other states": ({"answer": lambda y, h, r: (y, [*h[:2], 0.5 * h[2], h[3]]) if r else y}, REPLAYED),
-    "another answer": ({"answer": lambda y, h, r: (2 * y, h) if r else y}, REPLAYED),
+    "other states": (
+        {"answer": lambda y, h, r: (y, [*h[:2], 0.5 * h[2], h[3]]) if r else y},
+        "are not those at its blocks",
+    ),
+    "another answer": ({"answer": lambda y, h, r: (2 * y, h) if r else y}, "two forward passes"),
 }
 
 
@@ -207,16 +210,17 @@ def test_violations_of_the_contract_are_named(case):
     assert found in str(caught.value) and "External" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"answer": lambda y, h, r: (2 * y, h) if r else 2 * y}, {"out_head": None, "kind": HEADLESS}],
-    ids=["a temperature", "no head"],
-)
-def test_whatever_follows_the_last_state_is_the_models_own(changes):
+def test_whatever_follows_the_last_state_is_the_models_own():
     model, batches = external("out_ln"), samples("out_ln")
-    for name, value in changes.items():
-        setattr(model, name, value)
+    model.answer = lambda y, h, r: (2 * y, h) if r else 2 * y
     assert diagnose(model, batches, None).bp_grad_norms == pytest.approx(truth(model, *batches[0])[1], rel=1e-4)
+
+
+def test_a_last_state_that_no_module_reads_is_refused():
+    model = external("out_ln")
+    model.out_head, model.kind = None, HEADLESS
+    with pytest.raises(AuditError, match=r"HookPoint|input:"):
+        diagnose(model, samples("out_ln"), None)
 
 
 STARTS = {"no norm": "embed", "cls": "patch_embed", "flattened maps": "embed"}

@@ -37,7 +37,8 @@ MY_FILE = """import torch
 from torch import nn
 batches = [(torch.randn(16, 20), torch.arange(16) % 5) for _ in range(8)]
 def make_model():
-    return nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 12), nn.Tanh(), nn.Linear(12, 5))
+    inner = [layer for _ in range(3) for layer in (nn.Linear(16, 16), nn.Tanh())]
+    return nn.Sequential(nn.Linear(20, 16), nn.Tanh(), *inner, nn.Linear(16, 5))
 def credits(model, x, y, states):
     return [h + 1 for h in states[1:]]
 """

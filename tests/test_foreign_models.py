@@ -23,11 +23,12 @@ class Skips(nn.Module):
     def __init__(self):
         super().__init__()
         self.parts, self.head = nn.ModuleList(nn.Linear(6, 6) for _ in range(3)), nn.Linear(6, 4)
+        self.end = nn.Identity()
 
     def rest(self, h, layer=0):
         for part in self.parts[layer:]:
             h = h + part(h)
-        return self.head(h[:, -1])
+        return self.head(self.end(h)[:, -1])
 
     def forward(self, x):
         return self.rest(2 * x)
@@ -39,7 +40,11 @@ FITTING = {
     "tokens": (Skips, "parts.*", "last token"),
     "resnet18": (zoo.resnet18, "layer*.*", "spatial mean"),
     "vit": (lambda: zoo.VisionTransformer(32, 16, 3, 2, 8, 12), "encoder.layers.*", "cls token"),
-    "swin": (lambda: zoo.SwinTransformer(**SWIN), ("features.1.*", "features.3.*"), "spatial mean, channels last"),
+    "swin": (
+        lambda: zoo.SwinTransformer(**SWIN),
+        ("input:features.1.*", "input:features.3.*", "input:permute"),
+        "spatial mean, channels last",
+    ),
 }
 
 
@@ -52,7 +57,7 @@ def test_the_first_proposal_is_what_an_expert_would_write_and_nothing_stays_atta
 
 
 def test_the_error_about_a_model_without_the_contract_can_be_pasted():
-    with pytest.raises(AuditError, match="found children: parts, head") as caught:
+    with pytest.raises(AuditError, match="found children: parts, head, end") as caught:
         diagnose(MODEL, [(X, Y)], 0.5)
     argument = str(caught.value).partition("pass ")[2].partition(", which fits")[0]
     assert len(eval(f"diagnose(MODEL, [(X, Y)], 0.5, {argument})").residual_norms) == 4

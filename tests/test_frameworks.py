@@ -19,6 +19,10 @@ SEEN = {"thresholds": DiagnosticThresholds(h_norm_explosion_ratio=1e-6), "stop_o
 X, Y = torch.randn(64, 6, generator=torch.Generator().manual_seed(0)), torch.arange(64) % 3
 TOKENS = {"input_ids": torch.arange(320).reshape(64, 5), "attention_mask": torch.ones(64, 5, dtype=torch.int64)}
 
+LIGHTNING = pytest.mark.filterwarnings(  # its own; the last where Slurm is installed
+    "ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec", "ignore:.*srun.*is available"
+)
+
 
 class Net(nn.Module):
     def __init__(self) -> None:
@@ -90,9 +94,7 @@ def fitted_by_transformers(folder, **options):
     return trainer, callback.monitor
 
 
-@pytest.mark.filterwarnings(  # Lightning's own; the last where Slurm is installed
-    "ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec", "ignore:.*srun.*is available"
-)
+@LIGHTNING
 def test_lightning_logs_every_epoch_and_ends(tmp_path):
     trainer, monitor, log = fitted_by_lightning(tmp_path / "whole")
     assert trainer.current_epoch == 2 and [row["epoch"] for row in monitor.history] == [0] * 3 + [1] * 3 + [2] * 3
@@ -127,3 +129,17 @@ def test_without_the_package_its_extra_is_named(package, monkeypatch):
     monkeypatch.delitem(sys.modules, f"fa_audit.audit.{package}", raising=False)
     with pytest.raises(AuditError, match=rf"'{package}' is not installed.*fa-audit\[{package}\]"):
         import_module(f"fa_audit.audit.{package}")
+
+
+@LIGHTNING
+def test_lightning_s_checkpoints_hold_the_monitor(tmp_path):
+    from fa_audit.audit.lightning import LightningMonitor
+
+    trainer, monitor, _ = fitted_by_lightning(tmp_path)
+    trainer.save_checkpoint(tmp_path / "last.ckpt")
+    callback = LightningMonitor(model=Net(), eval_batches=[(X, Y)], description=BLOCKS)
+    kept = torch.load(tmp_path / "last.ckpt", weights_only=True)["callbacks"]["LightningMonitor"]
+    callback.load_state_dict(kept)
+    callback.on_train_start(trainer, None)
+    assert callback.monitor.history == monitor.history and callback.monitor.epoch == 2
+    assert callback.state_dict() == kept == monitor.state_dict()

@@ -55,7 +55,7 @@ def with_buffer(tensor):
     return model
 
 
-BLOCKS = Description(("first", "second"), "all features")
+BLOCKS = Description(("input:first", "first", "input:head"), "all features")
 X, Y = torch.linspace(-1, 1, 60).view(10, 1, 2, 3), torch.arange(10) % 3
 
 
@@ -65,12 +65,13 @@ def audited(model, batches=((X, Y),), **options):
 
 def test_what_may_be_misread_is_a_warning():
     assert not audited(Hostile()).warnings
-    certain = lambda logits: logits + 16 * (Y[: len(logits), None] == torch.arange(3))  # noqa: E731
+    certain = lambda logits: logits + 16 * F.one_hot(logits.argmax(dim=1), 3)  # noqa: E731
     cases = {"probabilities": Hostile(end=lambda logits: logits.softmax(dim=1)), "float16": Hostile(dtype=torch.half)}
     cases["away from the one computed in float64"] = Hostile(end=certain)
     for words, model in cases.items():
-        assert any(words in warning for warning in audited(model).to_dict()["warnings"]), words
-        protocol = FAProtocol(model, X, Y, description=BLOCKS)
+        labels = model(X).argmax(dim=1)
+        assert any(words in warning for warning in audited(model, [(X, labels)]).to_dict()["warnings"]), words
+        protocol = FAProtocol(model, X, labels, description=BLOCKS)
         assert words in protocol.summary(protocol.run()), words
     refusing = audited(Hostile(end=lambda logits: 1 / 0 if logits.dtype == torch.double else logits))
     assert all("ZeroDivisionError" in layer.float32_error.reason for layer in refusing.evidence.layers)
@@ -115,7 +116,7 @@ REFUSALS = {
     "^x: found 5": lambda: residual_norms(Hostile(), 5, description=BLOCKS),
     "^x and y: found label 7": lambda: bp_grad_norms(Hostile(), X, Y + 5, description=BLOCKS),
     "outside torch.inference_mode": lambda: torch.autocast("cpu")(audited)(Hostile()),
-    "returns a tensor .3, 0. of": lambda: audited(Hostile(end=lambda logits: logits[:, :0])),
+    "returns a tensor .10, 0. of": lambda: audited(Hostile(end=lambda logits: logits[:, :0])),
     "loss has no gradient at every": lambda: audited(Hostile(), loss_fn=lambda *_: torch.ones((), requires_grad=True)),
     r"loss_fn: it returned a tensor \(10,\)": lambda: audited(Hostile(), loss_fn=per_sample),
     "loss_fn: it returned float": lambda: bp_grad_norms(Hostile(), X, Y, lambda *_: 0.5, description=BLOCKS),

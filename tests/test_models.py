@@ -35,7 +35,7 @@ def without_deterministic_kernel(classes):
         raise RuntimeError("some_backward_cuda does not have a deterministic implementation, but you set more")
 
     model = small(classes)
-    model[0].register_forward_hook(lambda module, inputs, h: (h.register_hook(refuse), None)[1])
+    model[0].register_forward_hook(lambda module, inputs, h: (h.requires_grad and h.register_hook(refuse), None)[1])
     return model
 
 

@@ -1,5 +1,7 @@
 """`Monitor` in a loop of one's own: the numbers of `diagnose`, warnings, an end, and a model that is left as it was."""
 
+import io
+import json
 import warnings
 
 import pytest
@@ -10,6 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from fa_audit import Description, DiagnosticThresholds, Monitor, diagnose
+from fa_audit.audit.monitor import HEALTHY
 from fa_audit.core.errors import AuditError
 
 BLOCKS = Description("blocks.*", "all features")
@@ -80,7 +83,7 @@ def test_a_check_that_fires_is_one_warning_with_its_numbers_and_advice():
     assert found[0].filename == __file__
     growth = max(row["growth"] for row in monitor.history[:2])
     assert f"epoch 1: D1 / (a) fires: largest growth of the states in one block is {growth:.3g}, above its" in message
-    assert "1e-06. Retrain with a residual penalty" in message
+    assert "1e-06. Retrain with a residual penalty" in message and message.endswith(HEALTHY)
 
 
 @pytest.mark.parametrize(("stop_on", "ends"), [("D1", True), (("D1", "c"), True), (("D1", "D2"), False), ((), False)])
@@ -113,6 +116,9 @@ def test_what_is_not_finite_ends_it_where_anything_does(stop_on):
         ({"description": Description("layers.*", "all features")}, "layers"),
         ({"eval_batches": []}, "eval_batches: found no batches"),
         ({"model": torch.relu}, "model: found builtin_function_or_method"),
+        ({"epoch": "1"}, "epoch: found '1'; expected an integer >= 0"),
+        ({"epoch": -1}, "epoch: found -1"),
+        ({"log": 3}, "log: found 3; expected a function"),
     ],
 )
 def test_bad_input_is_found_before_any_training(given, words):
@@ -126,3 +132,69 @@ def test_what_the_audit_has_against_the_input_is_told_at_the_beginning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         monitor.step()
+
+
+def test_a_resumed_monitor_goes_on_as_the_one_that_was_not_interrupted(tmp_path):
+    def step(model, monitor, epochs):
+        for _ in range(epochs):
+            train_one_epoch(model.train())
+            monitor.step()
+
+    options = {"description": BLOCKS, "thresholds": SEEN, "stop_on": "D1"}
+    torch.manual_seed(0)
+    model, file = new(), io.BytesIO()
+    monitor = Monitor(model, BATCHES[:1], **options)
+    with pytest.warns(UserWarning):
+        step(model, monitor, 2)
+    torch.save({"model": model.state_dict(), "monitor": monitor.state_dict(), "stream": torch.get_rng_state()}, file)
+    step(model, monitor, 1)
+
+    file.seek(0)
+    found, other = torch.load(file, weights_only=True), Net()
+    other.load_state_dict(found["model"])
+    resumed = Monitor(other, BATCHES[:1], **options)
+    resumed.load_state_dict(json.loads(json.dumps(found["monitor"])))
+    assert (resumed.epoch, resumed.stopped, len(resumed.history)) == (2, True, 9)
+    torch.set_rng_state(found["stream"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # what was said before is not said again
+        step(other, resumed, 1)
+    assert resumed.history == monitor.history and resumed.state_dict() == monitor.state_dict()
+    assert resumed.metrics == monitor.metrics and resumed.epoch == 3
+
+    for wrong in ({}, 3, found["monitor"] | {"epoch": "2"}, found["monitor"] | {"history": monitor.history[:1]}):
+        with pytest.raises(AuditError, match=r"^state: found"):
+            resumed.load_state_dict(wrong)
+    assert resumed.history == monitor.history
+
+
+def test_a_logger_gets_every_step_as_plain_numbers():
+    logged, limits = [], DiagnosticThresholds(stability_drift_ceiling=1)  # nothing fires
+    options = {"description": BLOCKS, "thresholds": limits}
+    monitor = Monitor(new(), BATCHES, **options, epoch=4, log=lambda *given: logged.append(given))
+    assert not logged
+    for _ in range(2):
+        monitor.step()
+    assert [epoch for _, epoch in logged] == [5, 6] and logged[-1][0] == monitor.metrics
+    assert all(type(value) is float for numbers, _ in logged for value in numbers.values())
+    assert {"fa_audit/loss", "fa_audit/grad_norm_2", "fa_audit/D1", "fa_audit/c"} <= logged[0][0].keys()
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_batches_that_are_changed_later_change_no_number(kind):
+    batches = [kind(part.clone() for part in batch) for batch in BATCHES[:2]]
+    monitor = Monitor(new(), batches, description=BLOCKS)
+    batches[0][0].mul_(5)
+    batches.clear()
+    monitor.step()
+    first, last = ([row | {"epoch": 0} for row in monitor.history if row["epoch"] == epoch] for epoch in (0, 1))
+    assert first == last
+
+
+@pytest.mark.parametrize("batches", [BATCHES, BATCHES[:7], [*BATCHES[:7], (X[84:87], Y[84:87])]])
+@pytest.mark.parametrize("ceiling", [-1, 1])
+def test_c_fires_by_the_rule_of_the_audit(batches, ceiling):
+    limits = DiagnosticThresholds(stability_drift_ceiling=ceiling)
+    monitor = Monitor(new(), batches, description=BLOCKS, thresholds=limits)
+    fired = diagnose(new(), batches, None, description=BLOCKS, thresholds=limits).checks.stability.fires
+    assert monitor.history[-1]["c"] is fired and fired is (ceiling < 0 if batches is BATCHES else None)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 from typing import NamedTuple
 
 import pytest
@@ -9,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from torchvision import models
 
 from fa_audit import Description, diagnose
 from fa_audit.cli import main
@@ -135,6 +135,27 @@ def test_the_published_convention_stands_beside_it_and_is_noise_without_skips():
     )
 
 
+def test_draws_from_the_global_stream_differ_and_equal_draws_count_once():
+    model, batches, description = made("square")
+
+    def draw(model, x, y, states, number):
+        return [torch.randn_like(h) for h in states[1:]]
+
+    def constant(model, x, y, states, number):
+        return [torch.ones_like(h) for h in states[1:]]
+
+    def pair(model, x, y, states, number):
+        return [torch.ones_like(h) * (1 + number % 2) - h for h in states[1:]]
+
+    given, stream = {"description": description, "credits": model.credits(), "blocks": ()}, torch.get_rng_state()
+    once, again = (diagnose(model, batches, None, draw=draw, **given).deep["fresh_b_null"] for _ in range(2))
+    assert once == again and once.n == 20 and once.std > 0 and torch.equal(torch.get_rng_state(), stream)
+    report = diagnose(model, batches, None, draw=constant, **given)
+    assert (found := report.deep["fresh_b_null"]).n == 1 and found.std is found.interval is None
+    assert report.credit[1]["fresh_b_cosine"].n == 1
+    assert diagnose(model, batches, None, draw=pair, **given).deep["fresh_b_null"].n == 2
+
+
 def test_fresh_draws_directions_and_blocks():
     model, batches, description = made("narrowing")
 
@@ -179,100 +200,6 @@ class FALinear(nn.Linear):
 
     def forward(self, x):
         return Feedback.apply(x, self.weight, self.bias, self.feedback)
-
-
-class Straight(nn.Module):
-    def forward(self, h):
-        return h + (h.sign() - h).detach()
-
-
-def test_feedback_alignment_as_an_autograd_function_is_not_taken_for_the_gradient():
-    torch.manual_seed(0)
-    model, plain = narrowing(FALinear).double(), narrowing().double()
-    plain.load_state_dict({name: v for name, v in model.state_dict().items() if "feedback" not in name})
-    _, batches, description = made("narrowing")
-    report = diagnose(model, batches, 0.2, 0.1, description=description, credits=model.credits())
-    truth = diagnose(plain, batches, 0.2, 0.1, description=description, credits=model.credits())
-    assert report.evidence.untrue == (0, 1, 2) and truth.evidence.untrue == ()
-    assert report.bp_grad_norms == pytest.approx(truth.bp_grad_norms, rel=0.35)  # estimates from 32 directions
-    assert [block["cosine"].value is None for block in report.credit] == [True, True, False]
-    assert all("not the derivative" in report.credit[0][name].reason for name in ("cosine", "rho_bp", "scale"))
-    assert [b["rho"].value for b in report.credit] == pytest.approx([b["rho"].value for b in truth.credit], abs=1e-9)
-    assert report.cross_batch_stability is None and report.to_dict()["untrue"] == [0, 1, 2]
-    said = " ".join(str(report).split())
-    assert "The backward pass of the model is not the derivative of its forward pass (states 0, 1, 2)" in said
-    assert "give what the backward pass computes as credits" in said
-
-
-def test_straight_through_estimators_are_found_and_their_true_derivative_is_none():
-    model = Chain(nn.Linear(20, 16), [nn.Sequential(nn.Linear(16, 16), Straight()) for _ in range(2)], nn.Linear(16, 5))
-    _, batches, _ = made("square")
-    report = diagnose(model.double(), batches, None, description=Description(BLOCKS, "all features"))
-    assert report.evidence.untrue == (0, 1) and report.bp_grad_norms[:2] == pytest.approx([0, 0], abs=1e-9)
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_the_backward_pass_of_torch_is_found_right_in_either_precision(name):
-    model, batches, description = made(name)
-    for kind in (F64, torch.float32):
-        given = [(x.to(kind), y) for x, y in batches]
-        assert diagnose(model.to(kind), given, None, description=description).evidence.untrue == ()
-
-
-class Single(nn.Module):
-    """Computes in float32, whatever it is given."""
-
-    def forward(self, h):
-        return torch.tanh(h.float()).to(h.dtype)
-
-
-TIES = {
-    "resnet18": (lambda: models.resnet18(num_classes=10), "layer*.*", "spatial mean"),
-    "pooled rectifiers": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3),
-                                                nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(144, 10)),
-                          ("1", "2", "3", "4", "5"), "all features"),
-    "rectified twice": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 16), nn.ReLU(),
-                                              nn.Sequential(nn.ReLU(), nn.Linear(16, 16)), nn.Linear(16, 10)), ("3",),
-                        "all features"),
-    "float32 inside": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 16), nn.Linear(16, 16), Single(),
-                                             nn.Linear(16, 10)), ("2", "3"), "all features"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", TIES)
-def test_kinks_ties_and_float32_inside_are_no_mistakes_of_the_backward_pass(name):
-    make, blocks, reads = TIES[name]
-    torch.manual_seed(0)
-    report = diagnose(make(), [(torch.randn(16, 3, 32, 32), torch.arange(16) % 10)], None,
-                      description=Description(blocks, reads))  # fmt: skip
-    assert report.evidence.untrue == () and not report.evidence.unchecked
-
-
-def test_a_wrong_backward_pass_is_found_in_a_network_that_has_been_trained():
-    torch.manual_seed(0)
-    model, (x, y) = narrowing(FALinear), (torch.randn(32, 20), torch.arange(32) % 5)
-    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
-    for _ in range(150):
-        optimiser.zero_grad()
-        loss = F.cross_entropy(model(x), y)
-        loss.backward()
-        optimiser.step()
-    assert loss < 0.05
-    report = diagnose(model, [(x, y)], None, description=Description(BLOCKS, "all features"))
-    assert report.evidence.untrue == (0, 1, 2)
-
-
-class Insists(nn.Module):
-    def forward(self, h):
-        assert h.dtype == torch.float32
-        return h + 1
-
-
-def test_what_was_not_checked_is_said():
-    model = nn.Sequential(nn.Linear(20, 16), nn.Linear(16, 16), Insists(), nn.Linear(16, 5))
-    report = diagnose(model, [(torch.randn(8, 20), torch.arange(8) % 5)], None,
-                      description=Description(("1", "2"), "all features"))  # fmt: skip
-    assert any("was not compared with the forward pass" in text for text in report.warnings)
 
 
 def test_the_bias_of_predictions_is_measured_where_stability_fires():
@@ -350,7 +277,7 @@ def test_batches_that_make_stability_large_by_themselves_are_named(change, words
 def test_the_first_layer_of_a_plain_network_is_its_embedding():
     model = nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 5))
     batches = [(torch.randn(8, 20), torch.arange(8) % 5)]
-    report = diagnose(model, batches, None, description=Description(("0", "2"), "all features"))
+    report = diagnose(model, batches, None, description=Description(("input:0", "0", "2"), "all features"))
     assert any("reads the data itself" in text for text in report.warnings)
 
 
@@ -436,7 +363,7 @@ class Checkpointed(Chain):
 
 def test_activation_checkpointing_is_refused_by_its_name():
     model, batches, description = made("square")
-    with pytest.raises(AuditError, match="turn activation checkpointing off"):
+    with pytest.raises(AuditError, match="activation checkpointing"):
         diagnose(Checkpointed(model.embed, model.layers, model.head), batches, 0.2, description=description)
 
 
@@ -445,7 +372,8 @@ def test_the_record_says_what_the_audit_was_made_with():
     about = diagnose(model, batches, None, description=description).to_dict()["about"]
     assert about["versions"]["torch"] == torch.__version__ and about["model"].endswith("Chain")
     assert (about["dtype"], about["device"], about["reads"]) == ("float64", "cpu", "all features")
-    assert about["blocks"] == ["layers.0", "layers.1", "layers.2"]
+    assert about["states"] == ["input:layers.0", "layers.0", "layers.1", "layers.2"]
+    assert about["past"] == [0, 0, 0, 0] and about["covered"] == 3 / 5
 
 
 def test_the_command_line_audits_a_model_of_a_file_of_one_s_own(tmp_path, monkeypatch, capsys):
@@ -454,7 +382,8 @@ from torch import nn
 torch.manual_seed(0)
 batches = [(torch.randn(32, 20), torch.arange(32) % 5) for _ in range(8)]
 def make_model():
-    return nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 12), nn.Tanh(), nn.Linear(12, 5))
+    linear = lambda a, b: (nn.Linear(a, b), nn.Tanh())
+    return nn.Sequential(*linear(20, 16), *linear(16, 12), *linear(12, 8), nn.Linear(8, 5))
 def credits(model, x, y, states):
     return [h + 1 for h in states[1:]]
 def draw(model, x, y, states, number):
@@ -466,9 +395,9 @@ def draw(model, x, y, states, number):
     assert main([*command, "mine:batches", "--credits", "mine:credits", "--draw", "mine:draw", "--format", "json"]) == 0
     printed = capsys.readouterr()
     audit = json.loads(printed.out)
-    assert (audit["headline_acc"], audit["baselines"]["own"], len(audit["credit"])) == (0.2, 0.1, 1)
+    assert (audit["headline_acc"], audit["baselines"]["own"], len(audit["credit"])) == (0.2, 0.1, 2)
     assert audit["credit"][0]["fresh_b_cosine"]["n"] == 20 and audit["checks"]["depth"]["interval"]
-    assert 'Description(("2",), "all features")' in printed.err and audit["model"] == "mine:make_model"
+    assert 'Description(("0", "2", "4"), "all features")' in printed.err and audit["model"] == "mine:make_model"
     for words, said in {
         ("mine:make_model",): "expected my_file:batches",
         ("mine:make_model", "--data", "mine:credits"): "--data: mine:credits: TypeError",
@@ -544,3 +473,51 @@ def test_what_a_network_of_changing_width_cannot_do_is_said_before_it_is_trained
     assert "settings.narrow.runs: found state_bridge in pyramid:Pyramid" in capsys.readouterr().err
     assert trained("credit_bridge") == 1 and "reads all states alike" in capsys.readouterr().err
     assert trained("dfa", "pyramid:Undeclared") == 1 and "expected True" in capsys.readouterr().err
+
+
+OWN_CODE = """import torch
+from torch import nn
+print("imported")
+torch.manual_seed(0)
+def batches():
+    print("batches")
+    return [(torch.randn(8, 20), torch.arange(8) % 5) for _ in range(2)]
+class Net(nn.Sequential):
+    def forward(self, x):
+        print("forward")
+        return super().forward(x)
+def model():
+    return Net(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 12), nn.Tanh(), nn.Linear(12, 5))
+def credits(model, x, y, states):
+    print("credits")
+    return [h + 1 for h in states[1:]]
+def loss(logits, labels):
+    print("loss")
+    return nn.functional.cross_entropy(logits, labels)
+"""
+COMMAND = ["audit", "mine:model", "--data", "mine:batches", "--credits", "mine:credits", "--loss", "mine:loss",
+           "--blocks", "2", "--reads", "all features", "--directions", "1", "--format", "json"]  # fmt: skip
+
+
+def own_file(folder, monkeypatch, code):
+    (folder / "mine.py").write_text(code, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    monkeypatch.syspath_prepend(folder)
+
+
+def test_what_user_code_prints_leaves_json_alone(tmp_path, monkeypatch, capsys):
+    own_file(tmp_path, monkeypatch, OWN_CODE)
+    assert main(COMMAND) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["model"] == "mine:model"
+    assert {"imported", "batches", "forward", "credits", "loss"} <= set(printed.err.split())
+
+
+@pytest.mark.parametrize("place", ["batches", "forward", "credits", "loss", "imported"])
+def test_user_code_that_ends_the_program_is_an_error(place, tmp_path, monkeypatch, capsys):
+    own_file(tmp_path, monkeypatch, OWN_CODE.replace(f'print("{place}")', "raise SystemExit(0)"))
+    assert main(COMMAND) == 1
+    printed = capsys.readouterr()
+    assert not printed.out and "mine" in printed.err and "Traceback" not in printed.err
+    assert len([line for line in printed.err.splitlines() if line.startswith("fa-audit: ")]) == 1

@@ -74,7 +74,8 @@ def said(text, term):
 
 def set_accuracies(audits, accuracies, own):
     for audit, accuracy, frozen in zip(audits, accuracies, own, strict=True):
-        audit["headline_acc"], audit["baselines"]["own"] = accuracy, frozen
+        audit |= {"headline_acc": accuracy, "hits": None}
+        audit["baselines"]["own"] = frozen
         margin = None if frozen is None else accuracy - frozen
         put(audit, {"checks.depth.value": margin, "checks.depth.fires": None if margin is None else margin < 0.02})
 
@@ -394,7 +395,7 @@ def external():
     blocks = (torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(2))
     model = torch.nn.Sequential(*blocks, torch.nn.Linear(4, 3))
     batches = [(torch.randn(16, 4), torch.randint(3, (16,))) for _ in range(8)]
-    about = {"description": Description(["0", "1"], "all features"), "method_name": "mine"}
+    about = {"description": Description(["input:0", "0", "1"], "all features"), "method_name": "mine"}
     given = diagnose(model, batches, 0.5, 0.4, credits=lambda model, x, y, states: [h**2 for h in states[:-1]], **about)
     return [json.loads(json.dumps(report.to_dict())) for report in (diagnose(model, batches, 0.5, 0.4, **about), given)]
 

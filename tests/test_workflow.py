@@ -176,7 +176,7 @@ def test_wrong_descriptions_end_in_one_clear_message_each(everything, tmp_path):
     assert done.returncode != 0 and "Traceback" not in done.stdout
     for message in (
         "audit_model: models.name: ResNet: blocks: 'layer5.0' is not a module; the model has: conv1, bn1",
-        "audit_model: models.vector: ResNet: the input of block 'layer1.0': found shape (3, 64, 8, 8)",
+        "audit_model: models.vector: ResNet: 'input:layer1.0': found shape (",
     ):
         assert done.stdout.count(message) == 1
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fa_audit.audit.paper import FAProtocol, bp_grad_norms, cross_batch_direction_stability, residual_norms
     from fa_audit.audit.report import DiagnosticReport
     from fa_audit.core.thresholds import DiagnosticThresholds
-    from fa_audit.networks.trace import Description
+    from fa_audit.networks.states import Description, HookPoint
 
 __version__ = "0.1.0"
 
@@ -25,13 +25,15 @@ _EXPORTS = {
     "cross_batch_direction_stability": "fa_audit.audit.paper",
     "DiagnosticReport": "fa_audit.audit.report",
     "DiagnosticThresholds": "fa_audit.core.thresholds",
-    "Description": "fa_audit.networks.trace",
+    "Description": "fa_audit.networks.states",
+    "HookPoint": "fa_audit.networks.states",
 }
 __all__ = [
     "Description",
     "DiagnosticReport",
     "DiagnosticThresholds",
     "FAProtocol",
+    "HookPoint",
     "Monitor",
     "bp_grad_norms",
     "cross_batch_direction_stability",

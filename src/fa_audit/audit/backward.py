@@ -1,14 +1,17 @@
 """Comparison of a network's backward pass with its forward pass: is the reference gradient the derivative of the loss?
 
-It is not where a model replaces its own backward pass: by autograd functions that implement feedback alignment, by
-straight-through and surrogate gradients, by ``detach``. Shapes: B batch, d width of a state, M directions.
+It may not be where a model replaces its own backward pass: by autograd functions that implement feedback alignment, by
+straight-through and surrogate gradients, by ``detach``. Only such models are compared (`fa_audit.audit.custom`).
+
+Shapes: B batch, d width of a state, M directions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -21,65 +24,100 @@ from fa_audit.core.randomness import generator
 from fa_audit.core.vectors import sample_norms
 from fa_audit.networks.description import passes_from
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import LossFunction, Reference
+from fa_audit.networks.trace import LossFunction, Reference, runs_on
 
-SAMPLES, CHECKED = 8, 2  # samples of the batch and directions, with which every state is checked
-STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-8, 1e-3)  # relative to the state's length, the most likely to decide first
+SAMPLES, CHECKED = 8, 4  # samples of the batch and directions, with which every state is checked
+STEPS = (1e-6, 1e-5, 1e-7, 1e-4, 1e-3, 1e-2)  # relative to the state's length, the most likely to decide first
 AWAY = 1e-2  # likewise, distance from the state, since kinks and ties lie exactly at states
 TOLERANCE = 1e-3  # relative; correct derivatives differ by the square of the step and by the kinks that it crosses
+CLOSER = 0.1  # rounding grows tenfold from step to step, and so never agrees with itself this much better
+ROUGH = 0.3  # relative; how well a gradient predicts the changes of a forward pass that is a staircase by rounding
 ROUNDING = 1e-14  # of a difference of two losses, relative to them or to the logits
 DIRECTIONS, STEP = 32, 1e-6  # for the estimate of a norm: a standard error of an eighth
 
 
 def check_backward(
     twin: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction, truth: Reference
-) -> tuple[list[int], list[int]]:
-    """Return the states whose gradient is not the derivative of the loss, and those where float64 cannot resolve it.
+) -> tuple[list[int], list[int], list[int]]:
+    """Return the states whose gradient is not the derivative of the loss, and those where float64 cannot tell.
 
     Near every state the loss of a few samples is taken at ``h ± step ||h_l|| v``, with v random unit vectors, and
-    compared to what the gradient predicts. One step that float64 resolves and at which they agree is enough: longer
-    ones cross kinks, and shorter ones are lost in what the model computes in float32.
+    compared to what the gradient predicts. One step at which they agree is enough: longer ones cross kinks, and shorter
+    ones are lost in rounding. Where none does, the gradient is wrong only if the differences at two neighbouring steps
+    agree with each other much better than with it.
 
     Args:
         twin: the network in float64.
-        x, targets, truth: a batch in float64 and its `reference`, of which the first `SAMPLES` are used.
+        x, targets, truth: a batch in float64 and its `reference`, of which the first `SAMPLES` are used where the
+            network runs on them alone.
+
+    Returns:
+        The states where it is wrong, where the differences show nothing, and where it and they are so small that at
+        most one step is more than rounding.
     """
-    x, targets, states = x[:SAMPLES], targets[:SAMPLES], [h[:SAMPLES] for h in truth.states]
+    few = min(len(x), SAMPLES) if runs_on(twin, x[:SAMPLES]) else len(x)
+    x, targets, states = x[:few], targets[:few], [h[:few] for h in truth.states]
     passes, starts = passes_from(twin, x, states)
-    smallest = truth.logits[:SAMPLES].abs().max().item() * ROUNDING / TOLERANCE
+    smallest = truth.logits[:few].abs().max().item() * ROUNDING / TOLERANCE
 
     def loss(state: int, move: Tensor) -> Tensor:
         return loss_fn(passes.logits_from(state, passes.shift(starts[state], move)), targets.clone())
 
-    agree = [
-        _agrees(partial(loss, s), _moves(h, s, CHECKED + 1), smallest)
-        for s, h in enumerate(following(states, "gradient at state"))
-    ]
-    return [s for s, found in enumerate(agree) if found is False], [s for s, found in enumerate(agree) if found is None]
+    untrue: list[int] = []
+    rough: list[int] = []
+    small: list[int] = []
+    for state, h in enumerate(following(states, "gradient at state")):
+        predicted, found = _slopes(partial(loss, state), _moves(h, state, CHECKED + 1), smallest)
+        if found and min(_apart(slope, predicted) for slope in found) <= TOLERANCE:
+            continue
+        of_sort = small if len(found) < 2 else untrue if _is_wrong(predicted, found) else rough
+        of_sort.append(state)
+    return untrue, rough, small
 
 
-def _agrees(loss: Callable[[Tensor], Tensor], moves: Tensor, smallest: float) -> bool | None:
-    """Return whether the gradient of `loss` predicts its changes along moves ``(M + 1, B, d)``; None if too small.
+def _slopes(loss: Callable[[Tensor], Tensor], moves: Tensor, smallest: float) -> tuple[Tensor, list[Tensor]]:
+    """Return the slopes of `loss` along moves ``(M + 1, B, d)``, ``(M,)``: as its gradient predicts, and as found.
+
+    The latter are of the steps that float64 resolves, the longest first, or end with one that agrees.
 
     Args:
         moves: as long as the state; the gradient is taken at the last one, shortened.
         smallest: the smallest difference of two losses that is more than rounding.
     """
-    base, answer = (AWAY * moves[-1]).requires_grad_(), None
+    base, found = (AWAY * moves[-1]).requires_grad_(), {}
     with torch.enable_grad():
         (gradient,) = torch.autograd.grad(loss(base), base)
     predicted = torch.stack([(gradient * move).sum() for move in moves[:-1]])
     for step in STEPS:
         with torch.no_grad():
             ends = [[loss(base + sign * step * move) for sign in (1, -1)] for move in moves[:-1]]
-        found = torch.stack([(above - below).reshape(()) / (2 * step) for above, below in ends])
-        larger = max(found.norm().item(), predicted.norm().item())
-        if not math.isfinite(larger) or step * larger <= max(smallest, ROUNDING / TOLERANCE * float(ends[0][0].abs())):
-            continue
-        if (found - predicted).norm() <= TOLERANCE * larger:
+        slope = torch.stack([(above - below).reshape(()) / (2 * step) for above, below in ends])
+        larger = max(slope.norm().item(), predicted.norm().item())
+        if math.isfinite(larger) and step * larger > max(smallest, ROUNDING / TOLERANCE * float(ends[0][0].abs())):
+            found[step] = slope
+            if _apart(slope, predicted) <= TOLERANCE:
+                break
+    return predicted, [found[step] for step in sorted(found, reverse=True)]
+
+
+def _is_wrong(predicted: Tensor, found: Sequence[Tensor]) -> bool:
+    """Return whether slopes at neighbouring steps agree with each other, and not with what the gradient predicts.
+
+    Those of a staircase are 0 at short steps. Where the gradient predicts longer ones roughly, its stairs may be those
+    of rounding.
+    """
+    staircase = min(_apart(slope, predicted) for slope in found) <= ROUGH
+    for one, other in pairwise(found):
+        flat = max(one.norm(), other.norm()) <= CLOSER * predicted.norm()
+        off = min((one - predicted).norm(), (other - predicted).norm())
+        if (one - other).norm() <= CLOSER * off and not (flat and staircase):
             return True
-        answer = False
-    return answer
+    return False
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    """Return the distance of two vectors, relative to the longer one."""
+    return float((one - other).norm() / max(one.norm(), other.norm()))
 
 
 def norms_along_directions(

@@ -11,7 +11,7 @@ everything else is computed on a float64 copy. A value that cannot be measured i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
@@ -21,7 +21,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fa_audit.audit.record import DEEP_CREDIT, FLOAT32
-from fa_audit.core.checks import UNTRUE
 from fa_audit.core.errors import AuditError, first_line
 from fa_audit.core.metrics import clamped_cosine, median_of
 from fa_audit.core.progress import following
@@ -89,20 +88,22 @@ class CreditReport:
     deep: Block = field(default_factory=dict)
     drift: Block = field(default_factory=dict)
 
-    def without(self, untrue: Sequence[int]) -> CreditReport:
-        """Return the report without its comparisons with the gradient at the states `untrue`, where it is not true."""
-        if not untrue or not self.blocks:
+    def without(self, missing: Mapping[int, str]) -> CreditReport:
+        """Drop what is compared with the gradient at states where it is not known, for the reasons `missing`."""
+        if not missing or not self.blocks:
             return self
 
         def kept(layer: int, name: str, value: Measured) -> Measured:
-            state = layer + SIDES[AT_INPUT if name.endswith(AT_INPUT) else ""]
-            return absent(value, UNTRUE) if state in untrue and name.removesuffix(AT_INPUT) in OF_REFERENCE else value
+            reason = missing.get(layer + SIDES[AT_INPUT if name.endswith(AT_INPUT) else ""])
+            return absent(value, reason) if reason and name.removesuffix(AT_INPUT) in OF_REFERENCE else value
 
         blocks = [
             {name: kept(layer, name, value) for name, value in own.items()} for layer, own in enumerate(self.blocks)
         ]
-        lost = {f"fresh_b_null{side}": bool(set(untrue) - ({0, 1} if state else {0})) for side, state in SIDES.items()}
-        of_draws = {name: absent(self.deep[name], UNTRUE) if gone else self.deep[name] for name, gone in lost.items()}
+        lost = {f"fresh_b_null{side}": set(missing) - ({0, 1} if state else {0}) for side, state in SIDES.items()}
+        of_draws = {
+            name: absent(self.deep[name], missing[min(at)]) if at else self.deep[name] for name, at in lost.items()
+        }
         return replace(self, blocks=tuple(blocks), deep=deep_means(blocks) | of_draws)
 
 

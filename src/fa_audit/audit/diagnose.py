@@ -12,14 +12,23 @@ from fa_audit.audit.credit_metrics import DIRECTIONS, CreditReport
 from fa_audit.audit.diagnostics import Batch, Diagnostics, least_size, measure
 from fa_audit.audit.frequencies import frequencies
 from fa_audit.audit.given_credits import CreditFunction, checked_credits, measure_given_credits
-from fa_audit.audit.guards import alike, contradictions, gradient_warnings, ignored_by, recorded
+from fa_audit.audit.guards import (
+    alike,
+    are_classes,
+    contradictions,
+    gradient_warnings,
+    ignored_by,
+    loss_as_found,
+    recorded,
+)
 from fa_audit.audit.inputs import check_layer, check_texts, fraction, paired, prepared
 from fa_audit.audit.report import DiagnosticReport
-from fa_audit.audit.verdicts import Baselines
+from fa_audit.audit.verdicts import Baselines, stability_fires
 from fa_audit.core.errors import AuditError, shortened
-from fa_audit.core.thresholds import DiagnosticThresholds, fires
+from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, LossFunction
+from fa_audit.networks.states import Description
+from fa_audit.networks.trace import LossFunction
 
 
 def diagnose(
@@ -48,8 +57,8 @@ def diagnose(
     """Audit a network.
 
     Args:
-        model: one of this package's networks, any network of the reference contract (see
-            `fa_audit.networks.contract`), or any module at all with a `description`.
+        model: any module with `HookPoint` modules in its forward pass, or with a `description`; one of this package's
+            networks, or one of the reference contract (`fa_audit.networks.contract`).
         eval_batches: disjoint, unshuffled ``(x, labels)`` test batches; the first 10 are used. With fewer than 8 the
             cross-batch stability is not evaluated.
         headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if unknown.
@@ -64,11 +73,12 @@ def diagnose(
             batch, in evaluation mode: ``a_l`` is a direction for the output of block l, ``states[l + 1]``, and shaped
             like it, or like the vector ``(B, d)`` that is read of it. The report then has every credit metric.
         draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, the same credits with fresh feedback for every
-            number: the null of their cosines.
+            number: the null of their cosines. Equal draws count once; torch's global stream differs between numbers.
         directions: number of moves of every state by which credits are compared with the loss; fewer take less time.
         blocks: the blocks whose credits are compared with changes of the loss; default all.
-        loss_fn: the loss of logits ``(B, C)`` and labels, in all that is measured. The floor of D2 was calibrated for
-            cross-entropy; for another loss the labels may be any tensor with one row per input.
+        loss_fn: the loss of logits ``(B, C)`` and labels, in all that is measured; a module is put in evaluation mode.
+            The floor of D2 was calibrated for cross-entropy; for another loss the labels may be any tensor with one
+            row per input.
         sample: ``(x, labels)`` that the norms of states and gradients come from; default the first of `eval_batches`.
         test_samples: size of the test set on which the accuracies were taken: the margin's interval follows from it.
         paired_hits: for every test sample, whether this network, and whether its own frozen baseline, classifies it
@@ -88,9 +98,9 @@ def diagnose(
     >>> report.three_check_verdict
     'FAIL(D3)'
     >>> len(report.residual_norms)
-    3
+    2
     """
-    limits, loss_fn = _limits(thresholds), _as_function(loss_fn)
+    limits = _limits(thresholds)
     check_texts(method_name=method_name, notes=notes, frozen_baseline_name=frozen_baseline_name)
     headline_acc = fraction("headline_acc", headline_acc)
     own, bp = fraction("frozen_baseline_acc", frozen_baseline_acc), fraction("bp_frozen_acc", bp_frozen_acc)
@@ -100,7 +110,11 @@ def diagnose(
         "eval_batches": eval_batches,
         "stability_batches": () if stability_batches is None else stability_batches,
     }
-    with prepared(model, given, description, loss_fn) as (network, (first, batches, others), warnings):
+    with (
+        loss_as_found(loss_fn),
+        prepared(model, given, description, loss_fn) as (network, (first, batches, others), warnings),
+    ):
+        loss_fn = _as_function(loss_fn, [*first, *batches, *others])
         if layer_for_stability is not None:
             check_layer("layer_for_stability", layer_for_stability, network)
         asked = checked_credits(credits, draw, directions, blocks, network)
@@ -108,10 +122,10 @@ def diagnose(
         credit = measure_given_credits(asked, model, network, *where, loss_fn) if asked else CreditReport()
         evidence = measure(network, batches, layer_for_stability, loss_fn, where, over)
         evidence = _with_frequencies(evidence, network, over, loss_fn, limits)
-        warnings += contradictions(network, batches, headline_acc, own, ignored_by(loss_fn))
-        warnings += [*alike(over, ignored_by(loss_fn)), *gradient_warnings(evidence)]
+        hits, doubts = contradictions(network, batches, headline_acc, own, ignored_by(loss_fn))
+        warnings += [*doubts, *alike(over, ignored_by(loss_fn)), *gradient_warnings(evidence)]
         about = recorded(model, network, description, where[0])
-    credit = credit.without(evidence.untrue)
+    credit = credit.without(evidence.missing)
     name_of_loss = getattr(loss_fn, "__name__", type(loss_fn).__name__)
     of_loss = "" if loss_fn is F.cross_entropy else f"gradients of {name_of_loss}"
     return DiagnosticReport(
@@ -125,6 +139,7 @@ def diagnose(
         deep=credit.deep,
         warnings=tuple(warnings),
         about=about,
+        hits=hits,
     )
 
 
@@ -134,18 +149,23 @@ def _limits(thresholds: DiagnosticThresholds | None) -> DiagnosticThresholds:
     return thresholds or DiagnosticThresholds()
 
 
-def _as_function(loss_fn: LossFunction) -> LossFunction:
-    """Return `F.cross_entropy` in place of a default `nn.CrossEntropyLoss`: the audit knows that loss by it."""
-    plain = type(loss_fn) is nn.CrossEntropyLoss and str(vars(loss_fn)) == str(vars(nn.CrossEntropyLoss()))
-    return F.cross_entropy if plain else loss_fn
+def _as_function(loss_fn: LossFunction, batches: list[Batch]) -> LossFunction:
+    """Return `F.cross_entropy` in place of a default `nn.CrossEntropyLoss` of classes: the audit knows it by that."""
+    if type(loss_fn) is not nn.CrossEntropyLoss:
+        return loss_fn
+    own, default = (
+        {name: value for name, value in vars(module).items() if name != "training"}
+        for module in (loss_fn, nn.CrossEntropyLoss())
+    )
+    classes = all(are_classes(labels) and bool((labels >= 0).all()) for _, labels in batches)
+    return F.cross_entropy if classes and str(own) == str(default) else loss_fn
 
 
 def _with_frequencies(
     evidence: Diagnostics, network: Network, batches: list[Batch], loss_fn: LossFunction, limits: DiagnosticThresholds
 ) -> Diagnostics:
     """Add the predictions beside the labels where (c) fires under cross-entropy, since their bias may explain it."""
-    fired = fires("stability", evidence.stability.value or 0, limits.stability_drift_ceiling)
-    if loss_fn is not F.cross_entropy or not fired:
+    if loss_fn is not F.cross_entropy or not stability_fires(evidence, limits.stability_drift_ceiling):
         return evidence
     large = [batch for batch in batches if len(batch[1]) >= least_size(batches)]
     return replace(evidence, frequencies=frequencies(network, large, evidence.stability_layer))

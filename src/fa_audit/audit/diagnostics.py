@@ -5,15 +5,18 @@ Shapes: B batch, d width, L blocks. Medians are over the samples of one batch, b
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fa_audit.audit.backward import check_backward, norms_along_directions
-from fa_audit.core.checks import UNRESOLVED, UNTRUE
+from fa_audit.audit.custom import custom_parts
+from fa_audit.core.checks import UNRESOLVED, UNTRUE, UNVERIFIED
 from fa_audit.core.errors import AuditError, first_line, listed
 from fa_audit.core.intervals import FEWEST, Interval
 from fa_audit.core.metrics import mean_pairwise_cosine, median_of, median_ratio, pairwise_cosines
@@ -21,11 +24,12 @@ from fa_audit.core.progress import following
 from fa_audit.core.resampling import bootstrap_medians, jackknife_interval, largest_growth, percentile_interval
 from fa_audit.core.vectors import Measured, growth, median_norm, sample_norms, unit
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import LossFunction, Reference, in_double, reference, untouched
+from fa_audit.networks.trace import CHUNK, LossFunction, Reference, in_double, reference, scalar_loss, untouched
 
 Batch = tuple[Tensor, Tensor]
+IGNORED = -100  # the label that torch's losses ignore
 ABSENT = Measured(None, 0, 0, "not measured")
-Estimates = dict[int, float]  # median ||g_l|| at the states where the backward pass is not the derivative
+Estimates = dict[int, float]  # median ||g_l|| at the states where the backward pass does not give it
 MEASURED = ("float32_error", "float32_cosine", "displacement", "cosine_to_embedding")  # of a layer
 
 
@@ -97,7 +101,7 @@ class Diagnostics:
         layers: one entry per state, ``h_0`` first.
         stability: cross-batch cosine of mean gradients at `stability_layer`.
         stability_layer: the state at which it was taken.
-        samples: samples that the layers' evidence comes from.
+        samples: samples that the layers' evidence comes from: those whose label the loss does not ignore.
         batches: batches used for the stability.
         finite: False where any state, gradient or logit of any batch is NaN or infinite.
         growth_interval, gradient_interval: 95 % bootstrap intervals over the samples of the largest growth and of
@@ -105,9 +109,10 @@ class Diagnostics:
         stability_interval: 95 % jackknife interval over the batches; None for fewer than 8.
         stability_samples: samples of a batch that was used for the stability.
         frequencies: predictions beside labels, where (c) fires under cross-entropy; None elsewhere.
-        unchecked: why the backward pass was not compared with the forward pass, at some states or all; empty if it was.
-        untrue: the states whose gradient is not the derivative of the loss (`fa_audit.audit.backward`): the norms there
-            are estimates, NaN where the loss is not that of single samples.
+        unchecked: what is custom in the backward pass and why it was not compared with the forward pass, at some states
+            or all; empty if nothing is custom, or if it was.
+        missing: by state, why the true gradient is not known there (`fa_audit.audit.backward`). The norm is an estimate
+            at `untrue` states, NaN where the loss is not that of single samples; at others NaN, or too small to verify.
         loss: of the samples that the layers' evidence comes from.
         at_logits: B times the median norm of its gradient at the logits, which is small where the loss is saturated.
     """
@@ -122,11 +127,16 @@ class Diagnostics:
     gradient_interval: Interval | None = None
     stability_interval: Interval | None = None
     stability_samples: int | None = None
-    untrue: tuple[int, ...] = ()
+    missing: Mapping[int, str] = field(default_factory=dict)
     frequencies: Frequencies | None = None
     unchecked: str = ""
     loss: float | None = None
     at_logits: float | None = None
+
+    @property
+    def untrue(self) -> tuple[int, ...]:
+        """Return the states whose gradient is not the derivative of the loss."""
+        return tuple(state for state, reason in self.missing.items() if reason == UNTRUE)
 
 
 def measure(
@@ -147,15 +157,20 @@ def measure(
         stability_batches: those over which the stability is taken, in place of `batches`. Batches of less than half the
             largest one's size are left out.
     """
-    depth = len(network.blocks)
+    depth = network.depth
     middle = min(depth, max(1, (depth + 1) // 2)) if layer_for_stability is None else layer_for_stability
     sample = batches[0] if sample is None else sample
     over = stability_batches or batches
     with untouched(network):
         truth = reference(network, *sample, loss_fn)
-        double, estimates, unchecked = _compared(network, *sample, loss_fn)
-        layers, finite = tuple(_layers(truth, double, estimates)), truth.finite
-        growth_interval, gradient_interval = _intervals(truth, layers, estimates)
+        found = _compared(network, *sample, loss_fn, len(truth.states))
+        counted = counting(truth, sample[1], loss_fn)
+        truth = part_of(truth, counted)
+        if not isinstance(found.double, str):
+            found = found._replace(double=part_of(found.double, counted))
+        samples = len(truth.logits)
+        layers, finite = tuple(_layers(truth, found)), truth.finite
+        growth_interval, gradient_interval = _intervals(truth, layers, found.estimates)
         loss, at_logits = truth.loss, len(truth.logits) * median_norm(truth.at_logits.flatten(1))
         means, least = [], least_size(over)
         for batch in following(over, "batch"):
@@ -169,26 +184,43 @@ def measure(
             f"eval_batches: the vectors that are read of h_{middle} have {listed(map(str, sorted(widths)))} entries;"
             " expected as many in every batch: inputs of one shape, or a reading of one token or of a mean."
         )
-    if middle in estimates:
-        stability, around = Measured(None, len(means), 0, UNTRUE), None
+    if middle in found.missing:
+        stability, around = Measured(None, len(means), 0, found.missing[middle]), None
     else:
         stability, around = mean_pairwise_cosine(means), jackknife_interval(pairwise_cosines(means).cpu().numpy())
     return Diagnostics(
         layers=layers,
         stability=stability,
         stability_layer=middle,
-        samples=len(sample[1]),
+        samples=samples,
         batches=len(means),
         finite=finite,
         growth_interval=growth_interval,
         gradient_interval=gradient_interval,
         stability_interval=around,
         stability_samples=max((len(labels) for _, labels in over), default=None),
-        untrue=tuple(estimates),
-        unchecked=unchecked,
+        missing=found.missing,
+        unchecked=found.unchecked,
         loss=loss,
         at_logits=at_logits,
     )
+
+
+def counting(truth: Reference, labels: Tensor, loss_fn: LossFunction) -> Tensor:
+    """Return a mask ``(B,)`` of the samples that count in a loss; all of them if none does.
+
+    The others have the label that the loss ignores, by default that of torch's losses, and a gradient of zero.
+    """
+    ignored = (labels == getattr(loss_fn, "ignore_index", IGNORED)).reshape(len(labels), -1).all(dim=1)
+    counted = ~(ignored & (truth.at_logits.flatten(1) == 0).all(dim=1))
+    return counted if counted.any() else torch.ones_like(counted)
+
+
+def part_of(truth: Reference, samples: Tensor) -> Reference:
+    """Return the rows of some samples of a reference."""
+    states, gradients = (tuple(rows[samples] for rows in part) for part in (truth.states, truth.gradients))
+    logits, at_logits = truth.logits[samples], truth.at_logits[samples]
+    return replace(truth, states=states, gradients=gradients, logits=logits, at_logits=at_logits)
 
 
 def least_size(batches: list[Batch]) -> float:
@@ -219,8 +251,9 @@ def _intervals(
     return percentile_interval(largest_growth(draws[:, :-1]), value), of_gradient
 
 
-def _layers(truth: Reference, double: Reference | str, estimates: Estimates) -> list[Layer]:
-    """Build one entry per state; `double` is the float64 recomputation or the reason why there is none."""
+def _layers(truth: Reference, found: _Compared) -> list[Layer]:
+    """Build one entry per state."""
+    double, estimates = found.double, found.estimates
     norms = [median_norm(h) for h in truth.states]
     gradients = [estimates.get(layer, median_norm(g)) for layer, g in enumerate(truth.gradients)]
     growths, samples = [*growth(norms), None], len(truth.logits)
@@ -232,8 +265,8 @@ def _layers(truth: Reference, double: Reference | str, estimates: Estimates) -> 
         else:
             agreement = float32_agreement(truth.gradients[layer], double.gradients[layer])
             moved = distance_from(double.states[0], double.states[layer])
-        if layer in estimates:
-            agreement = (Measured(None, samples, 0, UNTRUE),) * 2
+        if layer in found.missing:
+            agreement = (Measured(None, samples, 0, found.missing[layer]),) * 2
         entries.append(Layer(layer, *numbers, *agreement, truth.positions[layer], *moved))
     return entries
 
@@ -269,19 +302,49 @@ def float32_agreement(single: Tensor, double: Tensor) -> tuple[Measured, Measure
     return error, replace(error, value=(unit_single * unit_double)[valid].sum(dim=-1).quantile(0.01).item())
 
 
-def _compared(
-    network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction
-) -> tuple[Reference | str, Estimates, str]:
-    """Return the reference of a float64 copy, or why it fails; norms where its gradient is not true; what is open."""
+class _Compared(NamedTuple):
+    """The float64 recomputation, or why there is none; the others as in `Diagnostics`."""
+
+    double: Reference | str
+    missing: dict[int, str]
+    estimates: Estimates
+    unchecked: str = ""
+
+
+def _compared(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction, states: int) -> _Compared:
+    """Run a network in float64 and, if something in it is custom, compare its backward with its forward pass."""
+    custom, truth = _custom(network, x, labels, loss_fn), None
+    sorts: tuple[list[int], list[int], list[int]] = ([], [], [])
     try:
-        twin, x, labels, loss_fn = in_double(network, x, labels, loss_fn)
-        truth = reference(twin, x, labels, loss_fn)
+        with in_double(network, x, labels, loss_fn) as (twin, x, labels, loss_fn), untouched(twin):
+            truth = reference(twin, x, labels, loss_fn)
+            if custom:
+                sorts = check_backward(twin, x, labels, loss_fn, truth)
+            untrue, rough, small = sorts
+            kept = counting(truth, labels, loss_fn)
+            part, own = part_of(truth, kept), labels[kept]
+            share = 1.0 if kept.all() else truth.loss / float(scalar_loss(loss_fn, part.logits, own))  # of a mean
+            along = {state: norms_along_directions(twin, x[kept], own, loss_fn, part, state) for state in untrue}
+            norms = {state: share * norm for state, norm in along.items()}
     except Exception as error:  # external code may raise anything; the audit goes on without this evidence
-        reason = f"float64 recomputation failed: {first_line(error)}"
-        return reason, {}, reason
+        reason = first_line(error) if truth else f"float64 recomputation failed: {first_line(error)}"
+        missing = dict.fromkeys(range(states) if custom else (), UNVERIFIED)
+        unchecked = f"{custom}, and {reason}" if custom else ""
+        return _Compared(truth or reason, missing, dict.fromkeys(missing, math.nan), unchecked)
+    open_ = sorted(rough + small)
+    missing = dict.fromkeys(untrue, UNTRUE) | dict.fromkeys(open_, UNRESOLVED)
+    unchecked = f"{custom}, and {UNRESOLVED} at state {', '.join(map(str, open_))}" if open_ else ""
+    return _Compared(truth, missing, norms | dict.fromkeys(rough, math.nan), unchecked)
+
+
+def _custom(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction) -> str:
+    """Name what is custom between the states and the loss."""
+    size = (network.chunk or CHUNK) if loss_fn is F.cross_entropy else len(x)  # as in `reference`
+
+    def run() -> Tensor:
+        return scalar_loss(loss_fn, network.chain(x[:size].clone()).logits, labels[:size])
+
     try:
-        untrue, open_ = check_backward(twin, x, labels, loss_fn, truth)
-        estimates = {state: norms_along_directions(twin, x, labels, loss_fn, truth, state) for state in untrue}
-    except Exception as error:
-        return truth, {}, first_line(error)
-    return truth, estimates, f"{UNRESOLVED} at state {', '.join(map(str, open_))}" if open_ else ""
+        return listed(custom_parts(network, run))
+    except Exception as error:  # such as of compiled code
+        return f"a forward pass that cannot be watched ({first_line(error)})"

@@ -5,7 +5,7 @@ Shapes: B batch, d width of a state, L blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,6 +30,7 @@ from fa_audit.audit.credit_metrics import (
 from fa_audit.audit.guards import is_count
 from fa_audit.core.errors import AuditError, first_line, shortened
 from fa_audit.core.metrics import median_of
+from fa_audit.core.randomness import stream_seed
 from fa_audit.core.vectors import WITHOUT_ANGLE, Measured, sample_norms, unit
 from fa_audit.networks.adapters import OneTensor
 from fa_audit.networks.description import passes_from, shown
@@ -53,7 +54,8 @@ class Given:
 
     Attributes:
         credits: ``credits(model, x, y, states) -> [a_0..a_{L-1}]``.
-        draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, with fresh feedback for every number.
+        draw: ``draw(model, x, y, states, number) -> [a_0..a_{L-1}]``, with fresh feedback for every number, which may
+            come from torch's global stream: every number has its own.
         directions: M, in which every state is moved.
         blocks: those whose credits are compared with the loss, which takes nearly all of the time; None for all.
     """
@@ -88,8 +90,8 @@ def measure_given_credits(
     credits = ask("credits", given.credits)
     with untouched(network):
         gradients = reference(network, x, targets, loss_fn).gradients
-    draws = range(DRAWS) if given.draw else ()
-    fresh = [alignment(ask("draw", given.draw, draw), gradients) for draw in draws]
+    draws = (ask("draw", given.draw, number) for number in range(DRAWS * bool(given.draw)))
+    fresh = [alignment(draw, gradients) for draw in _different(draws)]
     worth = _against_the_loss(given, network, x, targets, credits, loss_fn)
     unknown = {name: Measured(None, len(x), 0, reason) for name, reason in UNKNOWN.items()}
     blocks = []
@@ -114,10 +116,10 @@ def checked_credits(
     if not is_count(directions) or not 1 <= directions <= MOST_DIRECTIONS:
         raise AuditError(f"directions: found {shortened(directions)}; expected an integer 1..{MOST_DIRECTIONS}.")
     if blocks is not None and not (
-        isinstance(blocks, Collection) and all(is_count(block) and 0 <= block < len(network.blocks) for block in blocks)
+        isinstance(blocks, Collection) and all(is_count(block) and 0 <= block < network.depth for block in blocks)
     ):
         raise AuditError(
-            f"blocks: found {shortened(blocks)}; expected integers 0..{len(network.blocks) - 1}, such as [0, 1]."
+            f"blocks: found {shortened(blocks)}; expected integers 0..{network.depth - 1}, such as [0, 1]."
         )
     if credits is None and (draw is not None or blocks is not None):
         raise AuditError(f"{'draw' if draw else 'blocks'}: found it without credits; expected credits= beside it.")
@@ -136,6 +138,8 @@ def _asked(
 ) -> list[Tensor]:
     """Return a function's credits as vectors ``(B, d)`` in float64; the model and the batch stay as they are."""
     with untouched(network):
+        if more:
+            _seed_draw(*more)
         try:
             with torch.enable_grad():
                 own = getattr(network, "model", None)
@@ -146,6 +150,24 @@ def _asked(
     if not isinstance(found, list | tuple) or len(found) != len(states) - 1:
         raise _refused(name, f"found {shown(found)}", len(states) - 1)
     return [_vector(name, network, layer, a, states[layer + 1]) for layer, a in enumerate(found)]
+
+
+def _seed_draw(number: int) -> None:
+    """Seed the global streams by a draw's number: each call of a function begins with the same streams."""
+    seed = stream_seed(SEED, "draw", number)
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)
+
+
+def _different(draws: Iterable[list[Tensor]]) -> Iterator[list[Tensor]]:
+    """Yield the draws that are not equal to an earlier one: only those are independent."""
+    seen = set()
+    for credits in draws:
+        content = hash(tuple(credit.cpu().numpy().tobytes() for credit in credits))
+        if content not in seen:
+            yield credits
+        seen.add(content)
 
 
 def _vector(name: str, network: Network, layer: int, credit: object, state: Tensor) -> Tensor:
@@ -181,8 +203,7 @@ def _against_the_loss(
 ) -> list[Block]:
     """Compute per block the metrics that need float64, or record why that is impossible."""
     try:
-        twin, x, targets, loss_fn = in_double(network, x, targets, loss_fn)
-        with untouched(twin):
+        with in_double(network, x, targets, loss_fn) as (twin, x, targets, loss_fn), untouched(twin):
             truth = reference(twin, x, targets, loss_fn)
             losses = losses_of_samples(loss_fn, truth.logits, targets)
             passes, starts = passes_from(twin, x, truth.states)

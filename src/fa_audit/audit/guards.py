@@ -18,13 +18,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from fa_audit.audit.diagnostics import Batch, Diagnostics
+from fa_audit.audit.diagnostics import IGNORED, Batch, Diagnostics
+from fa_audit.audit.verdicts import LEAST_LIKELY, chance
 from fa_audit.core.checks import DOUBTED, NOT_COMPARED
 from fa_audit.core.errors import AuditError, first_line, listed, shortened
 from fa_audit.networks.contract import deviation
+from fa_audit.networks.description import WHOLE
 from fa_audit.networks.network import Network
+from fa_audit.networks.states import Description
 from fa_audit.networks.trace import (
-    Description,
     Forward,
     LossFunction,
     equal,
@@ -35,12 +37,10 @@ from fa_audit.networks.trace import (
     untouched,
 )
 
-IGNORED = -100  # the label that torch's losses ignore
 SAMPLES = 8  # of the first batch, on which a forward pass is repeated
 DIFFERENT = 1e-4  # relative to the largest logit; kernels that sum in another order stay far below
 SUM_TO_ONE = 1e-3
 SUMMED = 1e-4  # relative: difference below which the loss of a batch is the sum of the losses of its halves
-LEAST_LIKELY = 1e-6  # probability of the hits of the batches below which an accuracy is contradicted
 FAILED = 0.05  # by which a suspected baseline's accuracy is below a linear readout's
 OVERLAP = 0.01  # share of the samples that are repeated
 LARGE = 1e3  # gradient of one sample's loss with respect to a state
@@ -50,11 +50,6 @@ NARROW = (torch.float16, torch.bfloat16)
 DATA_AS_STATE = (
     "The first block reads the data itself: D1 then measures their units, and frozen blocks leave no embedding to"
     " train. Take the first layer for the embedding: leave it out of the blocks."
-)
-EARLIER_PATHS = (
-    "The model makes something of h_0 before the first block runs (a copy, a projection, a gate): the gradient at state"
-    " 0, and what is compared with it, lack that path. Take a first block that contains it, or make it after the first"
-    " block has run."
 )
 
 
@@ -80,13 +75,18 @@ def check_model(model: Any, description: Any = None) -> None:
         problem += " (model.to_empty(device=...), then load_state_dict)."
     if problem:
         raise AuditError(f"{type(model).__name__}: found {problem}")
-    blocks, reads = getattr(description, "blocks", None), getattr(description, "reads", None)
-    names = [reads, blocks] if isinstance(blocks, str) else [reads, *blocks] if isinstance(blocks, list | tuple) else []
-    if description is not None and not (names and all(isinstance(name, str) for name in names)):
+    if not isinstance(description, Description | None):
         raise AuditError(
             f"description: found {shortened(description)}; expected Description(blocks, reads), the blocks as names of"
             " modules, for example Description('layers.*', 'cls token')."
         )
+    if description is not None:
+        names = description.blocks
+        listed_names = [names] if isinstance(names, str) else names if isinstance(names, list | tuple) else [None]
+        if not all(isinstance(name, str) for name in [*listed_names, description.reads]):
+            raise AuditError(f"description: found {shortened(description)}; expected names of modules.")
+        if names and description.forward is not None:
+            raise AuditError("description: found blocks and forward=; expected one of the two to say where states are.")
 
 
 def listed_batches(name: str, batches: Any) -> Iterator[Any]:
@@ -143,6 +143,16 @@ def as_found(model: nn.Module) -> Iterator[None]:
         )
 
 
+@contextmanager
+def loss_as_found(loss_fn: LossFunction) -> Iterator[None]:
+    """Evaluate a loss that is a module, and leave its parameters, buffers and attributes as they were."""
+    if not isinstance(loss_fn, nn.Module):
+        yield
+        return
+    with as_found(loss_fn), untouched(loss_fn):
+        yield
+
+
 def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, list[str]]:
     """Run a network twice on a few inputs; return its number of classes, and warnings about what it computes.
 
@@ -152,11 +162,10 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
     Raises:
         AuditError: the two passes differ.
     """
-    few = x[:SAMPLES]
     with untouched(network):
-        points, first = network.chain(few.clone())
+        states, _, first = network.chain(x.clone())
         with torch.no_grad():
-            second = network(few.clone())
+            second = network(x.clone())
     first = first.detach()
     finite = bool(first.isfinite().all() and second.isfinite().all())
     if finite and (distance := deviation(first, second)) > DIFFERENT:
@@ -166,16 +175,16 @@ def look_at(network: Network, x: Tensor, *, logits: bool = True) -> tuple[int, l
             " the largest logit; expected the same logits. Turn off dropout (training=self.training), noise and"
             " whatever counts passes."
         )
-    shapes = [tuple(point.shape) for point in points]
+    shapes = [tuple(h.shape) for h in states]
     broken = [name.removeprefix("model.") for name, p in network.named_parameters() if not p.isfinite().all()]
     unused = "found NaN or infinite values, though the pass that is audited may not use them."
     found = [
-        DATA_AS_STATE if reads_data(points[0], few) else "",
+        DATA_AS_STATE if reads_data(states[0], x) else "",
         f"{listed(broken, 3)}: {unused}" if broken else "",
-        _probabilities(second) if logits else "",
-        _narrow(network, [*points, second]),
+        _probabilities(second) if logits and second.dim() == 2 else "",
+        _narrow(network, [*states, second]),
         _transposed(network, shapes),
-        EARLIER_PATHS if getattr(network, "loses_paths", False) else "",
+        _unproven(network),
     ]
     return second.shape[-1], list(filter(None, found))
 
@@ -211,23 +220,26 @@ def ignored_by(loss_fn: LossFunction) -> int:
 
 def contradictions(
     network: Network, batches: list[Batch], accuracy: float | None, frozen: float | None, ignored: int
-) -> list[str]:
-    """Warn of accuracies that the batches contradict: by hits beyond chance, or by a readout that needs no blocks.
-
-    Nothing is known where labels are not class indices.
+) -> tuple[tuple[int, int] | None, list[str]]:
+    """Count the hits of the batches, and warn of accuracies that they contradict: by chance, or by a linear readout.
 
     Args:
         accuracy, frozen: those of the network and of its frozen baseline, as fractions.
         ignored: the label of samples that are left out.
+
+    Returns:
+        Samples that are classified correctly, and all samples; None without accuracies, or where labels are not class
+        indices. And warnings.
     """
     if (accuracy, frozen) == (None, None) or not all(are_classes(labels) for _, labels in batches):
-        return []
+        return None, []
     passes = forward(network, batches)
-    hits = hits_of(passes, ignored)
-    if hits is None:
-        return []
+    right = hits_of(passes, ignored)
+    if right is None:
+        return None, []
+    hits = int(right.sum()), len(right)
     embedded = [(p.embedded[p.labels != ignored], p.labels[p.labels != ignored]) for p in passes]
-    return list(filter(None, (_unlikely(hits, accuracy), _failed_to_train(embedded, frozen))))
+    return hits, list(filter(None, (_unlikely(hits, accuracy), _failed_to_train(embedded, frozen))))
 
 
 def hits_of(passes: list[Forward], ignored: int) -> Tensor | None:
@@ -241,18 +253,13 @@ def hits_of(passes: list[Forward], ignored: int) -> Tensor | None:
     return (logits.argmax(dim=-1) == labels)[labels != ignored]
 
 
-def _unlikely(hits: Tensor, accuracy: float | None) -> str:
-    """Bound the probability of a number of hits at least this extreme by ``exp(-n KL(hits / n || accuracy))``."""
-    if accuracy is None or not len(hits):
-        return ""
-    found = int(hits.sum()) / len(hits)
-    terms = ((found, accuracy), (1 - found, 1 - accuracy))
-    divergence = sum(p * math.log(p / max(q, 1e-3)) for p, q in terms if p)
-    if (likely := math.exp(-len(hits) * max(divergence, 0))) >= LEAST_LIKELY:
+def _unlikely(hits: tuple[int, int], accuracy: float | None) -> str:
+    """Say how the hits of the batches contradict an accuracy."""
+    if chance(hits, accuracy) >= LEAST_LIKELY:
         return ""
     return (
-        f"{DOUBTED[0]} {accuracy:.3g}, but {int(hits.sum())} of the {len(hits)} samples given are classified"
-        f" correctly (chance {likely:.1g}): another model, other data or preprocessing, or a wrong accuracy."
+        f"headline_acc is {accuracy:.3g}, but {hits[0]} of the {hits[1]} samples given are classified correctly"
+        f" (chance below {LEAST_LIKELY:g}): another model, other data or preprocessing, or a wrong accuracy."
     )
 
 
@@ -267,7 +274,7 @@ def _failed_to_train(batches: list[Batch], frozen: float | None) -> str:
     if frozen >= readout - FAILED - 1 / math.sqrt(len(others)):
         return ""
     return (
-        f"{DOUBTED[1]} {frozen:.3g}; a linear readout of this network's h_0, fitted on {len(x)} of the samples,"
+        f"{DOUBTED} {frozen:.3g}; a linear readout of this network's h_0, fitted on {len(x)} of the samples,"
         f" has {readout:.3g} on the others. The baseline may have failed to train, and then depth utility says little:"
         " train it again, on several seeds."
     )
@@ -320,7 +327,7 @@ def gradient_warnings(evidence: Diagnostics) -> Iterator[str]:
             f" {max(large.values()):.3g} (more than {LARGE:g}). No check looks at that: D2 asks whether it vanished."
         )
     if evidence.unchecked and evidence.finite:
-        yield f"{NOT_COMPARED} ({evidence.unchecked}): whether its gradients are those of the loss is not known."
+        yield f"{NOT_COMPARED}: the model has {evidence.unchecked}. Nothing is compared with its gradients there."
     errors = [(layer.float32_error.value, -layer.layer) for layer in evidence.layers]
     error, worst = max(((error, state) for error, state in errors if error is not None), default=(0, 0))
     if error > FLOAT32_ERROR:
@@ -338,10 +345,29 @@ def recorded(model: nn.Module, network: Network, description: Description | None
         "device": str(parameters[0].device),
         "dtype": str(parameters[0].dtype).removeprefix("torch."),
         "model": f"{type(model).__module__}.{type(model).__qualname__}",
-        "blocks": list(getattr(network, "names", ()) if description else range(len(network.blocks))),
-        "reads": description.reads if description else "",
+        "states": list(getattr(network, "names", ())),
+        "covered": getattr(network, "covered", 1.0),
+        "past": list(getattr(network, "past", ())),
+        "partial": any(share is not None and share > WHOLE for share in getattr(network, "past", ())),
+        "reads": getattr(network, "reads", ""),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _unproven(network: Network) -> str:
+    """Warn of states that were not proven to be whole, and of those that are not."""
+    past = dict(enumerate(getattr(network, "past", ())))
+    bypassed = {layer: share for layer, share in past.items() if share is not None and share > WHOLE}
+    if bypassed:
+        shares = ", ".join(f"{100 * min(share, 1):.3g} % at state {layer}" for layer, share in bypassed.items())
+        return f"Partial states: of what the outputs know of the inputs, {shares} goes past them."
+    unknown = [str(layer) for layer, share in past.items() if share is None]
+    if not unknown:
+        return ""
+    return (
+        f"That nothing goes past state {listed(unknown, 8)} could not be proven: neither the outputs nor the last state"
+        " differ between samples."
+    )
 
 
 def _probabilities(logits: Tensor) -> str:

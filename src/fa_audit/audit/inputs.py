@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from fa_audit.audit.diagnostics import Batch
 from fa_audit.audit.guards import are_classes, as_found, check_loss, check_model, is_count, listed_batches, look_at
 from fa_audit.core.errors import AuditError, first_line, shortened
-from fa_audit.networks.adapters import as_pair, by_name, layout_of, unwrapped
-from fa_audit.networks.contract import wrap_contract_model
-from fa_audit.networks.description import describe, shown
+from fa_audit.networks.adapters import OneTensor, as_pair, layout_of, unwrapped
+from fa_audit.networks.contract import wrap_model
+from fa_audit.networks.description import NotWhole, describe, shown
 from fa_audit.networks.network import Network
-from fa_audit.networks.trace import Description, LossFunction, outputs_of, scalar_loss, untouched
+from fa_audit.networks.proposals import LEAST_COVERED, propose
+from fa_audit.networks.states import Description
+from fa_audit.networks.trace import LossFunction, outputs_of, scalar_loss, untouched
 
 BATCHES, BATCH_SIZE = 10, 128  # the paper's evaluation set: its gradient floor depends on the batch size
 ROUNDED = 1e-3  # difference of a given accuracy from that of the hits, at most
@@ -79,8 +81,8 @@ def paired(
 
 def check_layer(name: str, layer: Any, network: Network) -> None:
     """Raise an `AuditError` that begins with `name` if the network has no such state."""
-    if not is_count(layer) or not 0 <= layer <= len(network.blocks):
-        raise AuditError(f"{name}: found {shortened(layer)}; expected an integer 0..{len(network.blocks)}.")
+    if not is_count(layer) or not 0 <= layer <= network.depth:
+        raise AuditError(f"{name}: found {shortened(layer)}; expected an integer 0..{network.depth}.")
 
 
 @contextmanager
@@ -112,8 +114,8 @@ def prepared(
         )
     with as_found(model):  # a DataLoader draws from the global stream
         raw = {name: list(islice(listed_batches(name, part), limit)) for name, part in given.items()}
-        if description and isinstance(first := next(chain.from_iterable(raw.values()), None), Mapping):
-            model, description = by_name(model, description, first)
+        if isinstance(first := next(chain.from_iterable(raw.values()), None), Mapping):
+            model = OneTensor(model, layout_of(first))
             if any(layout_of(batch) != layout_of(first) for part in raw.values() for batch in part):
                 raise AuditError("eval_batches: found mappings of different shapes; expected all padded alike.")
         batches = [[_checked(name, as_pair(batch), device, loss_fn) for batch in part] for name, part in raw.items()]
@@ -121,8 +123,9 @@ def prepared(
         if not every:
             raise AuditError("eval_batches: found no batches; expected at least one (x, labels).")
         x = every[0][0]
-        network = describe(model, description, x) if description else wrap_contract_model(model, x)
-        classes, warnings = look_at(network, x, logits=loss_fn is F.cross_entropy)
+        network = wrap_model(model, x) if description is None else _described(model, description, x)
+        of_logits = loss_fn is F.cross_entropy or isinstance(loss_fn, nn.CrossEntropyLoss)
+        classes, warnings = look_at(network, x, logits=of_logits)
         for name, part in zip(given, batches):
             if loss_fn is F.cross_entropy:
                 highest = max((int(labels.max()) for _, labels in part), default=-1)
@@ -134,6 +137,14 @@ def prepared(
                 check_loss(network, *max(part, key=lambda batch: len(batch[0])), loss_fn)
             warnings += _gaps(name, part, network, loss_fn)
         yield network, batches, warnings
+
+
+def _described(model: nn.Module, description: Description, x: Tensor) -> Network:
+    try:
+        return describe(model, description, x)
+    except NotWhole as error:
+        whole = [proposal for proposal in propose(model, x) if proposal.covered >= LEAST_COVERED]
+        raise AuditError(f"{error} Whole are those of {whole[0].python}." if whole else str(error)) from error
 
 
 def _gaps(name: str, part: list[Batch], network: Network, loss_fn: LossFunction) -> Iterator[str]:
@@ -169,7 +180,8 @@ def _checked(name: str, batch: Any, device: torch.device, loss_fn: LossFunction)
     x, labels = pair
     rows = x.dim() > 0 and labels.dim() > 0 and len(x) == len(labels) and x.numel() > 0
     if loss_fn is not F.cross_entropy and rows:
-        return x.to(device), labels.to(device)
+        classes = isinstance(loss_fn, nn.CrossEntropyLoss) and are_classes(labels)
+        return x.to(device), labels.to(device, torch.int64 if classes else labels.dtype)
     if not rows or not are_classes(labels) or labels.to(torch.int64).min() < 0:
         kind = "class indices >= 0, shape (B,)," if loss_fn is F.cross_entropy else "labels"
         raise AuditError(

@@ -19,7 +19,8 @@ from fa_audit.core.randomness import seeded
 from fa_audit.core.registry import load
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.data.dataset import Dataset, evaluation_batches, stability_batches
-from fa_audit.networks.trace import Description, accuracy_of
+from fa_audit.networks.states import Description
+from fa_audit.networks.trace import accuracy_of
 
 SHOWN = 3  # names of a kind in one message
 

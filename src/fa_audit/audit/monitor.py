@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from fa_audit.audit.diagnose import diagnose
 from fa_audit.audit.diagnostics import Batch
-from fa_audit.audit.guards import as_found, check_model, listed_batches
+from fa_audit.audit.guards import as_found, check_model, is_count, listed_batches
 from fa_audit.audit.inputs import BATCHES
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.audit.sentences import NOT_FINITE, RETRAIN
 from fa_audit.core.checks import CHECKS
-from fa_audit.core.errors import AuditError, unknown
+from fa_audit.core.errors import AuditError, shortened, unknown
 from fa_audit.core.intervals import FEWEST
 from fa_audit.core.thresholds import DiagnosticThresholds
-from fa_audit.networks.trace import Description, LossFunction
+from fa_audit.networks.states import Description
+from fa_audit.networks.trace import LossFunction
 from fa_audit.training.monitor import all_fire
 
 FOLLOWED = {CHECKS[name].flag: name for name in ("scale", "reference", "stability")}  # the others need accuracies
 OF_STATES = ("hidden_norm", "grad_norm", "growth")
+HEALTHY = "docs/monitor.md has what healthy networks show."
+STATE = frozenset({"history", "epoch", "stopped", "warned"})  # the keys of `Monitor.state_dict`
+Log = Callable[[dict[str, float], int], Any]  # of `Monitor.metrics` and the epoch
 
 
 class Monitor:
@@ -57,29 +62,36 @@ class Monitor:
         thresholds: DiagnosticThresholds | None = None,
         stop_on: Collection[str] = (),
         epoch: int = 0,
+        log: Log | None = None,
     ) -> None:
         """Audit the model as it is, so that bad input is found before it is trained.
 
         Args:
             model, description, loss_fn, thresholds: as for `diagnose`.
-            eval_batches: the first 10 are kept: norms, gradients and loss come from the first, (c) from 8 or more.
+            eval_batches: the first 10 are copied: norms, gradients and loss come from the first, (c) from 8 or more.
             stop_on: of ``"D1"``, ``"D2"`` and ``"c"``: training should end after the first epoch at which all of these
                 fire, or at which a state, gradient or logit is not finite; without any it never should.
             epoch: epochs that the model was trained for before.
+            log: called after every step, as ``log(metrics, epoch)`` with `metrics` and the epoch's number.
 
         Raises:
-            AuditError: as of `diagnose`; a check in `stop_on` is unknown, or (c) and there are fewer than 8 batches.
+            AuditError: as of `diagnose`; a check in `stop_on` is unknown, or (c) and there are fewer than 8 batches;
+                `epoch` is not an integer >= 0, or `log` not a function.
         """
         self.stop_on = tuple(stop_on) if isinstance(stop_on, Iterable) and not isinstance(stop_on, str) else (stop_on,)
         if strange := [name for name in self.stop_on if name not in FOLLOWED]:
             raise unknown("check", strange[0], FOLLOWED, where="stop_on")
+        if not is_count(epoch) or epoch < 0:
+            raise AuditError(f"epoch: found {shortened(epoch)}; expected an integer >= 0.")
+        if log is not None and not callable(log):
+            raise AuditError(f"log: found {shortened(log)}; expected a function of a mapping and an epoch.")
         check_model(model, description)
         with as_found(model):  # a DataLoader draws from the global stream
-            batches = list(islice(listed_batches("eval_batches", eval_batches), BATCHES))
+            batches = [_copied(batch) for batch in islice(listed_batches("eval_batches", eval_batches), BATCHES)]
         self._given: dict[str, Any] = {"model": model, "eval_batches": batches, "headline_acc": None}
         self._given |= {"description": description, "loss_fn": loss_fn, "thresholds": thresholds}
         self.history: list[dict[str, Any]] = []
-        self.epoch, self.stopped, self._warned = epoch, False, set[str]()
+        self.epoch, self.stopped, self._warned, self._log = int(epoch), False, set[str](), log
         self._look()
         if "c" in self.stop_on and (found := self.report.evidence.batches) < FEWEST:
             raise AuditError(f"stop_on: found 'c' with {found} batches; expected {FEWEST} or more of similar size.")
@@ -93,9 +105,32 @@ class Monitor:
         self.stopped = all_fire(self.stop_on, last) or (bool(self.stop_on) and not last["finite"])
         for name, sentence in self._findings():
             if name not in self._warned:
-                warnings.warn(f"fa-audit: epoch {self.epoch}: {sentence}", stacklevel=2)
+                hint = "" if self._warned else f" {HEALTHY}"
+                warnings.warn(f"fa-audit: epoch {self.epoch}: {sentence}{hint}", stacklevel=2)
             self._warned.add(name)
+        if self._log:
+            self._log(self.metrics, self.epoch)
         return self.stopped
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a resumed training needs, in types that JSON and ``torch.load(weights_only=True)`` know."""
+        kept = {"history": self.history, "epoch": self.epoch, "stopped": self.stopped, "warned": sorted(self._warned)}
+        return copy.deepcopy(kept)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`: with its history and epoch, and without the warnings that were given before.
+
+        Raises:
+            AuditError: it is not a state of a monitor, or of a model with other states.
+        """
+        if not isinstance(state, Mapping) or state.keys() != STATE or not is_count(state["epoch"]):
+            raise AuditError(f"state: found {shortened(state)}; expected what Monitor.state_dict() returns.")
+        found = {row["layer"] for row in state["history"]}
+        if found != (own := {layer.layer for layer in self.report.evidence.layers}):
+            raise AuditError(f"state: found a history of {len(found)} states; expected {len(own)}, as this model has.")
+        kept = copy.deepcopy(dict(state))
+        self.history, self.epoch, self.stopped = kept["history"], kept["epoch"], kept["stopped"]
+        self._warned = set(kept["warned"])
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -130,3 +165,12 @@ class Monitor:
                 yield name, f"{kind.label} fires: {kind.quantity} is {where}. {kind.remedy(found.note)}"
         if self.stopped:
             yield "end", f"training ends here (stop_on={self.stop_on})."
+
+
+def _copied(part: Any) -> Any:
+    """Copy the tensors of a batch; what is no batch stays as it is, and `diagnose` refuses it."""
+    if isinstance(part, Tensor):
+        return part.detach().clone()
+    if isinstance(part, Mapping):
+        return {name: _copied(value) for name, value in part.items()}
+    return tuple(map(_copied, part)) if isinstance(part, list | tuple) else part

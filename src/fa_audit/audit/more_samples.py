@@ -27,6 +27,8 @@ def with_more_samples(evidence: Diagnostics, network: Network, dataset: Dataset)
             found = _states(reference(network, *evaluation_batches(dataset, count, limit=1)[0]), network.skip)
         for index, layer in enumerate(layers):
             named = {f"{name}_{count}": value for name, value in found[index].items()}
+            if index in evidence.missing:
+                named[f"grad_norm_{count}"] = None
             layers[index] = replace(layer, more_samples=layer.more_samples | named)
     return replace(evidence, layers=tuple(layers))
 

@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fa_audit.audit.diagnose import diagnose
-from fa_audit.audit.diagnostics import Batch, mean_gradient
-from fa_audit.audit.guards import are_classes, hits_of, ignored_by, is_count
+from fa_audit.audit.diagnostics import Batch, counting, mean_gradient, part_of
+from fa_audit.audit.guards import are_classes, hits_of, ignored_by, is_count, loss_as_found
 from fa_audit.audit.inputs import BATCH_SIZE, as_rows, check_layer, prepared
 from fa_audit.audit.report import DiagnosticReport
 from fa_audit.core.checks import CHECKS
@@ -24,7 +24,8 @@ from fa_audit.core.errors import AuditError, first_line, shortened
 from fa_audit.core.metrics import mean_pairwise_cosine
 from fa_audit.core.thresholds import DiagnosticThresholds
 from fa_audit.core.vectors import median_norm
-from fa_audit.networks.trace import Description, LossFunction, forward, outputs_of, reference, untouched
+from fa_audit.networks.states import Description
+from fa_audit.networks.trace import LossFunction, forward, outputs_of, reference, untouched
 
 # The checks by the keys of `FAProtocol.run`: in a summary, where value and limit are, and in `CHECKS`.
 KEYS = {
@@ -68,8 +69,10 @@ def bp_grad_norms(
         AuditError: as `fa_audit.diagnose`.
     """
     given = {"x and y": [(as_rows("x", x), as_rows("y", y))]}
-    with prepared(model, given, description, loss_fn) as (network, [[batch]], _), untouched(network):
-        return [median_norm(g) for g in reference(network, *batch, loss_fn).gradients]
+    opened = prepared(model, given, description, loss_fn)
+    with loss_as_found(loss_fn), opened as (network, [[batch]], _), untouched(network):
+        truth = reference(network, *batch, loss_fn)
+        return [median_norm(g) for g in part_of(truth, counting(truth, batch[1], loss_fn)).gradients]
 
 
 def cross_batch_direction_stability(
@@ -93,7 +96,8 @@ def cross_batch_direction_stability(
         AuditError: as `fa_audit.diagnose`; or fewer than two batches, or fewer with a finite, non-zero mean gradient.
     """
     given = {"eval_batches": eval_batches}
-    with prepared(model, given, description, loss_fn, limit=None) as (network, [batches], _), untouched(network):
+    opened = prepared(model, given, description, loss_fn, limit=None)
+    with loss_as_found(loss_fn), opened as (network, [batches], _), untouched(network):
         check_layer("layer_index", layer_index, network)
         means = [mean_gradient(reference(network, *batch, loss_fn), layer_index) for batch in batches]
     measured = mean_pairwise_cosine(means)

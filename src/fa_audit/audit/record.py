@@ -56,6 +56,7 @@ Cosine = Annotated[
 ]
 Norm = Annotated[float | Literal["nan", "inf"], Field(description="a number, 'nan' or 'inf'")]
 Pair = Annotated[list[Number], Field(min_length=2, max_length=2)]
+Hits = Annotated[list[Count], Field(min_length=2, max_length=2, description="two integers >= 0, or null")]
 Ends = Annotated[Pair | None, Field(description="a list of two numbers, or null")]
 
 
@@ -185,6 +186,7 @@ class AuditFile(Tolerant, json_schema_extra={"description": AUDIT}):
     batch_norm_twice: BatchNormTwice = MAY_LACK
     headline_acc: Fraction
     validation_acc: Fraction = None
+    hits: Hits | None = Field(None, description="two integers >= 0, or null")
     baselines: FrozenBaselines
     checks: dict[str, Check] = Field(description="a mapping of checks")
     finite: YesNo
@@ -240,6 +242,7 @@ def record_of(report: AuditResult) -> dict[str, Any]:
             "first_flags": report.first_flags,
             "batch_norm_twice": report.batch_norm_twice,
             "headline_acc": report.headline_acc,
+            "hits": report.hits,
             "baselines": asdict(report.baselines),
             "finite": report.evidence.finite,
             "layers": [layer.to_dict() for layer in report.evidence.layers],
@@ -321,7 +324,8 @@ def outcomes_of(audit: Mapping[str, Any]) -> dict[str, Any]:
         **{name: audit.get(name, ()) for name in ("samples", "finite", "untrue")},
     )
     baselines = Baselines(**{field.name: audit["baselines"].get(field.name) for field in fields(Baselines)})
-    checks = check(Given(evidence, audit["headline_acc"], baselines, DiagnosticThresholds.of(audit["thresholds"])))
+    limits = DiagnosticThresholds.of(audit["thresholds"])
+    checks = check(Given(evidence, audit["headline_acc"], baselines, limits, audit.get("hits")))
     found: dict[str, Any] = as_json(outcomes(checks, baselines.own_name))
     return found
 

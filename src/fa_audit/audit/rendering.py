@@ -27,10 +27,10 @@ CHECKS_LEGEND = (
     f" check is borderline where the 95{NBSP}% interval of its value contains its limit."
 )
 LAYERS_LEGEND = (
-    "Layer 0 is the input of the first block, layer {} the output of the last; h is this state and g the true gradient"
-    " of the batch's mean loss with respect to it. ||h||, ||g||: their lengths, medians over {} samples. growth: how"
-    " many times longer the next block makes h. B ||h|| ||g||: the product, times the batch size; it stays the same"
-    " where states are merely inflated. float32 error: relative error of g, against float64."
+    "Layer 0 is the first state, layer {} the last, and blocks lie between them; h is this state and g the true"
+    " gradient of the batch's mean loss with respect to it. ||h||, ||g||: their lengths, medians over {} samples."
+    " growth: how many times longer the next block makes h. B ||h|| ||g||: the product, times the batch size; it stays"
+    " the same where states are merely inflated. float32 error: relative error of g, against float64."
 )
 CREDIT_LEGEND = (
     "A credit is what the method uses in place of the true gradient; block 0 is the first. All are of the block's"
@@ -44,7 +44,22 @@ BELOW_FLOOR = f" {MARK}: the gradient that it is compared with is below the limi
 
 def document(report: AuditResult) -> Document:
     """Return the report of one network, the most important first."""
-    return Document(f"Audit of {report.method_name}", tuple(_sections(report)), f"{report.checks.quoted}.")
+    return Document(
+        f"Audit of {report.method_name}", tuple(_sections(report)), f"{report.checks.quoted}.{_where(report)}"
+    )
+
+
+def _where(report: AuditResult) -> str:
+    """Name the states of a model that is not one of this package's, and what they do not see."""
+    about = report.about
+    if not (names := about.get("states")):
+        return ""
+    between = f"with {percent(about['covered'])} of the layers between them"
+    found = f" {len(names)} states, {names[0]} to {names[-1]}, {between}."
+    if about["partial"]:
+        most = max(share or 0 for share in about["past"])
+        found += f" Partial: up to {percent(min(most, 1))} of what the outputs know of the inputs goes past them."
+    return found
 
 
 def _sections(report: AuditResult) -> Iterator[Section]:

@@ -23,6 +23,7 @@ class AuditResult:
         headline_acc: accuracy of the last epoch on the whole test set, as a fraction; None if unknown.
         baselines: accuracies of the frozen networks of the same architecture, data, budget and seed.
         thresholds: limits of the checks.
+        hits: samples of the batches that are classified correctly, and all samples; None if unknown.
         notes: the author's remarks.
         credit: per block, the credit metrics; empty where only a network was audited.
         deep: the same over the blocks l >= 1.
@@ -47,6 +48,7 @@ class AuditResult:
     batch_norm_twice: dict[str, float | None] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     about: dict[str, Any] = field(default_factory=dict, compare=False)
+    hits: tuple[int, int] | None = None
 
     @property
     def residual_norms(self) -> list[float]:
@@ -76,7 +78,7 @@ class AuditResult:
     @cached_property
     def checks(self) -> Checks:
         """Evaluate every check: value, threshold and outcome."""
-        return check(Given(self.evidence, self.headline_acc, self.baselines, self.thresholds))
+        return check(Given(self.evidence, self.headline_acc, self.baselines, self.thresholds, self.hits))
 
     @property
     def verdict(self) -> str:

@@ -64,7 +64,7 @@ def audit(
         test_samples=len(dataset.test_labels),
         stability_batches=stability_batches(dataset, BATCH_SIZE, BATCHES),
     )
-    measured = measure_credits(learner, *batches[0]).without(report.evidence.untrue)
+    measured = measure_credits(learner, *batches[0]).without(report.evidence.missing)
     limits = report.checks.scale.threshold, report.checks.reference.threshold  # the latter of this batch size
     flags = first_flags(trajectory, *limits) if trajectory else {}
     return replace(

@@ -107,7 +107,7 @@ def _in_double(twin: Learner, x: Tensor, labels: Tensor, network: Network) -> tu
         credits = block_credits(twin, x, labels)
     except Exception as error:  # an external method may require its own precision
         reason = f"float64 recomputation failed: {type(error).__name__} {error}".splitlines()[0]
-        none, blocks = Draws(None, len(labels), 0, reason), len(network.blocks)
+        none, blocks = Draws(None, len(labels), 0, reason), network.depth
         return [dict.fromkeys(IN_DOUBLE, none)] * blocks, [[dict.fromkeys(at_both_sides("cosine"), none)] * blocks]
     residuals = bridge_residuals(twin, x, labels)
     fresh = fresh_feedback_cosines(twin, x, labels, gradients, network)
@@ -124,7 +124,7 @@ def bridge_residuals(twin: Learner, x: Tensor, labels: Tensor) -> tuple[Measured
     network, randomness = twin.network, generator(twin.spec.seed, "audit", "bridge residual")
     residuals = twin.method.bridge_residual(network, trace(network, x, local=True), labels, twin.state, randomness)
     if residuals is None:
-        return (Measured(None, len(labels), 0, "the method has no auxiliary net"),) * len(network.blocks)
+        return (Measured(None, len(labels), 0, "the method has no auxiliary net"),) * network.depth
     return tuple(mean_of(r, r.isfinite(), "no sample with a finite residual") for r in residuals)
 
 

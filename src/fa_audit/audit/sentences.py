@@ -13,7 +13,17 @@ from typing import Any, NamedTuple
 
 from fa_audit.audit.record import number
 from fa_audit.audit.verdicts import Checks, Outcome
-from fa_audit.core.checks import CHECKS, CREDITS, DOUBTED, NOT_COMPARED, UNRESOLVED, UNTRUE, Check, Criterion
+from fa_audit.core.checks import (
+    CHECKS,
+    CONTRADICTED,
+    CREDITS,
+    DOUBTED,
+    NOT_COMPARED,
+    UNRESOLVED,
+    UNTRUE,
+    Check,
+    Criterion,
+)
 from fa_audit.core.intervals import t_interval
 from fa_audit.core.thresholds import fires
 from fa_audit.documents.document import NBSP, capital
@@ -36,6 +46,10 @@ DEEP = (
 )
 ONE = "any of this about the method: it is one network. Audit other seeds."
 MORE = "Repeat with more samples or seeds."
+INSTEAD = {  # what to do where a check is not evaluated for these reasons, in place of what its entry says
+    UNTRUE: "",
+    CONTRADICTED: "Give the accuracy of this very model on these data.",
+}
 
 
 class Facts(NamedTuple):
@@ -90,7 +104,7 @@ def _of_credits(audit: Mapping[str, Any]) -> dict[str, Outcome]:
     step = _beyond("nudging", deep, 0.0)
     step = step if rho.fires is False else replace(step, fires=None, note="rho is not beyond chance")
     return {
-        "cosine": _beyond("cosine", deep, null and number(null[1]), "fresh feedback was not drawn"),
+        "cosine": _beyond("cosine", deep, null and number(null[1]), "no two draws of fresh feedback differ"),
         "rho": rho,
         "nudging": step,
     }
@@ -190,7 +204,8 @@ def _decided(kind: Criterion, found: Sequence[Outcome], doubted: bool) -> tuple[
     open_ = [each.note for each in found if each.fires is None]
     fired = [each.note for each in found if each.fires]
     if open_:
-        return None, f"{kind.label} is not evaluated ({open_[0]})", "" if UNTRUE in open_ else kind.when_open
+        known = next((INSTEAD[note] for note in open_ if note in INSTEAD), kind.when_open)
+        return None, f"{kind.label} is not evaluated ({open_[0]})", known
     if doubted:
         return None, f"{kind.label} is in doubt (see the warnings)", ""
     if any(each.borderline for each in found):

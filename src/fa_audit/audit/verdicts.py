@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fa_audit.core.checks import CHECKS
+from fa_audit.core.checks import CHECKS, CONTRADICTED, UNVERIFIED
 from fa_audit.core.intervals import FEWEST, Interval, paired_difference, unpaired_difference
 from fa_audit.core.rules import NON_FINITE, RULES, THREE, Rule
 from fa_audit.core.thresholds import FLOOR_SAMPLES, DiagnosticThresholds, depth_margin, distance, fires, floor_for
 
 if TYPE_CHECKING:
     from fa_audit.audit.diagnostics import Diagnostics, Frequencies
+
+LEAST_LIKELY = 1e-6  # chance of the hits of the batches below which an accuracy is contradicted
 
 
 @dataclass(frozen=True)
@@ -145,12 +147,14 @@ class Given:
 
     Attributes:
         headline_acc: accuracy of the last epoch on the whole test set, as a fraction, or None if unknown.
+        hits: samples of the batches that are classified correctly, and all samples; None if unknown.
     """
 
     evidence: Diagnostics
     headline_acc: float | None
     baselines: Baselines
     thresholds: DiagnosticThresholds
+    hits: tuple[int, int] | None = None
 
 
 def check(given: Given) -> Checks:
@@ -176,8 +180,9 @@ def _reference(given: Given) -> Outcome:
     if evidence.samples != FLOOR_SAMPLES:
         meant = f"{thresholds.g_norm_floor:g} {meant}, scaled to {evidence.samples}"
     if not math.isfinite(last.grad_norm):
-        untrue = last.layer in evidence.untrue
-        note = "the backward pass does not give the gradient at h_L" if untrue else "the gradient at h_L is not finite"
+        note = UNVERIFIED if evidence.finite else "the gradient at h_L is not finite"
+        if last.layer in evidence.untrue:
+            note = "the backward pass does not give the gradient at h_L"
         return replace(_open("reference", floor, note), threshold_note=meant)
     low = [str(layer.layer) for layer in evidence.layers[:-1] if fires("reference", layer.grad_norm, floor)]
     others = f"below the limit at state {', '.join(low)}" if low else ""
@@ -194,11 +199,19 @@ def _over_samples(evidence: Diagnostics, interval: Interval | None) -> tuple[Int
     return interval, f"bootstrap over {evidence.samples} samples"
 
 
+def stability_fires(evidence: Diagnostics, ceiling: float) -> bool | None:
+    """Return whether (c) fires; None where it is not evaluated."""
+    measured = evidence.stability
+    if measured.value is None or measured.n_valid < FEWEST:
+        return None
+    return bool(fires("stability", measured.value, ceiling))
+
+
 def _stability(given: Given) -> Outcome:
     evidence, ceiling = given.evidence, given.thresholds.stability_drift_ceiling
     measured, interval = evidence.stability, evidence.stability_interval
     few = f"{measured.n_valid} batches with a mean gradient; the check is calibrated for {FEWEST} or more"
-    if measured.value is None or measured.n_valid < FEWEST:
+    if measured.value is None or stability_fires(evidence, ceiling) is None:
         return _open("stability", ceiling, measured.reason or few)
     around = interval, f"jackknife over {measured.n_valid} batches" if interval else ""
     return _evaluated("stability", measured.value, ceiling, _bias(evidence.frequencies), *around)
@@ -216,10 +229,30 @@ def _bias(found: Frequencies | None) -> str:
     )
 
 
+def chance(hits: tuple[int, int] | None, accuracy: float | None) -> float:
+    """Bound the probability of a number of hits at least this extreme: ``exp(-n KL(hits / n || accuracy))``.
+
+    Args:
+        hits: samples that are classified correctly, and all samples; where it is unknown the bound is 1.
+        accuracy: a fraction, taken to be at least 0.001 away from 0 and 1.
+
+    >>> chance((50, 100), 0.5), chance((85, 800), 0.9) < 1e-300
+    (1.0, True)
+    """
+    if hits is None or accuracy is None or not hits[1]:
+        return 1.0
+    found = hits[0] / hits[1]
+    terms = ((found, accuracy), (1 - found, 1 - accuracy))
+    divergence = sum(p * math.log(p / max(q, 1e-3)) for p, q in terms if p)
+    return math.exp(-hits[1] * max(divergence, 0))
+
+
 def _margin(name: str, given: Given, frozen: float | None, baseline: str) -> Outcome:
     accuracy, limit = given.headline_acc, given.thresholds.limits["depth_margin"]
     if accuracy is None or frozen is None:
         return _open(name, limit, "no headline accuracy" if accuracy is None else f"no {baseline}")
+    if chance(given.hits, accuracy) < LEAST_LIKELY:
+        return _open(name, limit, CONTRADICTED)
     around: tuple[Interval | None, str] = None, "none: the number of test samples was not given (test_samples)"
     if (samples := given.baselines.test_samples) and given.baselines.paired and name == "depth":
         around = paired_difference(*given.baselines.paired, samples), f"paired, over {samples} test samples"

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with naming_extras():
             options = _parsed(sys.argv[1:] if arguments is None else arguments)
             logging.basicConfig(level=options.log_level, format="%(message)s", stream=sys.stderr)
-            status: int = options.command(options)
+            status = _run(options)
             sys.stdout.flush()
             return status
     except BrokenPipeError:  # of `| head`, which has read enough; the interpreter's last flush must not fail
@@ -61,6 +62,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("fa-audit: interrupted; run the same command again.", file=sys.stderr)
         return 130
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run a command.
+
+    Raises:
+        AuditError: user code ended the program, which would otherwise look like success.
+    """
+    try:
+        status: int = options.command(options)
+    except SystemExit as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{last.filename}, line {last.lineno}"
+        raise AuditError(f"{where}: found sys.exit({error.code!r}); expected code that returns or raises.") from error
+    return status
 
 
 class OneLineParser(argparse.ArgumentParser):

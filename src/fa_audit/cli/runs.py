@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from fa_audit.audit.report import DiagnosticReport
-    from fa_audit.networks.trace import Description
+    from fa_audit.networks.states import Description
 
 DEVICES = ("cpu", "cuda")  # on which the same run gives the same bits
 OF_CHECKPOINTS = ("method", "architecture")  # options of `audit`
@@ -76,7 +78,8 @@ def audit_parser(parser: argparse.ArgumentParser) -> None:
     own = parser.add_argument_group("of a user-defined model")
     own.add_argument("--accuracy", type=float, help="on the whole test set, a fraction; default unknown")
     own.add_argument("--test-samples", type=int, metavar="N", help="behind it, for an interval of D3; default unknown")
-    own.add_argument("--blocks", nargs="+", metavar="NAME", help="default the best proposal of `fa-audit describe`")
+    blocks = "of modules; default the model's HookPoints, else the best proposal of `fa-audit describe`"
+    own.add_argument("--blocks", nargs="+", metavar="NAME", help=blocks)
     own.add_argument("--reads", help="what the head reads of a state; default as proposed")
     own.add_argument("--credits", metavar="MODULE:NAME", help="a function, as of `fa_audit.diagnose`; default none")
     own.add_argument("--draw", metavar="MODULE:NAME", help="the same with fresh feedback: the null; default none")
@@ -161,7 +164,8 @@ def _audit(options: argparse.Namespace) -> int:
     if given := [name.replace("_", "-") for name in unused if getattr(options, name) is not None]:
         found, expected = ("a model", "a checkpoint") if own else ("a checkpoint", "a model")
         raise AuditError(f"--{given[0]}: found with {found}, {options.checkpoint}; expected with {expected} only.")
-    report, known = (_audit_model if own else _audit_run)(options)
+    with contextlib.redirect_stdout(sys.stderr):  # what user code prints
+        report, known = (_audit_model if own else _audit_run)(options)
     forms = {
         "text": str,
         "markdown": type(report).to_markdown,
@@ -208,23 +212,27 @@ def _audit_model(options: argparse.Namespace) -> tuple[DiagnosticReport, dict[st
 
 def _description(options: argparse.Namespace, model: nn.Module, batches: list[Any]) -> Description:
     """Describe the model by the options, or by the best proposal, which is printed."""
-    from fa_audit.networks.proposals import fitting_reading, propose
-    from fa_audit.networks.trace import Description
+    from fa_audit.networks.proposals import LEAST_COVERED, fitting_reading, propose
+    from fa_audit.networks.states import Description, HookPoint
 
-    if options.blocks and options.reads:
-        return Description(tuple(options.blocks), options.reads)
     if options.blocks:
-        reads = fitting_reading(model, tuple(options.blocks), batches)
-        print(f"fa-audit: reads {reads}", file=sys.stderr)
-        return Description(tuple(options.blocks), reads)
-    if not batches or not isinstance(batches[0], list | tuple):
-        raise AuditError(f"{options.data}: found no pairs (x, labels) to propose blocks with; name them: --blocks.")
-    for proposal in propose(model, batches[0][0]):
-        if options.reads in (None, proposal.description.reads):
+        blocks = options.blocks[0] if len(options.blocks) == 1 else tuple(options.blocks)
+        reads = options.reads or (fitting_reading(model, blocks, batches[0]) if batches else "all features")
+        return Description(blocks, reads)
+    if any(isinstance(part, HookPoint) for part in model.modules()):
+        return Description(reads=options.reads or "all features")
+    if not batches:
+        raise AuditError(f"{options.data}: found no batches to propose blocks with; name them: --blocks.")
+    first = batches[0] if isinstance(batches[0], Mapping) else batches[0][0]
+    for proposal in propose(model, first):
+        if options.reads in (None, proposal.description.reads) and proposal.covered >= LEAST_COVERED:
             print(f"fa-audit: {proposal.note}: {proposal.python}", file=sys.stderr)
             return proposal.description
     suits = f" that is read by '{options.reads}'" if options.reads else ""
-    raise AuditError(f"{options.checkpoint}: found no chain of blocks{suits}; name them: --blocks.")
+    raise AuditError(
+        f"{options.checkpoint}: found no states{suits} that are proven and have half of the layers between them; name"
+        " modules (--blocks), or put h = hook(h) with a fa_audit.HookPoint into the model."
+    )
 
 
 def _accuracy(option: str, text: str | None) -> float | None:

@@ -13,8 +13,10 @@ from fa_audit.core.check_texts import OF_CHECKS, OF_CREDITS
 
 UNTRUE = "the model's backward pass is not the derivative of its forward pass there"  # why a value is absent
 NOT_COMPARED = "The backward pass was not compared with the forward pass"  # begins a warning
-UNRESOLVED = "too small to resolve"  # why it was not, at some states only
-DOUBTED = ("headline_acc is", "The frozen baseline's accuracy is")  # begin warnings that put every margin in doubt
+UNRESOLVED = "float64 does not resolve the gradient of a custom backward pass"  # likewise, and at some states only
+UNVERIFIED = "the model's backward pass is custom and could not be compared with its forward pass"  # likewise
+CONTRADICTED = "the batches contradict the accuracy that was given"  # why no margin is evaluated
+DOUBTED = "The frozen baseline's accuracy is"  # begins a warning that puts every margin in doubt
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ AUDIT = (
     "audit/backward.py",
     "audit/batch_norm.py",
     "audit/credit_metrics.py",
+    "audit/custom.py",
     "audit/diagnose.py",
     "audit/diagnostics.py",
     "audit/frequencies.py",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fa_audit.core.errors import AuditError
-from fa_audit.networks.trace import Description
 
 LABELS = ("labels", "label", "targets", "y")  # keys of a mapping, the first that it has
 WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
@@ -65,9 +63,3 @@ def as_pair(batch: Any) -> Any:
         return batch
     columns = [batch[name].reshape(len(batch[name]), -1).double() for name in layout_of(batch)]
     return torch.cat(columns, dim=1), next(batch[name] for name in LABELS if name in batch)
-
-
-def by_name(model: nn.Module, description: Description, batch: Mapping[str, Any]) -> tuple[nn.Module, Description]:
-    """Return a model that takes one tensor in place of mappings such as `batch`, and its description."""
-    names = [description.blocks] if isinstance(description.blocks, str) else description.blocks
-    return OneTensor(model, layout_of(batch)), replace(description, blocks=tuple(f"model.{name}" for name in names))

@@ -5,7 +5,7 @@ Shapes: B batch, d width, T tokens, H x W positions, C classes.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,14 @@ class Conv3x3(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.contiguous(memory_format=torch.channels_last) if x.is_cpu else x)
+
+
+class Chain(NamedTuple):
+    """One pass: states ``[h_0..h_L]``, detached, what autograd takes for the gradients there, outputs ``(B, ...)``."""
+
+    states: list[Tensor]
+    points: list[Any]
+    logits: Tensor
 
 
 class Network(nn.Module):
@@ -101,19 +109,22 @@ class Network(nn.Module):
             return torch.cat([h[:, :1] + delta[:, None], h[:, 1:]], dim=1)
         return h + self.lift(delta, h)
 
-    def chain(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Run one pass from a leaf ``h_0``; return points whose gradients are ``g_0..g_L``, logits ``(B, C)``."""
-        return self._run(self.embed(x).detach().requires_grad_())
+    @property
+    def depth(self) -> int:
+        """Return the number of blocks ``L``."""
+        return len(self.blocks)
+
+    def chain(self, x: Tensor) -> Chain:
+        """Run one pass from a leaf ``h_0``, so that nothing before it needs a gradient."""
+        with torch.enable_grad():
+            points, logits = self._run(self.embed(x).detach().requires_grad_())
+        return Chain([point.detach() for point in points], points, logits)
 
     def logits_from(self, layer: int, h: Tensor) -> Tensor:
         """Return the logits ``(B, C)`` of a pass that starts at the state ``h_layer`` = `h`."""
         for block in range(layer, len(self.blocks)):
             h = self.split(block, h)[1]
         return self.head(h)
-
-    def states_at(self, points: list[Tensor]) -> list[Tensor]:
-        """Return the states ``[h_0..h_L]``, detached, at the points of `chain`, which are the states themselves."""
-        return [point.detach() for point in points]
 
     def forward(self, x: Tensor, return_hidden: bool = False) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Return logits ``(B, C)``; with `return_hidden` also the states ``[h_0..h_L]``."""

@@ -1,4 +1,4 @@
-"""Propose descriptions of a model: find its chains of blocks, and try which reading of their states fits.
+"""Propose descriptions of a model: modules that run one after the other, between which all states are proven.
 
 Shapes: B batch, d features, T tokens.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import groupby
 from os.path import commonprefix
 from typing import Any
@@ -17,24 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fa_audit.core.errors import AuditError, first_line
-from fa_audit.networks.adapters import as_pair, by_name
-from fa_audit.networks.description import (
-    CHANNELS_FIRST,
-    EXACT,
-    READS,
-    TOKENS,
-    DescribedNetwork,
-    describe,
-    gradients_around,
-    matches,
-    shown,
-)
-from fa_audit.networks.trace import Description, reads_data, untouched
+from fa_audit.core.errors import AuditError, first_line, listed
+from fa_audit.networks.adapters import OneTensor, as_pair, layout_of
+from fa_audit.networks.description import DescribedNetwork, describe
+from fa_audit.networks.readings import reading_of
+from fa_audit.networks.states import INPUT, Description, Place, matching, visited
+from fa_audit.networks.trace import reads_data, untouched
 
-SAMPLES = 2  # on which descriptions are tried
-TRIED = 8  # chains, those with the largest part of the model first
+TRIED, ENDS = 8, 2  # groups of modules, those with most parameters first; modules that may read the last state
 ALIKE = 0.8  # a chain with this share of the largest part is as good as the largest, and other things decide
+LEAST_COVERED = 0.5  # of the layers, between states that nobody named
 CONTAINERS = ("Sequential", "ModuleList", "ModuleDict")
 
 
@@ -44,11 +35,13 @@ class Proposal:
 
     Attributes:
         description: what `diagnose` and a configuration take.
-        note: what the blocks are, and what to know before using it.
+        note: what the blocks are.
+        covered: the share of the layers with parameters that lie between the states.
     """
 
     description: Description
     note: str
+    covered: float
 
     @property
     def python(self) -> str:
@@ -70,142 +63,134 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class _Chain:
-    """Modules that may be the blocks of a model."""
-
-    names: tuple[str, ...]  # in the order in which they ran
-    share: float  # of the model's modules with parameters of their own, the fraction inside these
-    kinds: tuple[str, ...]  # names of their classes
-
-
-@dataclass(frozen=True)
 class _Fit:
-    """A chain, the model as described by it, and whether its states are all that each part knows of the earlier."""
+    """The model as described by some modules, the names of their classes, and whether states differ in dimensions."""
 
-    chain: _Chain
     network: DescribedNetwork
-    whole: bool
+    kinds: tuple[str, ...]
+    uneven: bool
 
 
-def propose(model: nn.Module, x: Tensor) -> list[Proposal]:
-    """Return descriptions that fit `model`, the best first; empty where none is found.
+def propose(model: nn.Module, batch: Any) -> list[Proposal]:
+    """Return descriptions of `model` whose states are proven, the best first; empty where none is found.
 
-    Candidates are all modules of one class, and all children of one container, that run once each. Where there are
-    better ones, candidates are left out whose states a part of the model bypasses, or which hold less of the model.
-    The model is left as it was found.
+    Candidates are all modules of one class, and all children of one container, that run one after the other. Best is
+    what has most of the model's layers between its states, then what has most states. The model is left as it was.
 
     Args:
-        model: any module whose forward takes one batch and returns logits ``(B, C)``.
-        x: a batch of inputs on the model's device, of which a few are used.
+        model: any module.
+        batch: inputs on the model's device, or a mapping of inputs and labels.
 
     Raises:
-        AuditError: the model is not a Python module, its forward fails on `x`, or it does not return logits.
+        AuditError: the model is not a Python module, or its forward fails.
 
     >>> model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     >>> print(propose(model, torch.rand(3, 2, 2))[0])
-    # 1 block (Linear) with 33 % of the layers
-    description=Description(("3",), "all features")
+    # 1 block with 33 % of the layers, at 1, 3
+    description=Description(("1", "3"), "all features")
     <BLANKLINE>
     # the same in a configuration
-    blocks: ["3"]
+    blocks: ["1", "3"]
     reads: all features
     """
     if not isinstance(model, nn.Module) or isinstance(model, torch.jit.ScriptModule):
         raise AuditError(f"found {type(model).__name__}; expected a torch.nn.Module that torch.jit did not compile.")
-    x = x[:SAMPLES]
+    model, batch = _of_one_tensor(model, batch)
+    inner = model.model if isinstance(model, OneTensor) else model
     with untouched(model):
-        ran = _ran_once(model, x)
-        chains = sorted(_chains(model, ran), key=lambda chain: (len(chain.names) == 1, -chain.share))
-        found = list(_fitting(model, chains[:TRIED], x))
-    whole = [fit for fit in found if fit.whole] or found
-    least = ALIKE * max((fit.chain.share for fit in whole), default=0)
-    return [_proposal(fit) for fit in sorted(whole, key=_rank) if fit.chain.share >= least]
+        _check_runs(model, batch)
+        every = [_fitting(model, inner, names, batch) for names in _candidates(inner)]
+    found = list({fit.network.description: fit for fit in every if fit}.values())
+    most = max((fit.network.covered for fit in found), default=0)
+    best = [fit for fit in found if fit.network.covered >= ALIKE * most]
+    return [_proposal(inner, fit) for fit in sorted(best, key=_rank)]
 
 
-def _fitting(model: nn.Module, chains: list[_Chain], x: Tensor) -> Iterator[_Fit]:
-    """Yield the chains that fit; where one has whole states, no much smaller one and no single block about as large."""
-    most = 0.0
-    for chain in chains:
-        if chain.share < (most / ALIKE if len(chain.names) == 1 else most * ALIKE):
-            continue
-        try:
-            network = _described(model, chain.names, x)
-            fit = _Fit(chain, network, _cuts(network, x))
-        except Exception:  # most chains fit no description, and with states of noise external code may raise anything
-            continue
-        most = max(most, chain.share) if fit.whole else most
-        yield fit
-
-
-def _rank(fit: _Fit) -> tuple[bool, int]:
-    """Return a sort key, the best first: many blocks of one class that is more than a container."""
-    kinds = fit.chain.kinds
-    return len(kinds) > 1 or kinds[0] in CONTAINERS, -len(fit.chain.names)
-
-
-def _proposal(fit: _Fit) -> Proposal:
-    chain, network = fit.chain, fit.network
-    count, kinds = len(chain.names), ", ".join(chain.kinds)
-    note = f"{count} {'block' if count == 1 else 'blocks'} ({kinds}) with {100 * chain.share:.0f} % of the layers"
-    if any(network.added):
-        note += "; the model adds what they return to their input"
-    if not fit.whole:
-        note += "; a part of the model bypasses their states, so that growth across a block says less"
-    return Proposal(Description(_pattern(network.model, chain.names), network.reads), note)
-
-
-# --- chains ----------------------------------------------------------------------------------------------------------
-
-
-def _ran_once(model: nn.Module, x: Tensor) -> list[str]:
-    """Return the modules that can be blocks, in the order in which they end in a forward pass, which must succeed.
-
-    They run once and do not read the data itself, their input and their output is a tensor of floating-point numbers
-    with one row for every sample, and their output is not the logits already.
-    """
-    calls: dict[nn.Module, list[tuple[tuple[Any, ...], Any]]] = defaultdict(list)
+def _check_runs(model: nn.Module, x: Tensor) -> None:
     try:
-        with ExitStack() as hooks, torch.no_grad():
-            for part in model.modules():
-                hook = part.register_forward_hook(lambda part, given, out: calls[part].append((given[:1], out)))
-                hooks.enter_context(hook)
-            logits = model(x.clone())
+        with torch.no_grad():
+            model(x.clone())
     except Exception as error:  # external code may raise anything
         raise AuditError(
             f"{type(model).__name__}: its own forward fails on inputs {tuple(x.shape)} of {x.dtype}:"
             f" {first_line(error)}. Give inputs that the model takes."
         ) from error
-    if not isinstance(logits, Tensor) or logits.dim() != 2:
-        raise AuditError(f"{type(model).__name__} returns {shown(logits)}; expected logits (B, C), one per class.")
-    names = {module: name for name, module in model.named_modules()}
-    return [names[module] for module, found in calls.items() if len(found) == 1 and _is_block(found[0], x, logits)]
 
 
-def _is_block(call: tuple[tuple[Any, ...], Any], x: Tensor, logits: Tensor) -> bool:
-    """Return whether a module can be a block; a layer that reads the data itself is the embedding."""
-    given, returned = call
-    if not given or (isinstance(given[0], Tensor) and reads_data(given[0], x)):
-        return False
-    for h in (*given, returned):
-        if not isinstance(h, Tensor) or not h.is_floating_point() or h.dim() < 2 or len(h) != len(logits):
-            return False
-    return returned is not logits and not torch.equal(returned, logits)
-
-
-def _chains(model: nn.Module, ran: list[str]) -> Iterator[_Chain]:
-    """Yield candidates: the modules of every class, and the children of every container, that can be blocks."""
+def _candidates(model: nn.Module) -> list[tuple[str, ...]]:
+    """Return the names of the modules with parameters of every class, and of the children of every container."""
     modules = dict(model.named_modules())
-    names = [name for name in ran if name and any(True for _ in modules[name].parameters())]
     groups: dict[Any, list[str]] = defaultdict(list)
-    for name in names:
-        groups[type(modules[name])].append(name)
+    for name, module in modules.items():
+        if not name or next(module.parameters(), None) is None:
+            continue
+        groups[type(module)].append(name)
         parent = name.rpartition(".")[0]
         if isinstance(modules[parent], nn.ModuleList | nn.Sequential | nn.ModuleDict):
             groups[parent].append(name)
-    own = [name for name, module in modules.items() if next(module.parameters(recurse=False), None) is not None]
-    for group in dict.fromkeys(map(_outermost, groups.values())):
-        inside = sum(any(_is_in(name, block) for block in group) for name in own)
-        yield _Chain(group, inside / len(own), tuple(sorted({type(modules[name]).__name__ for name in group})))
+    outermost = dict.fromkeys(map(_outermost, groups.values()))
+    return sorted(outermost, key=lambda names: -_parameters(modules, names))[:TRIED]
+
+
+def _parameters(modules: Mapping[str, nn.Module], names: tuple[str, ...]) -> int:
+    return sum(parameter.numel() for name in names for parameter in modules[name].parameters())
+
+
+def _fitting(model: nn.Module, inner: nn.Module, names: tuple[str, ...], x: Tensor) -> _Fit | None:
+    """Return the description of some modules whose states are whole: by their outputs, or inputs where more is between.
+
+    Modules that read the data or return the outputs are the embedding and the head: without them, states are between
+    the others.
+    """
+    kinds = tuple(sorted({type(inner.get_submodule(name)).__name__ for name in names}))
+    pattern = _pattern(inner, names)
+    rest: tuple[str, ...] = ()
+    found: list[_Fit] = []
+    for blocks in (pattern, *_by_inputs(model, inner, pattern, names, x)):
+        try:
+            network = describe(model, Description(blocks), x)
+            states, _, logits = network.chain(x)
+        except AuditError:
+            continue
+        ends = states[-1].shape == logits.shape and torch.equal(states[-1], logits.detach())
+        if ends or reads_data(states[0], x):
+            outer = network.names[-1 if ends else 0].removeprefix(INPUT)
+            rest = rest or tuple(name for name in names if name != outer)
+        elif network.depth and None not in network.past[:-1]:
+            found.append(_Fit(network, kinds, len({h.dim() for h in states}) > 1))
+            if blocks == pattern and isinstance(pattern, str):  # from the first input to the last output
+                break
+    if not found:
+        return _fitting(model, inner, rest, x) if 0 < len(rest) < len(names) else None
+    best = max(found, key=lambda fit: fit.network.covered)
+    best.network.read_by(reading_of(best.network, x))
+    return best
+
+
+def _by_inputs(
+    model: nn.Module, inner: nn.Module, pattern: str | tuple[str, ...], names: tuple[str, ...], x: Tensor
+) -> list[tuple[str, ...]]:
+    """Return descriptions by the inputs of modules, and of one that runs after the last of them."""
+    entered: list[str] = []
+    every = [Place(module, name, True) for name, module in inner.named_modules() if name]
+    with torch.no_grad(), visited(every, lambda place, _: entered.append(place.name)):
+        model(x.clone())
+    last = max((index for index, name in enumerate(entered) if name in names), default=-1)
+    later = [name for name in dict.fromkeys(entered[last + 1 :]) if "." not in name]
+    inputs = [INPUT + each for each in ((pattern,) if isinstance(pattern, str) else pattern)]
+    return [(*inputs, INPUT + name) for name in later[:ENDS]] if last >= 0 else []
+
+
+def _rank(fit: _Fit) -> tuple[bool, int, bool, bool]:
+    """Return a sort key, the best first: states alike, many blocks, one name, one class that is no mere container."""
+    several = not isinstance(fit.network.description.blocks, str)
+    return fit.uneven, -fit.network.depth, several, len(fit.kinds) > 1 or fit.kinds[0] in CONTAINERS
+
+
+def _proposal(inner: nn.Module, fit: _Fit) -> Proposal:
+    network, count = fit.network, fit.network.depth
+    note = f"{count} {'block' if count == 1 else 'blocks'} with {100 * network.covered:.0f} % of the layers, at "
+    return Proposal(replace(network.description, reads=network.reads), note + listed(network.names, 3), network.covered)
 
 
 def _outermost(names: list[str]) -> tuple[str, ...]:
@@ -219,71 +204,17 @@ def _is_in(name: str, block: str) -> bool:
 # --- readings --------------------------------------------------------------------------------------------------------
 
 
-def fitting_reading(model: nn.Module, blocks: tuple[str, ...], batches: Sequence[Any]) -> str:
-    """Return the most special reading that fits some blocks of a model; all features where batches have no inputs."""
-    batch = batches[0] if batches else ()
-    if isinstance(batch, Mapping):
-        model, description = by_name(model, Description(blocks, ""), batch)
-        blocks, batch = tuple(description.blocks), as_pair(batch)
-    if not isinstance(batch, list | tuple) or len(batch) != 2 or not isinstance(batch[0], Tensor):
+def fitting_reading(model: nn.Module, blocks: str | tuple[str, ...], batch: Any) -> str:
+    """Return what the head reads of the last state of some blocks; all features where batches have no inputs."""
+    model, x = _of_one_tensor(model, batch[0] if isinstance(batch, list | tuple) and len(batch) == 2 else batch)
+    if not isinstance(x, Tensor):
         return "all features"
-    with untouched(model):
-        return _described(model, blocks, batch[0][:SAMPLES]).reads
+    return reading_of(describe(model, Description(blocks, partial=True), x), x)
 
 
-def _described(model: nn.Module, blocks: tuple[str, ...], x: Tensor) -> DescribedNetwork:
-    """Return the model as described by its blocks and the most special reading that fits; an error if none does."""
-    network = describe(model, Description(blocks, "all features"), x)
-    for reads in _readings(network, x, [point.dim() for point in network.chain(x)[0]]):
-        try:
-            return describe(model, Description(blocks, reads), x)
-        except AuditError:
-            continue
-    return network
-
-
-def _readings(network: DescribedNetwork, x: Tensor, dims: list[int]) -> Iterator[str]:
-    """Yield special readings of states of `dims` dimensions; `describe` finds out which token is read."""
-    if dims[-1] == 2 and max(dims[1:]) > 2:
-        yield "spatial mean"
-    if dims[-1] == 3:
-        yield from TOKENS
-    for name in ("spatial mean", "spatial mean, channels last"):
-        positions = [READS[name][1].get(dims[-1], ()), *([CHANNELS_FIRST] if dims[-1] == 3 else [])]
-        if any(each and network.any_order(x, each, len(network.blocks)) for each in positions):
-            yield name
-
-
-def _cuts(network: DescribedNetwork, x: Tensor) -> bool:
-    """Return whether everything after a state depends on what came before it through that state alone.
-
-    Where the model adds what a block returns to the block's input, the state, their sum, is such a cut.
-    """
-    if all(network.added):
-        return True
-    if any(network.added):
-        points, logits = network.chain(x)
-        missing = zip(gradients_around(points, logits), network.added)
-        return all(share[added] <= EXACT for share, added in missing)
-    leaves: list[Tensor] = []
-    ends: list[Tensor] = []
-
-    def cut(module: nn.Module, given: tuple[Any, ...], returned: Tensor) -> Tensor:
-        ends.append(returned)
-        leaves.append(returned.detach().requires_grad_())
-        return leaves[-1].clone()
-
-    with ExitStack() as hooks, torch.enable_grad():
-        for block in network.blocks:
-            hooks.enter_context(block.register_forward_hook(cut))
-        ends.append(network.model(x.clone()))
-    return not any(_depends(end, leaves[:index]) for index, end in enumerate(ends[1:]))
-
-
-def _depends(end: Tensor, leaves: list[Tensor]) -> bool:
-    if not end.requires_grad or not leaves:
-        return False
-    return any(g is not None for g in torch.autograd.grad(end.sum(), leaves, retain_graph=True, allow_unused=True))
+def _of_one_tensor(model: nn.Module, batch: Any) -> tuple[nn.Module, Any]:
+    """Return a model that takes one tensor in place of a mapping, and the tensor; anything else as it is."""
+    return (OneTensor(model, layout_of(batch)), as_pair(batch)[0]) if isinstance(batch, Mapping) else (model, batch)
 
 
 # --- patterns --------------------------------------------------------------------------------------------------------
@@ -306,7 +237,7 @@ def _general(model: nn.Module, names: tuple[str, ...]) -> str:
     if len(names) > 1 and len(set(map(len, parts))) == 1:
         *outer, last = map(_shared, zip(*parts))
         for end in ("*", last):
-            if matches(model, pattern := ".".join([*outer, end])) == names:
+            if matching(model, pattern := ".".join([*outer, end])) == names:
                 return pattern
     return ""
 

@@ -6,14 +6,10 @@ Shapes: B batch, d width, L blocks, C classes. A state is ``(B, d)``, ``(B, T, d
 from __future__ import annotations
 
 import copy
-import os
-import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import partial
-from types import FrameType
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -115,10 +111,9 @@ def reference(network: Network, x: Tensor, labels: Tensor, loss_fn: LossFunction
 def _part(network: Network, x: Tensor, labels: Tensor, batch: int, loss_fn: LossFunction) -> Reference:
     """Return the `reference` of some samples of a batch of size `batch`, with gradients of the whole batch's loss."""
     with torch.enable_grad():
-        points, logits = network.chain(x.clone())  # a network may work on its input in place
+        states, points, logits = network.chain(x.clone())  # a network may work on its input in place
         loss = scalar_loss(loss_fn, logits, labels) * (len(x) / batch)
         *gradients, at_logits = _gradients(loss, [*points, logits])
-    states = network.states_at(points)
     return Reference(
         tuple(network.read(h) for h in states),
         tuple(network.read_gradient(g) for g in gradients),
@@ -137,7 +132,8 @@ def _gradients(loss: Tensor, points: list[Tensor]) -> tuple[Tensor, ...]:
     except Exception as error:  # external code may raise anything
         raise AuditError(
             f"the loss has no gradient at every state: {first_line(error)}. Expected a forward pass without"
-            " torch.no_grad, detach or changes in place between the states, and a loss that depends on the logits."
+            " torch.no_grad, detach, activation checkpointing or changes in place between the states, and a loss that"
+            " depends on the logits."
         ) from error
 
 
@@ -190,81 +186,14 @@ def forward(network: Network, batches: Iterable[tuple[Tensor, Tensor]]) -> list[
     return [Forward(labels.to(torch.int64), logits.double(), h.double()) for labels, logits, [h] in passes]
 
 
-@dataclass(frozen=True)
-class Description:
-    """Where the states of a model are, for a model that knows nothing of this package.
-
-    Attributes:
-        blocks: dotted names of modules in the order in which they run; in a name, ``*`` matches one or more
-            characters other than dots and means every module that fits, in the order of ``named_modules()``.
-        reads: which vector of a state the head reads: ``"all features"``, ``"cls token"`` (the first one of
-            ``(B, T, d)``), ``"last token"``, ``"spatial mean"`` (of ``(B, d, H, W)``, or of the tokens) or
-            ``"spatial mean, channels last"`` (of ``(B, H, W, d)``).
-    """
-
-    blocks: str | tuple[str, ...]
-    reads: str
-
-
-@dataclass
-class Observation:
-    """One forward pass of a model as hooks on its blocks saw it.
-
-    Attributes:
-        start: ``h_0``, what the first block is given: a leaf on which everything after it depends.
-        inputs: ``(block, value)`` of every call, the value detached; None where it is not one tensor.
-        outputs: ``(block, what it returned)`` of every call, in order.
-        answer: what the model returned.
-        owned: the model's own tensors, held so that nothing else takes their place in memory during the pass.
-        whole: whether the model's own tensor holds `start`, too, so that a skip outside the block also begins there.
-        checkpointed: whether a block ran under ``torch.utils.checkpoint``, which runs it a second time in the backward
-            pass, unseen.
-    """
-
-    start: Tensor | None = None
-    inputs: list[tuple[int, Tensor | None]] = field(default_factory=list)
-    outputs: list[tuple[int, Any]] = field(default_factory=list)
-    answer: Any = None
-    owned: tuple[Tensor, ...] = ()
-    whole: bool = False
-    checkpointed: bool = False
-
-    def enter(self, index: int, module: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """Record the input of block `index` and, for the first one, replace it by the leaf: a forward pre-hook."""
-        h = given[0].data.clone() if given and isinstance(given[0], Tensor) else None
-        self.inputs.append((index, h))
-        if index or self.start is not None or h is None or not h.is_floating_point():
-            return None
-        self.start = h.requires_grad_()
-        self.whole = overwritten(given[0], self.start, self.owned)
-        return None if self.whole else (self.start.clone(), *given[1:])
-
-    def leave(self, index: int, module: nn.Module, given: tuple[Any, ...], returned: Any) -> Any:
-        """Record the output of block `index` and pass on a copy, safe from in-place code: a forward hook."""
-        h = first_of(returned)
-        self.checkpointed |= _is_recomputed()
-        if not isinstance(h, Tensor):
-            self.outputs.append((index, h))
-            return None
-        if storages(given) & storages([h]):  # else its gradient is that of the block's input, skips included
-            h = h.clone()
-        self.outputs.append((index, h))
-        return with_first(returned, h.clone())
-
-
-def first_of(returned: Any) -> Any:
-    """Return the state that a block returns, alone or first in a tuple."""
-    return returned[0] if isinstance(returned, tuple) and returned else returned
-
-
-def with_first(returned: Any, h: Tensor) -> Any:
-    """Return what a block returns, with another state in it."""
-    if not isinstance(returned, tuple):
-        return h
-    if hasattr(returned, "_fields"):
-        named: Any = returned
-        return named._replace(**{named._fields[0]: h})
-    return (h, *returned[1:])
+@torch.no_grad()
+def runs_on(network: Network, x: Tensor) -> bool:
+    """Return whether a network takes these inputs: it may be made for batches of one size."""
+    try:
+        network(x.clone())
+    except Exception:  # external code may raise anything
+        return False
+    return True
 
 
 def reads_data(h: Tensor, x: Tensor) -> bool:
@@ -277,20 +206,8 @@ def logits_of(answer: Any) -> Any:
     return answer.get("logits", answer) if isinstance(answer, Mapping) else getattr(answer, "logits", answer)
 
 
-def _is_recomputed() -> bool:
-    """Return whether ``torch.utils.checkpoint`` is on the stack."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and not frame.f_code.co_filename.endswith(os.path.join("torch", "utils", "checkpoint.py")):
-        frame = frame.f_back
-    return frame is not None
-
-
-def storages(values: Iterable[Any]) -> frozenset[int]:
-    """Return the addresses in memory of the dense tensors among some values."""
-    return frozenset(value.untyped_storage().data_ptr() for value in values if _is_dense(value))
-
-
-def _is_dense(value: Any) -> bool:
+def is_dense(value: Any) -> bool:
+    """Return whether a value is a tensor that holds its entries one after the other."""
     strided = isinstance(value, Tensor) and value.layout == torch.strided
     return strided and not (value.is_nested or value.is_meta)
 
@@ -309,52 +226,40 @@ def _kept(model: nn.Module) -> list[Tensor]:
     return [value for value in values if isinstance(value, Tensor) and id(value) not in registered]
 
 
+@contextmanager
 def in_double(
     network: Network, x: Tensor, targets: Tensor, loss_fn: LossFunction
-) -> tuple[Network, Tensor, Tensor, LossFunction]:
-    """Return float64 copies of a network, its inputs, its targets and its loss, which stays if it cannot be copied."""
-    with suppress(Exception):  # external code may raise anything
-        loss_fn = _doubled(loss_fn) if isinstance(loss_fn, nn.Module) else loss_fn
+) -> Iterator[tuple[Network, Tensor, Tensor, LossFunction]]:
+    """Give float64 copies of a network, its inputs, its targets and its loss.
+
+    A module that cannot be copied is itself in float64 inside this context.
+    """
     x, targets = (part.double() if part.is_floating_point() else part for part in (x, targets))
-    return _doubled(network), x, targets, loss_fn
-
-
-def _doubled(module: nn.Module) -> Any:
-    """Copy a module to float64, with the tensors that it keeps as plain attributes, but without their graphs."""
-    kept = {id(t): t.detach().double() if t.is_floating_point() else t.detach().clone() for t in _kept(module)}
-    return copy.deepcopy(module, kept).double()
-
-
-def overwritten(h: Tensor, value: Tensor, owned: Iterable[Tensor]) -> bool:
-    """Write `value` into a tensor `h` that a model is about to use, so that every use of it sees the value.
-
-    Return False where that is impossible: for tensors that the model has `owned`, and some views.
-    """
-    if storages([h]) & storages(owned):
-        return False
-    try:
-        h.copy_(value)
-    except RuntimeError:  # several views of one tensor, an expanded one, or one made in inference mode
-        return False
-    return True
-
-
-def observe(model: nn.Module, blocks: nn.ModuleList, x: Tensor) -> Observation:
-    """Run the model's own forward pass on `x` and leave nothing attached to it.
-
-    The graph starts at ``h_0`` and reaches no parameter, which saves the memory of their gradients.
-    """
-    seen = Observation(owned=owned_by(model))
     with ExitStack() as afterwards:
-        for index, block in enumerate(blocks):
-            afterwards.enter_context(block.register_forward_pre_hook(partial(seen.enter, index)))
-            afterwards.enter_context(block.register_forward_hook(partial(seen.leave, index)))
-        for parameter in [p for p in model.parameters() if p.requires_grad]:
-            afterwards.callback(parameter.requires_grad_)
-            parameter.requires_grad_(False)
-        with torch.enable_grad():
-            seen.answer = logits_of(model(x.clone()))  # a model may work on its input in place
-    return seen
+        if isinstance(loss_fn, nn.Module):
+            loss_fn = afterwards.enter_context(_doubled(loss_fn))
+        yield afterwards.enter_context(_doubled(network)), x, targets, loss_fn
+
+
+@contextmanager
+def _doubled(module: nn.Module) -> Iterator[Any]:
+    """Give a float64 copy of a module, with the tensors that it keeps as plain attributes, but without their graphs."""
+    kept = {id(t): t.detach().double() if t.is_floating_point() else t.detach().clone() for t in _kept(module)}
+    twin = None
+    with suppress(Exception):  # external code may raise anything
+        twin = copy.deepcopy(module, kept).double()
+    if twin is not None:
+        yield twin
+        return
+    own = {id(t): t for t in owned_by(module) if t.is_floating_point()}.values()
+    contents = [(tensor, tensor.data) for tensor in own]
+    try:
+        for tensor, content in contents:
+            tensor.data = content.double()
+        yield module
+    finally:
+        for tensor, content in contents:
+            tensor.data = content
 
 
 def accuracy_of(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]]) -> float:
@@ -401,7 +306,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
     kept = [(vars(module), dict(vars(module))) for module in modules]
     kept += [(part, copy.copy(part)) for found, _ in kept for part in found.values() if type(part) in CONTAINERS]
     small = [tensor for tensor in _kept(model) if tensor.numel() <= SMALL and tensor.grad_fn is None]
-    tensors = [tensor for tensor in (*model.buffers(), *small) if _is_dense(tensor)]
+    tensors = [tensor for tensor in (*model.buffers(), *small) if is_dense(tensor)]
     contents = [(tensor, tensor.detach().clone()) for tensor in tensors]
     own = {part for _, found in kept[: len(modules)] for part in found.values() if isinstance(part, torch.Generator)}
     streams = [(stream, stream.get_state()) for stream in own]
@@ -410,7 +315,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
     torch.backends.mha.set_fastpath_enabled(False)  # it drops padded tokens, and only where nothing needs a gradient
     try:
         with torch.random.fork_rng(devices=devices):
-            model.eval()
+            _evaluate(model)
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
@@ -425,3 +330,12 @@ def untouched(model: nn.Module) -> Iterator[None]:
                     tensor.resize_(content.shape).copy_(content)
         for stream, state in streams:
             stream.set_state(state)
+
+
+def _evaluate(model: nn.Module) -> None:
+    """Switch to evaluation mode, also where a module has a ``train`` of another kind."""
+    try:
+        model.eval()
+    except Exception:  # external code may raise anything
+        for module in model.modules():
+            module.training = False

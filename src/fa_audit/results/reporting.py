@@ -139,7 +139,7 @@ def _model(audit: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     about = audit.get("about", {})
     own = {
         "model": about.get("model"),
-        "blocks": ", ".join(map(str, about.get("blocks", []))),
+        "states": ", ".join(map(str, about.get("states", about.get("blocks", [])))),
         "reads": about.get("reads"),
     }
     known = {key: value for key, value in (audit.get("entry") or own).items() if value not in (None, "")}

@@ -90,7 +90,7 @@ def _identity(audit: Mapping[str, Any]) -> dict[str, Any]:
     entry = audit.get("entry", {})
     shared = {"spec": audit["spec"] | {"seed": "any"}} if "spec" in audit else {"method": audit["method"]}
     shared |= {"entry": {key: value for key, value in entry.items() if key not in OF_THE_WEIGHTS}}
-    shared |= {key: audit.get("about", {}).get(key, ABSENT) for key in ("blocks", "reads")}
+    shared |= {key: audit.get("about", {}).get(key, ABSENT) for key in ("blocks", "states", "reads")}
     shared |= {key: audit[key] for key in ("thresholds", "samples", "batches")}
     shared |= {"number of states": len(audit["layers"]), "number of blocks with credits": len(audit["credit"])}
     return dict(pd.json_normalize(shared).astype(object).iloc[0])

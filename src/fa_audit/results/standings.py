@@ -16,10 +16,10 @@ from scipy import stats
 from fa_audit.core.checks import CHECKS, lettered
 from fa_audit.core.errors import listed
 from fa_audit.core.intervals import Interval
-from fa_audit.core.thresholds import depth_margin, distance
+from fa_audit.core.thresholds import distance
 from fa_audit.experiments.spec import short_number
 from fa_audit.results.over_seeds import CheckOverSeeds, verdict_over_seeds
-from fa_audit.results.statistics import with_margin
+from fa_audit.results.statistics import margin_of, with_margin
 from fa_audit.results.tidy import KEY, Tidy
 
 # Optional columns of the table of work: whether other work lengthened the seconds; where it did, how many times as long
@@ -47,7 +47,7 @@ def with_margins(tidy: Tidy) -> Tidy:
     bp = runs[as_published(runs) & (runs["method"] == "bp") & alone]
     of_bp = bp.groupby(["setting", "device"])["seconds"].mean().rename("of_bp")
     costs = runs["seconds"].where(alone) / runs.join(of_bp, on=["setting", "device"])["of_bp"].astype(float)
-    bp_margin = depth_margin(runs["accuracy"], runs["bp_frozen_acc"].astype(float))
+    bp_margin = margin_of(runs, "bp_frozen_acc", "depth_strict")
     runs = runs.assign(cost=costs.fillna(runs[TIMES_BP]), bp_margin=bp_margin)
     return replace(tidy, runs=with_ranks(runs))
 

@@ -66,9 +66,15 @@ def rank_runs(runs: pd.DataFrame) -> list[str]:
 
 
 def with_margin(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the runs with ``margin``: accuracy minus own frozen baseline, a fraction."""
+    """Return the runs with ``margin``: accuracy minus own frozen baseline, a fraction; NaN if D3 is not evaluated."""
     runs = runs.astype({"accuracy": float, "own_frozen_acc": float})
-    return runs.assign(margin=depth_margin(runs["accuracy"], runs["own_frozen_acc"]))
+    return runs.assign(margin=margin_of(runs, "own_frozen_acc", "depth"))
+
+
+def margin_of(runs: pd.DataFrame, baseline: str, check: str) -> pd.Series:
+    """Return accuracy minus the baseline of a column, a fraction; NaN where the check of it was not evaluated."""
+    margins: pd.Series = depth_margin(runs["accuracy"].astype(float), runs[baseline].astype(float))
+    return margins.where(runs[f"{check}_fires"].notna()) if f"{check}_fires" in runs else margins
 
 
 def by_run(table: pd.DataFrame, order: Sequence[str], *keys: str) -> dict[str, pd.DataFrame]:

@@ -17,7 +17,7 @@ from fa_audit.audit.verdicts import Checks, Outcome
 from fa_audit.core.checks import CHECKS, Check
 from fa_audit.core.progress import following
 from fa_audit.core.rules import FOUR, THREE, flag_of, is_finite
-from fa_audit.core.thresholds import DiagnosticThresholds, depth_margin, floor_for
+from fa_audit.core.thresholds import DiagnosticThresholds, floor_for
 from fa_audit.documents.document import capital
 from fa_audit.experiments.paths import TIDY, RunKey
 from fa_audit.results.over_seeds import VerdictOverSeeds, verdict_over_seeds
@@ -327,8 +327,7 @@ def pages_of(tidy: Tidy, audits: Audits, labels: Mapping[str, str]) -> list[RunP
         labels: how runs and settings are called.
     """
     ranked = with_margins(tidy)
-    strict = depth_margin(ranked.runs["accuracy"], ranked.runs["bp_frozen_acc"].astype(float))
-    tidy = replace(ranked, runs=ranked.runs.assign(margin_strict=strict).sort_values("seed"))
+    tidy = replace(ranked, runs=ranked.runs.assign(margin_strict=ranked.runs["bp_margin"]).sort_values("seed"))
     parts = {name: getattr(tidy, name) for name in TIDY}
     tables = {name: dict(list(part.groupby(list(KEY[:2])))) for name, part in parts.items()}
     pages = []

@@ -1,0 +1,84 @@
+"""An accuracy that the batches contradict: no margin is evaluated, whoever writes the verdict."""
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from fa_audit import Description, FAProtocol, diagnose
+from fa_audit.audit.record import read_audit
+from fa_audit.audit.verdicts import LEAST_LIKELY, chance
+from fa_audit.cli import main
+from fa_audit.results.own_audits import alone, read_own
+from fa_audit.results.page.content import pages_of
+from fa_audit.results.standings import with_margins
+
+BLOCKS = Description(["1", "2"], "all features")
+OPEN = {"three_check": "INCOMPLETE(D3 not evaluated)", "four_check": "incomplete (d not evaluated)"}
+RIGHT, SAMPLES = 85, 800  # of the network below
+
+
+@pytest.fixture(scope="module")
+def network():
+    """A network that was not trained, and batches of as many samples as its test set has."""
+    torch.manual_seed(1)
+    blocks = (nn.Sequential(nn.Linear(48, 48), nn.ReLU()) for _ in range(2))
+    model = nn.Sequential(nn.Linear(64, 48), *blocks, nn.Linear(48, 10))
+    return model, [(torch.randn(100, 64), torch.randint(10, (100,))) for _ in range(8)]
+
+
+def audited(network, accuracy, frozen=0.02):
+    given = {"bp_frozen_acc": frozen, "test_samples": SAMPLES, "description": BLOCKS}
+    return diagnose(*network, accuracy, frozen, **given)
+
+
+def limit():
+    """The accuracy above `RIGHT / SAMPLES` at which its chance falls below 1e-6."""
+    low, high = RIGHT / SAMPLES, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if chance((RIGHT, SAMPLES), middle) >= LEAST_LIKELY else (low, middle)
+    return low
+
+
+def test_every_writer_says_that_no_margin_is_evaluated(network, tmp_path, capsys):
+    report, path = audited(network, 0.9), tmp_path / "audit.json"
+    record = report.to_dict()
+    path.write_text(json.dumps(record))
+    assert record["hits"] == [RIGHT, SAMPLES]
+    for audit in (record, read_audit(path)):
+        assert OPEN.items() <= audit["verdict"].items()
+        for name in ("depth", "depth_strict"):
+            assert audit["checks"][name]["fires"] is audit["checks"][name]["value"] is None
+    assert report.checks.quoted in str(report).splitlines()[0] and "INCOMPLETE" in report.checks.quoted
+    assert main(["report", str(path)]) == 0
+    assert f"Verdict to quote: {report.checks.quoted}." in capsys.readouterr().out
+    for text in (str(report), report.to_markdown(), report._repr_html_()):
+        assert not {"PASS.", "trustworthy"} & set(text.replace("<", " ").split())
+    x, labels = (torch.cat(part) for part in zip(*network[1]))
+    assert FAProtocol(network[0], x, labels, description=BLOCKS).run(0.02, 0.9)["verdict"] == OPEN["three_check"]
+
+    tidy, audits = alone(read_own([path]))
+    row = with_margins(tidy).runs.iloc[0]
+    assert {name: row[name] for name in OPEN} == OPEN and row[["margin", "bp_margin"]].isna().all()
+    (page,) = pages_of(tidy, audits, {})
+    assert "INCOMPLETE" in page.quoted and page.verdict.verdict == OPEN["four_check"]
+
+
+@pytest.mark.parametrize("accuracy", [RIGHT / SAMPLES, None])
+def test_an_accuracy_that_the_batches_bear_out_is_judged_as_before(network, accuracy):
+    report = audited(network, accuracy)
+    evaluated = accuracy is not None
+    assert not report.warnings and (report.checks.depth.fires is False) == evaluated
+    assert ("PASS" in report.three_check_verdict) == evaluated
+
+
+def test_the_verdict_changes_where_the_chance_falls_below_a_millionth(network, tmp_path):
+    border = limit()
+    assert chance((RIGHT, SAMPLES), border) == pytest.approx(LEAST_LIKELY, rel=1e-6)
+    for accuracy, verdict in ((border - 1e-6, "PASS"), (border + 1e-6, OPEN["three_check"])):
+        report, path = audited(network, accuracy), tmp_path / "audit.json"
+        path.write_text(json.dumps(report.to_dict()))
+        assert report.three_check_verdict == read_audit(path)["verdict"]["three_check"] == verdict
+        assert bool(report.warnings) == (verdict != "PASS")

@@ -1,0 +1,380 @@
+"""Backward passes that may not be the derivative: found by structure, compared only then, and never guessed."""
+
+import math
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_own_networks import BLOCKS, F64, Chain, FALinear, Feedback, linear, made, narrowing
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+from torchvision import models
+
+from fa_audit import Description, diagnose
+from fa_audit.audit import backward, diagnostics
+from fa_audit.audit.custom import custom_parts
+from fa_audit.audit.record import outcomes_of
+from fa_audit.networks.trace import owned_by
+
+ALL = Description(BLOCKS, "all features")
+COMPARE = diagnostics.check_backward
+
+
+@pytest.fixture
+def comparisons(monkeypatch):
+    """The comparisons that audits make."""
+    made_so_far = []
+
+    def counted(*given):
+        made_so_far.append(COMPARE(*given))
+        return made_so_far[-1]
+
+    monkeypatch.setattr(diagnostics, "check_backward", counted)
+    return made_so_far
+
+
+class Apply(nn.Module):
+    """A layer of one function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, h):
+        return self.function(h)
+
+
+def square(*functions, kind=torch.float32):
+    """A tanh network with one function after every layer."""
+    torch.manual_seed(1)
+    blocks = [nn.Sequential(linear(16, 16), Apply(function)) for function in functions]
+    return Chain(nn.Linear(20, 16), blocks, nn.Linear(16, 5)).to(kind)
+
+
+def audited(model, kind=torch.float32, **given):
+    torch.manual_seed(2)
+    batches = [(torch.randn(32, 20).to(kind), torch.arange(32) % 5) for _ in range(2)]
+    return diagnose(model, batches, None, description=ALL, credits=model.credits(), **given)
+
+
+def in_graph_only(function):
+    """A function without any value of its own in the loss."""
+
+    def run(h):
+        h = h * 1
+        if h.requires_grad:
+            function(h)
+        return h.clone()
+
+    return run
+
+
+def no_grad(h):
+    with torch.no_grad():
+        return h * 2
+
+
+def of_item(h):
+    return h / h.norm().item()
+
+
+def entered(h):
+    h = h.clone()
+    with torch.no_grad():
+        h[0] = 2.0
+    return h
+
+
+def saved(h):
+    with torch.autograd.graph.saved_tensors_hooks(torch.round, lambda t: t):
+        return h * h
+
+
+def changed(h):
+    h = h.clone()
+    with torch.no_grad():
+        h.mul_(2)
+    return h
+
+
+FOUND = {
+    "straight-through": (lambda h: h + (h.sign() - h).detach(), "detach of a tensor"),
+    "data": (lambda h: h + (h.sign() - h).data, "data of a tensor"),
+    "data that is set": (in_graph_only(lambda h: setattr(h, "data", h.data.round())), "data= of a tensor"),
+    "no_grad": (no_grad, "work without gradients"),
+    "in place": (changed, "work without gradients"),
+    "an entry in place": (entered, "work without gradients"),
+    "a float": (of_item, "item of a tensor"),
+    "hook on a tensor": (in_graph_only(lambda h: h.register_hook(lambda g: 2 * g)), "a hook on a tensor"),
+    "hook on a node": (in_graph_only(lambda h: h.grad_fn.register_hook(lambda g, _: (2 * g[0], *g[1:]))), "grad_fn"),
+    "hooks on saved tensors": (saved, "hooks on saved tensors"),
+    "torch's own": (lambda h: checkpoint(torch.tanh, h, use_reentrant=True), "torch.utils.checkpoint.Checkpoint"),
+    "nothing": (torch.tanh, ""),
+    "a shape": (lambda h: h + torch.zeros_like(h) + h.new_ones(3).sum(), ""),
+    "a mask": (lambda h: h * (h > 0) * h.argmax(dim=-1, keepdim=True), ""),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_is_custom_is_named(name):
+    function, words = FOUND[name]
+    x = torch.randn(4, 3, requires_grad=True)
+    found = custom_parts(Apply(function), lambda: function(2 * x).sum())
+    assert any(words in part for part in found) if words else found == []
+
+
+class OwnLinear(FALinear):
+    """Feedback alignment by an instance, which cannot be copied, and with a plain tensor."""
+
+    def __init__(self, a, b):
+        super().__init__(a, b)
+        with warnings.catch_warnings(action="ignore"):
+            self.function = Feedback()
+        self.plain = self._buffers.pop("feedback")
+
+    def forward(self, x):
+        return self.function.apply(x, self.weight, self.bias, self.plain)
+
+
+@pytest.mark.parametrize("layer", [FALinear, OwnLinear])
+def test_feedback_alignment_as_an_autograd_function_is_not_taken_for_the_gradient(layer):
+    torch.manual_seed(0)
+    model, plain = narrowing(layer).double(), narrowing().double()
+    for block in model.layers if layer is OwnLinear else ():
+        block[0].plain = block[0].plain.double()
+    plain.load_state_dict({name: v for name, v in model.state_dict().items() if "feedback" not in name})
+    _, batches, description = made("narrowing")
+    report = diagnose(model, batches, 0.2, 0.1, description=description, credits=model.credits())
+    truth = diagnose(plain, batches, 0.2, 0.1, description=description, credits=model.credits())
+    assert report.evidence.untrue == (0, 1, 2) and truth.evidence.missing == {} and report.warnings == truth.warnings
+    assert report.bp_grad_norms == pytest.approx(truth.bp_grad_norms, rel=0.35)  # estimates from 32 directions
+    assert [block["cosine"].value is None for block in report.credit] == [True, True, False]
+    assert all("not the derivative" in report.credit[0][name].reason for name in ("cosine", "rho_bp", "scale"))
+    assert abs(truth.credit[0]["cosine"].value) < 0.3  # what a model in torch's own layers shows of the same credits
+    assert [b["rho"].value for b in report.credit] == pytest.approx([b["rho"].value for b in truth.credit], abs=1e-9)
+    assert report.cross_batch_stability is None and report.to_dict()["untrue"] == [0, 1, 2]
+    said = " ".join(str(report).split())
+    assert "The backward pass of the model is not the derivative of its forward pass (states 0, 1, 2)" in said
+    assert "give what the backward pass computes as credits" in said
+
+
+UNTRUE = {
+    "straight-through": FOUND["straight-through"][0],
+    "detached addend": lambda h: h + 0.5 * no_grad(h),
+    "detached norm": of_item,
+    "hook": FOUND["hook on a tensor"][0],
+    "hook on a node": FOUND["hook on a node"][0],
+    "a tenth too long": in_graph_only(lambda h: h.register_hook(lambda g: 1.1 * g)),
+    "one percent too long": in_graph_only(lambda h: h.register_hook(lambda g: 1.01 * g)),
+}
+
+
+@pytest.mark.parametrize("kind", [F64, torch.float32])
+@pytest.mark.parametrize("name", UNTRUE)
+def test_only_states_before_a_wrong_backward_pass_are_untrue(name, kind):
+    report = audited(square(torch.tanh, UNTRUE[name], torch.tanh, kind=kind), kind)
+    assert report.evidence.untrue == (0, 1) and list(report.evidence.missing) == [0, 1]
+    assert [block["cosine"].value is None for block in report.credit] == [True, False, False]
+
+
+def test_a_straight_through_estimator_has_a_true_derivative_of_zero():
+    report = audited(square(*[FOUND["straight-through"][0]] * 2, kind=F64), F64)
+    assert report.evidence.untrue == (0, 1) and report.bp_grad_norms[:2] == pytest.approx([0, 0], abs=1e-9)
+
+
+def test_backward_hooks_on_modules_are_found():
+    model = square(torch.tanh, torch.tanh)
+    model.layers[1].register_full_backward_hook(lambda module, given, _: (2 * given[0],))
+    assert audited(model).evidence.untrue == (0, 1)
+    assert audited(square(torch.tanh, torch.tanh)).evidence.untrue == ()
+
+
+def test_a_wrong_backward_pass_is_found_in_a_network_that_has_been_trained():
+    torch.manual_seed(0)
+    model, (x, y) = narrowing(FALinear), (torch.randn(32, 20), torch.arange(32) % 5)
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(150):
+        optimiser.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimiser.step()
+    assert loss < 0.05
+    assert diagnose(model, [(x, y)], None, description=ALL).evidence.untrue == (0, 1, 2)
+
+
+def test_a_loss_whose_gradient_is_not_its_derivative_is_found():
+    def confident(logits, y):
+        return (F.cross_entropy(logits, y, reduction="none") * logits.detach().square().sum(1)).mean()
+
+    assert audited(square(torch.tanh), loss_fn=confident).evidence.untrue == (0, 1)
+
+
+def test_a_tensor_that_is_detached_for_a_log_is_compared_and_cleared(comparisons):
+    log = []
+    report = audited(square(torch.tanh, in_graph_only(lambda h: log.append(h.detach().norm().item()))))
+    assert comparisons == [([], [], [])] and report.evidence.missing == {} and report.warnings == ()
+    assert [block["cosine"].value for block in report.credit] == pytest.approx([1, 1])
+
+
+SMALL = {
+    "googlenet": (lambda: models.googlenet(num_classes=5, init_weights=False, aux_logits=False), "inception4*"),
+    "mnasnet0_5": (lambda: models.mnasnet0_5(num_classes=5), "layers.*"),
+    "mobilenet_v2": (lambda: models.mobilenet_v2(num_classes=5), "features.*"),
+    "resnet18": (lambda: models.resnet18(num_classes=5), "layer*.*"),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_networks_of_torch_alone_are_never_compared(name, comparisons):
+    torch.manual_seed(0)
+    make, blocks = SMALL[name]
+    report = diagnose(make(), [(torch.rand(4, 3, 32, 32), torch.arange(4))], None,
+                      description=Description(blocks, "spatial mean"))  # fmt: skip
+    assert comparisons == [] and report.evidence.missing == {} and not report.evidence.unchecked
+
+
+class LSTM(nn.LSTM):
+    def forward(self, h):
+        return super().forward(h)[0]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [lambda: nn.TransformerEncoderLayer(8, 2, 8, batch_first=True), lambda: LSTM(8, 8, batch_first=True)],
+)
+def test_sequences_of_torch_alone_are_never_compared(block, comparisons):
+    model = Chain(nn.Linear(8, 8), [block(), block()], nn.Sequential(nn.Flatten(), nn.Linear(24, 5)))
+    diagnose(model, [(torch.randn(8, 3, 8), torch.arange(8) % 5)], None, description=ALL)
+    assert comparisons == []
+
+
+class Single(nn.Module):
+    """Computes in float32, or less, whatever it is given, and keeps a log."""
+
+    def __init__(self, kind=torch.float32):
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, h):
+        h.detach()
+        return torch.tanh(h.to(self.kind)).to(h.dtype)
+
+
+TIES = {
+    "pooled rectifiers": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3),
+                                                nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(144, 10)),
+                          ("input:1", "1", "2", "3", "4", "5")),
+    "rectified twice": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 16), nn.ReLU(),
+                                              nn.Sequential(nn.ReLU(), nn.Linear(16, 16)), nn.Linear(16, 10)),
+                        ("input:3", "3")),
+    "float32 inside": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(3072, 16), nn.Linear(16, 16), Single(),
+                                             nn.Linear(16, 10)), ("input:2", "2", "3")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TIES)
+def test_kinks_ties_and_float32_inside_are_no_mistakes_of_the_backward_pass(name, comparisons):
+    make, blocks = TIES[name]
+    torch.manual_seed(0)
+    model = make()
+    model[-1].register_forward_hook(lambda module, given, _: given[0].detach().norm() and None)
+    report = diagnose(model, [(torch.randn(16, 3, 32, 32), torch.arange(16) % 10)], None,
+                      description=Description(blocks, "all features"))  # fmt: skip
+    assert len(comparisons) == 1 and report.evidence.missing == {} and not report.evidence.unchecked
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_stairs_of_rounding_never_accuse(kind):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(20, 64), nn.Linear(64, 64), Single(kind), nn.Linear(64, 5))
+    report = diagnose(model, [(torch.randn(32, 20), torch.arange(32) % 5)], None,
+                      description=Description("1", "all features"))  # fmt: skip
+    assert report.evidence.untrue == ()
+
+
+SLOPES = {  # relative to what the gradient predicts, from the longest step to the shortest
+    "two that agree": ([3.0, 0.5, 0.5001], True),
+    "the longest two, then rounding": ([0.5, 0.501, 0.8, -4.0], True),
+    "rounding, which grows tenfold": ([1.002, 0.98, 1.2, -1.0, 21.0], False),
+    "curvature, which falls a hundredfold": ([0.4, 0.994], False),
+    "a derivative of zero": ([3.0, -2.0, 0.0, 0.0], True),
+    "stairs of rounding": ([0.9, 2.0, 0.0, 0.0], False),
+    "one step": ([0.5], False),
+}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+def test_only_slopes_that_agree_with_each_other_accuse(name):
+    slopes, wrong = SLOPES[name]
+    predicted = torch.tensor([1.0, -2.0, 0.5])
+    assert backward._is_wrong(predicted, [slope * predicted for slope in slopes]) is wrong
+
+
+class Insists(nn.Module):
+    def forward(self, h):
+        assert h.dtype == torch.float32
+        return h + h.detach()
+
+
+def test_what_cannot_be_compared_has_no_gradient_and_the_reason_is_named():
+    model = square(torch.tanh, torch.tanh)
+    model.layers[1] = nn.Sequential(linear(16, 16), Insists())
+
+    def draw(model, x, y, states, number):
+        return [torch.randn(h.shape, generator=torch.Generator().manual_seed(number)) for h in states[1:]]
+
+    report = audited(model, draw=draw)
+    [said] = [text for text in report.warnings if text.startswith("The backward pass was not compared")]
+    assert "detach of a tensor with gradients" in said and "float64 recomputation failed: AuditError" in said
+    assert all(block["cosine"].value is None for block in report.credit) and report.evidence.untrue == ()
+    assert all(math.isnan(norm) for norm in report.bp_grad_norms) and report.evidence.finite
+    assert report.checks.reference.fires is None and "could not be compared" in report.checks.reference.note
+    assert not outcomes_of(report.to_dict())["checks"]["reference"]["fires"]
+    assert report.cross_batch_stability is None
+    assert "or the opposite: the backward pass was not compared" in " ".join(str(report).split())
+
+
+def test_nothing_is_said_where_float64_fails_and_nothing_is_custom():
+    model = nn.Sequential(
+        nn.Linear(20, 16), nn.Linear(16, 16), Apply(lambda h: h.float() @ torch.eye(16)), nn.Linear(16, 5)
+    )
+    report = diagnose(model, [(torch.randn(8, 20), torch.arange(8) % 5)], None,
+                      description=Description("1", "all features"))  # fmt: skip
+    assert report.warnings == () and report.evidence.missing == {}
+    assert "float64 recomputation failed" in report.evidence.layers[0].float32_error.reason
+
+
+def test_a_gradient_too_small_for_float64_keeps_its_norm_and_has_no_cosine():
+    model = square(torch.tanh, lambda h: 1e-14 * h, lambda h: h + 1 + h.detach() * 0)
+    report = audited(model.double(), F64)
+    assert report.evidence.untrue == () and list(report.evidence.missing) == [0, 1, 2]
+    assert 0 < report.evidence.layers[1].grad_norm < 1e-13
+    assert "float64 does not resolve" in report.credit[0]["cosine"].reason and report.credit[2]["cosine"].value
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_network_that_cannot_be_copied_is_put_back_bit_for_bit(fails):
+    torch.manual_seed(3)
+    model = narrowing(OwnLinear)
+    model.layers[1][0].listed = [torch.tensor([torch.nan, -0.0, torch.inf])]
+    model.layers[1][0].product = model.layers[1][0].weight * 3  # with a graph
+    model.layers[2][0].tied = model.layers[0][0].weight
+    if fails:
+        model.layers[2].append(Insists())
+    F.cross_entropy(model(torch.randn(8, 20)), torch.arange(8) % 5).backward()
+    tensors = owned_by(model)
+    before = [(t, t.dtype, t.data_ptr(), t.stride(), t.detach().clone().view(torch.int32)) for t in tensors]
+    grads = [p.grad.clone() for p in model.parameters()]
+    report = audited(model)
+    assert report.evidence.untrue == (() if fails else (0, 1, 2))
+    assert all(one is other for one, other in zip(owned_by(model), tensors, strict=True))
+    for tensor, kind, place, stride, bits in before:
+        assert (tensor.dtype, tensor.data_ptr(), tensor.stride()) == (kind, place, stride)
+        assert torch.equal(tensor.detach().view(torch.int32), bits)
+    assert all(map(torch.equal, (p.grad for p in model.parameters()), grads))
+    F.cross_entropy(model(torch.randn(8, 20)), torch.arange(8) % 5).backward()
+
+
+def test_hooks_of_this_package_are_not_taken_for_the_models_own(comparisons):
+    assert audited(square(torch.tanh)).evidence.missing == {} and comparisons == []
