@@ -14,6 +14,7 @@ from fa_audit.data.dataset import Dataset
 from fa_audit.experiments.spec import RunSpec
 
 CLASSES, SIDE = 3, 8
+LARGEST = {"test_workflow": 0, "test_stages": 1, "test_conformance": 2}  # first: none is left to the end
 
 settings.register_profile("tests", deadline=None, derandomize=True)
 settings.load_profile("tests")
@@ -21,12 +22,12 @@ settings.load_profile("tests")
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need `everything` are slow; first the file that makes it, last the others, so that none waits."""
+    """Tests that need `everything` are slow; the file that makes it begins, and those that need it come last."""
     needing = [item for item in items if "everything" in item.fixturenames]
     for item in needing:
         item.add_marker("slow")
     users = {item.path for item in needing}
-    items.sort(key=lambda item: (item.path.stem != "test_workflow", item.path in users))
+    items.sort(key=lambda item: (LARGEST.get(item.path.stem, len(LARGEST)), item.path in users))
 
 
 @pytest.fixture(scope="session")
