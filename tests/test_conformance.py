@@ -96,7 +96,7 @@ def test_every_registered_method_learns(name):
 
 
 @pytest.mark.parametrize(
-    "name", [name if name == "dfa" else pytest.param(name, marks=pytest.mark.matrix) for name in METHODS]
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "dfa" else pytest.mark.matrix) for name in METHODS]
 )
 def test_every_registered_method_conforms(name):
     assert failures(name) == {}

@@ -181,6 +181,7 @@ def test_audits_of_ones_own_are_placed_and_written_whether_or_not_they_have_a_sp
     assert "found no tables SETTING/runs.csv" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_audits_of_ones_own_are_drawn_without_measured_runs(tmp_path, capsys):
     (audit,) = printed_audits(tmp_path, (3,))
     bare = {key: value for key, value in audit.items() if key not in ("spec", "seed", "digest", "commit", "trajectory")}
