@@ -37,10 +37,11 @@ def check_reading(network: Any, x: Tensor) -> None:
         if top.dim() != 3 or top.shape[1] == 1 or network.reads == "all features" or not logits.isfinite().all():
             return
         alone = [name for name in OTHERS if not _depends_on(network, x, name)]
-        positions_last = _any_order(network, x, (2,)) and not _any_order(network, x, (1,))
-    expected = alone[0] if alone else "spatial mean (of the tokens) or all features" if network.reads in TOKENS else ""
-    if not expected and positions_last:
-        expected = "all features: (B, d, T) has its positions last"
+        expected = alone[0] if alone else ""
+        if not alone and network.reads in TOKENS:
+            expected = "spatial mean (of the tokens) or all features"
+        elif not alone and _any_order(network, x, (2,)) and not _any_order(network, x, (1,)):
+            expected = "all features: (B, d, T) has its positions last"
     if expected and network.reads not in alone:
         raise AuditError(
             f"{type(network.inner).__name__}: reads: found {network.reads}; by the logits the head reads something else"
